@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod cert_manager;
+mod certificate_warnings;
 mod certificates;
 mod chaos;
 mod chart;
