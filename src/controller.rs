@@ -479,6 +479,9 @@ fn answer(
         }
         AdminQuery::Owners => runtime.live().owners().to_string(),
         AdminQuery::Release(what) => runtime.release(what, term).err().unwrap_or_default(),
+        AdminQuery::BroughtCertificates => {
+            serde_json::to_string(&runtime.live().brought_certificates()).expect("strings and times")
+        }
         AdminQuery::Clients => runtime.live().clients().to_string(),
         AdminQuery::Metrics => runtime.metrics(term, others()),
         AdminQuery::Ready => match ready(runtime, standby) {

@@ -368,7 +368,9 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
             let mut shown = None;
             loop {
                 let report: Report = answer(&socket, "/certs").await?;
-                let good = report.certificates.iter().all(|row| row.expires.is_some());
+                let report = report.with_brought(answer(&socket, "/certs/brought").await?);
+                let now = jiff::Timestamp::now();
+                let good = report.certificates.iter().all(|row| row.is_good(now));
                 if shown.as_ref() != Some(&report) {
                     show_certificates(&report, options.program.output)?;
                 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use gatewright_control::certificates::CertificateMetrics;
 use gatewright_control::metrics::{Program, text};
@@ -30,9 +31,10 @@ const UNTIL_COUNTED: [(&str, &[&str]); 13] = [
 
 /// Returns the names of all series, with their labels.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
-    let certificates = Box::new(CertificateMetrics { next_end: Some(0), ..CertificateMetrics::default() });
+    let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
-    let shown = text(Program::default(), &xds::Cache::new(), vec![certificates, replica]);
+    let program = Program { first_end: Some(SystemTime::UNIX_EPOCH), ..Program::default() };
+    let shown = text(program, &xds::Cache::new(), vec![certificates, replica]);
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {
         let (name, selected) = selector(line);

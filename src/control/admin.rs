@@ -48,6 +48,8 @@ pub enum AdminQuery {
     Owners,
     /// A request to remove an entry from that record.
     Release(Ownable),
+    /// The certificates that no issuer of ours renews, in JSON.
+    BroughtCertificates,
     /// The metrics, in OpenMetrics text.
     Metrics,
     /// The readiness: `true`, with notices for people on further lines; `false`; or the list of what is pending.
@@ -112,29 +114,36 @@ pub async fn serve(
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    let router = Router::new()
-        .route(
-            "/status",
-            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Status).await) }),
-        )
-        .route(
-            "/debug/xds",
-            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Clients).await) }),
-        )
-        .route(
-            "/metrics",
-            get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, AdminQuery::Metrics).await) }),
-        )
-        .route("/livez", get(async move || live(&heartbeat)))
-        .route("/readyz", get(ready))
-        .route("/explain", get(explain))
-        .route(
-            "/owners",
-            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Owners).await) }),
-        )
-        .route("/owners/release", post(release))
-        .with_state(asks)
-        .merge(others);
+    let router =
+        Router::new()
+            .route(
+                "/status",
+                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Status).await) }),
+            )
+            .route(
+                "/debug/xds",
+                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Clients).await) }),
+            )
+            .route(
+                "/metrics",
+                get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, AdminQuery::Metrics).await) }),
+            )
+            .route(
+                "/certs/brought",
+                get(|State(asks): State<Asks>| async move {
+                    typed(JSON, put(&asks, AdminQuery::BroughtCertificates).await)
+                }),
+            )
+            .route("/livez", get(async move || live(&heartbeat)))
+            .route("/readyz", get(ready))
+            .route("/explain", get(explain))
+            .route(
+                "/owners",
+                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Owners).await) }),
+            )
+            .route("/owners/release", post(release))
+            .with_state(asks)
+            .merge(others);
     let stopped = async move {
         // An error means that the sender was dropped.
         let _ = stop.wait_for(|stop| *stop).await;

@@ -196,6 +196,9 @@ impl StandaloneRuntime {
                 let explanation = Explanation { notes, ..self.live.explain(&question, true) };
                 serde_json::to_string(&explanation).expect("strings and booleans")
             }
+            AdminQuery::BroughtCertificates => {
+                serde_json::to_string(&self.live.brought_certificates()).expect("strings and times")
+            }
             AdminQuery::Clients => self.live.clients().to_string(),
             AdminQuery::Metrics => {
                 let manifests = manifest::ManifestMetrics::new(&stale, SystemTime::now());

@@ -2,6 +2,7 @@
 //!
 //! One file per finding. Every test is black-box: in go manifests, out come requests and statuses, on the real Envoy.
 
+mod certificate_ends;
 mod chains;
 mod differential;
 mod edge;

@@ -196,6 +196,11 @@ impl Site {
         self.served_by("alice.example.org", "alice").await
     }
 
+    /// Returns the answer of the program's admin socket, with its headers.
+    pub(crate) async fn admin(&self, path: &str) -> Result<String> {
+        get(&self.state.path().join("admin.sock"), path).await
+    }
+
     /// Returns the process id of the Envoy.
     pub(crate) fn envoy(&self) -> Result<u32> {
         usage::child(self.program.pid(), "envoy")
@@ -210,13 +215,19 @@ impl Site {
     }
 }
 
-/// Returns a statistic of the Envoy with the admin socket in this directory; 0 if Envoy has not created it yet.
-pub(crate) async fn envoy_stat(state: &Path, name: &str) -> Result<u64> {
-    let mut admin = UnixStream::connect(state.join("envoy-admin.sock")).await?;
-    let question = format!("GET /stats?filter=^{name}$ HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+/// Returns the answer of an admin socket, with its headers.
+async fn get(socket: &Path, path: &str) -> Result<String> {
+    let mut admin = UnixStream::connect(socket).await?;
+    let question = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
     admin.write_all(question.as_bytes()).await?;
     let mut answer = String::new();
     admin.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// Returns a statistic of the Envoy with the admin socket in this directory; 0 if Envoy has not created it yet.
+pub(crate) async fn envoy_stat(state: &Path, name: &str) -> Result<u64> {
+    let answer = get(&state.join("envoy-admin.sock"), &format!("/stats?filter=^{name}$")).await?;
     let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     Ok(value.map_or(Ok(0), str::parse)?)
 }

@@ -2,6 +2,7 @@
 //! reaches its command line, and a real API server accepts every example of values, an install, an upgrade, a rollback
 //! and an uninstall.
 
+mod alerts;
 mod global;
 mod hardened;
 mod pods;

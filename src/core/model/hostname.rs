@@ -151,6 +151,13 @@ impl Hostname {
         }
     }
 
+    /// True if a certificate with these names is valid for it: a wildcard in a certificate stands for one label (RFC
+    /// 9525, 6.3).
+    pub fn is_certified_by(&self, names: &[Hostname]) -> bool {
+        let wildcard = if self.is_exact() { self.parent() } else { None };
+        names.iter().any(|name| name.is_any() || name == self || Some(name) == wildcard.as_ref())
+    }
+
     /// The names that both match, `None` if there are none. Gateway API: intersection of listener and route hostnames.
     pub fn intersection(&self, other: &Hostname) -> Option<Hostname> {
         if self.covers(other) {

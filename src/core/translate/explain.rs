@@ -7,6 +7,8 @@ use std::net::IpAddr;
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
 use super::admission::Admission;
+use super::certificate::{self, Served};
+use super::certificate_warning;
 use super::client_validation::Clients;
 use super::endpoints::AllowedEndpoints;
 use super::frontends::Frontends;
@@ -15,7 +17,9 @@ use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
 use super::report::Report;
 use super::routes::{Port, Routing};
-use crate::model::{FrontendId, Hostname, Match, PathMatch, Route, TransportPort, ValidationMode};
+use crate::model::{
+    Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort, ValidationMode,
+};
 
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]
@@ -65,6 +69,9 @@ pub struct Explanation {
     pub links: Vec<Link>,
     /// The frontend that serves the URL, once found: its acknowledgement counts.
     pub frontend: Option<String>,
+    /// That frontend, and the hostname of the listener there.
+    #[serde(skip)]
+    pub owner: Option<(FrontendId, Hostname)>,
     /// Notes about the inputs as a whole: what is not as its author wrote it.
     pub notes: Vec<String>,
 }
@@ -117,6 +124,7 @@ impl<'a> Explainer<'a> {
         };
         let Some((id, hostname)) = self.find_frontend(question, &host, &mut explanation) else { return explanation };
         explanation.frontend = Some(id.to_string());
+        explanation.owner = Some((id.clone(), hostname.clone()));
         let frontend = self.frontends().get(&id).expect("found above");
         let (listener, protocol) = frontend.winner(&hostname).expect("found with the frontend");
         let namespace = &listener.parent.name().namespace;
@@ -215,14 +223,22 @@ impl<'a> Explainer<'a> {
             explanation.fail("certificate", why.unwrap_or_else(pending));
             return;
         };
-        let until = jiff::Timestamp::try_from(certificate.not_after).map(|t| t.to_string());
-        let until = until.unwrap_or_else(|_| "an unknown time".to_owned());
+        let until = certificate::rfc3339(certificate.not_after);
         let text = format!("serial {} by {}, valid until {until}", certificate.serial(), certificate.issuer);
-        if certificate.names.iter().any(|name| name.covers(host)) {
-            explanation.hold("certificate", text);
-        } else {
-            explanation.hold("certificate", format!("{text}; NOTE: it does not name {host}"));
+        let refusals = own.warnings.iter().filter(|warning| warning.is_refusal());
+        let mut refusals: Vec<String> = refusals.map(|warning| warning.text.clone()).collect();
+        if !is_for(host, own, certificate) {
+            let names = certificate_warning::named(&certificate.names);
+            refusals.push(format!("it is not valid for {host}: it names {names}, and a wildcard stands for one label"));
         }
+        if !refusals.is_empty() {
+            explanation.fail("certificate", with_causes(format!("{text}; clients refuse it"), refusals));
+            return;
+        }
+        let told = own.warnings.iter().filter(|warning| warning.reason != Reason::CertificateNotForHostname);
+        let told = told.map(|warning| warning.text.clone());
+        let resolved = own.resolved.as_ref().err().map(|(_, text)| text.clone());
+        explanation.hold("certificate", with_notes(text, resolved.into_iter().chain(told).collect()));
         explain_clients(parent, own, explanation);
     }
 
@@ -309,6 +325,14 @@ fn preflight(route: &Route) -> String {
          {}, and reach no backend",
         route.name
     )
+}
+
+/// True if a listener's certificate is valid for a host. Nobody checks one that the listener asked to be self-signed.
+fn is_for(host: &Hostname, listener: &ParentListener, certificate: &Certificate) -> bool {
+    match &listener.served {
+        Served::Issued(want, _) if want.names.iter().any(Hostname::is_any) => true,
+        _ => host.is_certified_by(&certificate.names),
+    }
 }
 
 /// Adds what a listener requires of clients, beside the certificate that it serves.

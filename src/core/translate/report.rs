@@ -27,7 +27,7 @@ use super::status::{
 use super::statuses::Statuses;
 use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
 use super::wanted_index::ListenerOutcomes;
-use super::{bind, default_gateways, exposure, features, fleet, named_service};
+use super::{bind, certificate_condition, default_gateways, exposure, features, fleet, named_service};
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey, SetKey};
 use crate::model::{
@@ -129,6 +129,7 @@ impl Report<'_> {
         if let Some(client) = &parent.client {
             conditions.push(condition(ConditionType::ResolvedRefs, client.resolved.clone(), Reason::ResolvedRefs));
         }
+        conditions.extend(certificate_condition::of_gateway(parent));
         if let Some(default) = &parent.default {
             let mut default = condition(ConditionType::DefaultGateway, default.clone(), Reason::DefaultGateway);
             if default.status == Status::True {
@@ -309,11 +310,6 @@ impl Report<'_> {
         let is_accepted = accepted.is_ok() && parent.placement.unusable.is_none();
         let accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
         conditions.extend(with_programmed(accepted, programmed));
-        if let (Some(programmed), Some(text)) = (conditions.last_mut(), &listener.warning)
-            && programmed.status == Status::True
-        {
-            programmed.message.clone_from(text);
-        }
         let mut resolved = listener.resolved.clone();
         // A listener whose certificate is being issued may lack something else, such as the CA certificates of clients.
         if let (Err((Reason::InvalidCertificateRef, message)), Some(text)) =
@@ -353,6 +349,7 @@ impl Report<'_> {
                 message: format!("another listener of port {} has {what}", listener.port),
             });
         }
+        conditions.extend(certificate_condition::of_listener(listener, self.issuance).filter(|_| is_accepted));
         ListenerStatus {
             name: listener.name.clone(),
             port: listener.port,
@@ -399,6 +396,8 @@ impl Report<'_> {
                 Way::Reference(index) => route.parents[*index].clone(),
                 Way::Default => default_gateways::reference(parent.name()),
             };
+            let warning = certificate_condition::of_route(reached, attachments, self.parents, self.issuance);
+            conditions.extend(warning.filter(|_| is_accepted));
             parents.push((reference, conditions));
         }
         let body = StatusBody::Route(RouteStatus { parents });
@@ -409,7 +408,7 @@ impl Report<'_> {
         Admission { parents: self.parents, attachments: self.attachments, register: self.register }
     }
 
-    fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
+    pub(super) fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
         let Self { store, parents, frontends, gateway_services, register, .. } = self;
         ListenerOutcomes { store, parents, frontends, gateway_services, register }
     }
@@ -447,7 +446,9 @@ impl Report<'_> {
                 let by = self.issuance.awaited(secret)?;
                 (secret, format!("Secret {secret} does not exist yet: its certificate"), by.to_string())
             }
-            Served::None | Served::Certificate(_) | Served::Issued(_, Some(_)) | Served::NotAllowed(..) => return None,
+            Served::None | Served::Certificate(..) | Served::Issued(_, Some(_)) | Served::NotAllowed(..) => {
+                return None;
+            }
         };
         Some(match self.issuance.trouble(secret) {
             _ if !self.listener_outcomes().is_granted(parent, listener) => {

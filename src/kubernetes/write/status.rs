@@ -8,20 +8,9 @@ use serde_json::{Value, json};
 
 use crate::watch::observed::ObservedObject;
 use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::ConditionType;
 use gatewright_core::tenancy::CONTROLLER;
 use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
-
-/// The types of conditions that we write; a condition of another type belongs to another writer.
-const OWN: [&str; 8] = [
-    "Accepted",
-    "Programmed",
-    "ResolvedRefs",
-    "Conflicted",
-    "OverlappingTLSConfig",
-    "PartiallyInvalid",
-    "InsecureFrontendValidationMode",
-    "AddressesAssigned",
-];
 
 /// The maximum number of parents of a route (`maxItems` of RouteStatus.parents).
 const PARENTS: usize = 32;
@@ -306,7 +295,7 @@ pub(crate) fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
         ("lastTransitionTime", ..) => true,
         ("conditions", Value::Array(wanted), _) => {
             let stale = |condition: &Value| {
-                OWN.iter().any(|own| condition["type"] == *own)
+                ConditionType::ALL.iter().any(|own| condition["type"] == own.as_str())
                     && !wanted.iter().any(|one| one["type"] == condition["type"])
             };
             wanted
