@@ -23,6 +23,7 @@ const UNTIL_COUNTED: [(&str, &[&str]); 13] = [
     ("gatewright_service_writes", &["action"]),
     ("gatewright_service_write_failures", &["class"]),
     ("gatewright_record_writes", &["record"]),
+    ("gatewright_unrecorded_owners", &[]),
     ("gatewright_record_write_failures", &["class"]),
     ("gatewright_certificate_writes", &["action"]),
     ("gatewright_certificate_write_failures", &["class"]),

@@ -187,7 +187,7 @@ impl KubernetesRuntime {
     /// their configuration: the definitions may be about to be restored.
     pub fn knows_gateways(&mut self) -> bool {
         self.serving
-            && self.knows_owners()
+            && self.knows_owners(Instant::now())
             && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.has_listed(*kind))
     }
 
@@ -342,7 +342,9 @@ impl KubernetesRuntime {
             Request::Slices => self.catch_up(term),
             Request::Turn => self.take_turn(term),
             Request::Claims(event) => {
-                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_event(event)).unwrap_or_default();
+                let pipeline = self.live.pipeline();
+                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_event(event, pipeline));
+                let changes = changes.unwrap_or_default();
                 self.take_records(changes, term);
             }
         }

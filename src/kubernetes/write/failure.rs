@@ -53,6 +53,8 @@ impl Failure {
             400..500 => Failure::Refused(text),
             // The definition in the server lacks a field of ours.
             500 if text.contains("failed to create typed patch object") => Failure::Refused(text),
+            // etcd's own limit, which the server passes on.
+            500 if text.contains("request is too large") => Failure::Refused(text),
             _ => Failure::Unavailable(text),
         }
     }
@@ -118,6 +120,7 @@ mod tests {
                 "failed to create typed patch object (/g; x/v1, Kind=G): .status.x: field not declared in schema",
                 "refused",
             ),
+            (500, "etcdserver: request is too large", "refused"),
             (503, "", "unavailable"),
         ] {
             assert_eq!(of(code, text).class(), class, "{code} {text}");
