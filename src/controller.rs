@@ -460,7 +460,9 @@ fn ready(runtime: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, 
     match (standby.is_serving(), runtime.serving()) {
         (true, _) => Ok([standby.lines(), runtime.pending_work()].concat()),
         // Envoys are served; the pending work says which part of the view is stale.
-        (false, true) if runtime.awaited_owners().is_none() => Ok([runtime.late_views(), runtime.pending_work()].concat()),
+        (false, true) if runtime.awaited_owners().is_none() => {
+            Ok([runtime.late_views(), runtime.pending_work()].concat())
+        }
         (false, true) => Err(runtime.awaited_owners().into_iter().collect()),
         (false, false) => Err(runtime.pending_work()),
     }

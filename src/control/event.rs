@@ -23,7 +23,7 @@ pub const FILE: &str = "File";
 pub const LEASE: &str = "Lease";
 /// The event name for watches of the API server; field `kind`.
 pub const WATCH: &str = "Watch";
-/// The record of who owns which hostname.
+/// The event name for the record of owners; field `count`.
 pub const RECORD: &str = "Record";
 /// The event name for the last good state that a controller stores.
 pub const LAST_GOOD: &str = "LastGood";

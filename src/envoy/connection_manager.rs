@@ -32,7 +32,8 @@ use super::name::keyed;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
-    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected, route_filters, websocket,
+    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected, route_filters,
+    websocket,
 };
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 

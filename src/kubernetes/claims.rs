@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use self::entry::Owner;
 pub use self::entry::{CompleteInputs, Entry, Recorded};
 use self::refusals::{Refusals, Waiting};
 use self::shards::Shards;
@@ -219,7 +218,7 @@ impl Claims {
 
     /// Returns a message about entries that the API server refused to record.
     pub(super) fn trouble(&self) -> Option<String> {
-        let (name, refusals) = self.refusals.iter().find(|(_, refusals)| refusals.len() > 0)?;
+        let (name, _) = self.refusals.iter().find(|(_, refusals)| refusals.len() > 0)?;
         let object = format!("configmap {}/{name}", self.namespace);
         let (count, text) = (self.refused(), self.logged.get(name).map(String::as_str).unwrap_or_default());
         Some(format!("{count} hostnames or ports have no owner and are not served: {object} cannot be written: {text}"))
@@ -405,9 +404,9 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ClaimEve
 
 #[cfg(test)]
 mod tests {
-    use gatewright_core::model::{Transport, TransportPort};
+    use gatewright_core::model::Hostname;
     use gatewright_core::pipeline::Written;
-    use gatewright_core::translate::ListenersOf;
+    use gatewright_core::{tenancy, translate};
     use hyper::{Request, Response};
     use kube::client::Body;
 
@@ -417,55 +416,24 @@ mod tests {
         Hostname::parse(text).expect("a hostname")
     }
 
-    #[test]
-    fn an_entry_is_read_as_it_was_written_and_is_a_key_that_a_config_map_takes() {
-        let tenants = ["a.example.org", "*.example.org", "xn--bcher-kva.example"].map(|name| {
-            (
-                Entry::Tenants(host(name)),
-                Owner::Tenant(Record { namespace: "tenant-a".into(), since: 42, released: None }),
-            )
-        });
-        let owner = |protocol, released| {
-            Owner::Namespace(OwnerRecord { namespace: "tenant-a".into(), since: 42, protocol, released })
-        };
-        let dns = TransportPort { number: 53, transport: Transport::Udp };
-        let at = |place: &str| Arc::new(ListenersOf { namespace: "infra".into(), place: place.into() });
-        let addresses = [
-            (Ownable::Hostname(host("a.example.org")), owner(None, None)),
-            (Ownable::Hostname(host("*.example.org")), owner(None, Some(7))),
-            (Ownable::Hostname(Hostname::any()), owner(None, None)),
-            (Ownable::Port(TransportPort::tcp(8443)), owner(Some(translate::Family::Tls), None)),
-            (Ownable::Port(dns), owner(Some(translate::Family::Udp), None)),
-            (Ownable::Socket([127, 0, 0, 1].into(), dns), owner(None, None)),
-            (Ownable::Socket([127, 0, 0, 1].into(), TransportPort::tcp(80)), owner(None, None)),
-            (Ownable::Socket("::1".parse().expect("an address"), TransportPort::tcp(80)), owner(None, None)),
-            (Ownable::Admitted(at("infra/edge"), host("a.example.org")), owner(None, Some(7))),
-            (Ownable::Secret(host("a.example.org")), owner(None, None)),
-            (Ownable::Admitted(at("shared"), Hostname::any()), owner(None, None)),
-        ];
-        let addresses = addresses.into_iter().map(|(what, owner)| (Entry::Addresses(what), owner));
-        for (entry, owner) in tenants.into_iter().chain(addresses) {
-            let (shard, key) = (entry.shard(), entry.key());
-            assert!(key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')), "{key}");
-            let value = entry.value(&owner);
-            assert_eq!(Entry::parse(&shard, &key, &value), Some((entry, owner)), "{value}");
-        }
-        for (key, value) in [("a.example.org", "tenant-a"), ("a.example.org", "x tenant-a"), ("", "1 a"), ("_.", "1 a")]
-        {
-            assert_eq!(Entry::parse("gatewright-claims-00", key, value), None, "{key} {value}");
-        }
-        let line = Ownable::Port(TransportPort::tcp(81)).line(None);
-        assert_eq!(Entry::parse("gatewright-owners-00", "_port.80", &line), None, "another key's");
+    /// A record of an API server that never answers.
+    fn claims() -> Claims {
+        let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, std::convert::Infallible>>();
+        Claims::new(Client::new(tower::service_fn(nobody), "default"), "gatewright-system")
+    }
+
+    fn pipeline() -> Pipeline {
+        let settings = translate::Settings::new("c", Vec::new());
+        Pipeline::new(settings, tenancy::Settings::default(), Written::ToTheCluster)
     }
 
     #[tokio::test]
     async fn a_record_of_a_newer_version_is_neither_read_nor_written() {
-        let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, std::convert::Infallible>>();
-        let client = Client::new(tower::service_fn(nobody), "default");
-        let mut claims = Claims::new(client, "gatewright-system");
+        let mut claims = claims();
         let entry = Entry::Tenants(host("a.example.org"));
+        let place = entry.path().next().expect("a name");
         let map = |version: &str, format: &str, owner: &str| {
-            let document = json!({"metadata": {"name": entry.shard(), "resourceVersion": version,
+            let document = json!({"metadata": {"name": &place, "resourceVersion": version,
                 "annotations": {format::ANNOTATION: format}}, "data": {"a.example.org": format!("42 {owner}")}});
             ClaimEvent::Applied(serde_json::from_value(document).expect("a ConfigMap"))
         };
@@ -473,16 +441,12 @@ mod tests {
         assert!(claims.take_in(ClaimEvent::Synced).is_empty() && claims.pending().is_none());
         assert!(claims.take_in(map("6", "2", "bob")).is_empty());
         let why = claims.pending().expect("it waits");
-        assert!(why.contains(&entry.shard()) && why.contains("format 2"), "{why}");
+        assert!(why.contains(&place) && why.contains("format 2"), "{why}");
         let complete = CompleteInputs { tenants: true, addresses: true, routes: true };
         claims.release(entry.clone());
-        let pipeline = Pipeline::new(
-            translate::Settings::new("c", Vec::new()),
-            tenancy::Settings::default(),
-            Written::ToTheCluster,
-        );
-        assert_eq!(claims.document(&entry.shard(), &pipeline, complete), None);
+        let pipeline = pipeline();
+        assert_eq!(claims.next_write(&place, &pipeline, complete, Instant::now()), None);
         assert_eq!(claims.take_in(map("7", "1", "bob")).len(), 1);
-        assert!(claims.pending().is_none() && claims.document(&entry.shard(), &pipeline, complete).is_some());
+        assert!(claims.pending().is_none() && claims.next_write(&place, &pipeline, complete, Instant::now()).is_some());
     }
 }

@@ -17,9 +17,7 @@ use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
 use super::report::Report;
 use super::routes::{Port, Routing};
-use crate::model::{
-    Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort, ValidationMode,
-};
+use crate::model::{Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort, ValidationMode};
 
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]

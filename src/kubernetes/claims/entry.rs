@@ -99,8 +99,8 @@ impl Entry {
         if shard.starts_with(ADDRESSES) {
             let (what, owner) = Ownable::parse(value).ok()?;
             let entry = Entry::Addresses(what);
-            return (entry.key() == key && entry.path().any(|name| name == shard))
-                .then_some((entry, Owner::Namespace(owner?)));
+            let is_here = entry.key() == key && entry.path().any(|name| name == shard);
+            return is_here.then_some((entry, Owner::Namespace(owner?)));
         }
         let hostname = match key.strip_prefix(WILDCARD) {
             Some(rest) => Hostname::parse(&format!("*.{rest}")),
@@ -111,7 +111,8 @@ impl Entry {
         let released = words.next().map(str::parse).transpose().ok()?;
         let record = Record { namespace, since, released };
         let entry = Entry::Tenants(hostname.ok().filter(|hostname| !hostname.is_any())?);
-        entry.path().any(|name| name == shard).then_some((entry, Owner::Tenant(record)))
+        let is_here = entry.path().any(|name| name == shard);
+        is_here.then_some((entry, Owner::Tenant(record)))
     }
 
     pub(super) fn recorded(&self, owner: Option<&Owner>) -> Recorded {
@@ -177,3 +178,65 @@ fn key(hostname: &Hostname) -> String {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use gatewright_core::model::{Transport, TransportPort};
+    use gatewright_core::translate::ListenersOf;
+
+    use super::*;
+
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written_and_is_a_key_that_a_config_map_takes() {
+        let tenants = ["a.example.org", "*.example.org", "xn--bcher-kva.example"].map(|name| {
+            (
+                Entry::Tenants(host(name)),
+                Owner::Tenant(Record { namespace: "tenant-a".into(), since: 42, released: None }),
+            )
+        });
+        let owner = |protocol, released| {
+            Owner::Namespace(OwnerRecord { namespace: "tenant-a".into(), since: 42, protocol, released })
+        };
+        let dns = TransportPort { number: 53, transport: Transport::Udp };
+        let at = |place: &str| Arc::new(ListenersOf { namespace: "infra".into(), place: place.into() });
+        let addresses = [
+            (Ownable::Hostname(host("a.example.org")), owner(None, None)),
+            (Ownable::Hostname(host("*.example.org")), owner(None, Some(7))),
+            (Ownable::Hostname(Hostname::any()), owner(None, None)),
+            (Ownable::Port(TransportPort::tcp(8443)), owner(Some(translate::Family::Tls), None)),
+            (Ownable::Port(dns), owner(Some(translate::Family::Udp), None)),
+            (Ownable::Socket([127, 0, 0, 1].into(), dns), owner(None, None)),
+            (Ownable::Socket([127, 0, 0, 1].into(), TransportPort::tcp(80)), owner(None, None)),
+            (Ownable::Socket("::1".parse().expect("an address"), TransportPort::tcp(80)), owner(None, None)),
+            (Ownable::Admitted(at("infra/edge"), host("a.example.org")), owner(None, Some(7))),
+            (Ownable::Secret(host("a.example.org")), owner(None, None)),
+            (Ownable::Admitted(at("shared"), Hostname::any()), owner(None, None)),
+        ];
+        let addresses = addresses.into_iter().map(|(what, owner)| (Entry::Addresses(what), owner));
+        for (entry, owner) in tenants.into_iter().chain(addresses) {
+            let (shard, key) = (entry.path().last().expect("a name"), entry.key());
+            assert!(key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')), "{key}");
+            let value = entry.value(&owner);
+            assert_eq!(Entry::parse(&shard, &key, &value), Some((entry, owner)), "{value}");
+        }
+        for (key, value) in [("a.example.org", "tenant-a"), ("a.example.org", "x tenant-a"), ("", "1 a"), ("_.", "1 a")]
+        {
+            assert_eq!(Entry::parse("gatewright-claims-00", key, value), None, "{key} {value}");
+        }
+        let line = Ownable::Port(TransportPort::tcp(81)).line(None);
+        assert_eq!(Entry::parse("gatewright-owners-00", "_port.80", &line), None, "another key's");
+    }
+
+    #[test]
+    fn a_path_has_one_more_byte_of_the_hash_with_each_name() {
+        let path: Vec<String> = Entry::Tenants(host("a.example.org")).path().collect();
+        assert_eq!(path.len(), DEPTH);
+        assert_eq!(path[0].len(), TENANTS.len() + 2, "{}", path[0]);
+        for pair in path.windows(2) {
+            assert!(pair[1].starts_with(&pair[0]) && pair[1].len() == pair[0].len() + 2, "{pair:?}");
+        }
+    }
+}

@@ -77,3 +77,49 @@ impl Shards {
         entry.path().find_map(|name| self.0.get(&name)?.records.get(entry))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gatewright_core::model::Hostname;
+    use gatewright_core::tenancy::Record;
+
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        Entry::Tenants(Hostname::parse(name).expect("a hostname"))
+    }
+
+    fn owner() -> Owner {
+        Owner::Tenant(Record { namespace: "alice".into(), since: 1, released: None })
+    }
+
+    #[test]
+    fn an_entry_stays_where_it_is_and_new_ones_go_below_a_split_config_map() {
+        let mut shards = Shards::default();
+        let (old, new) = (entry("old.example"), entry("new.example"));
+        let (first, below) = (old.path().next().expect("a name"), old.path().nth(1).expect("a name"));
+        assert_eq!(shards.place(&old), first, "nothing is there yet");
+        let shard = shards.entry(&first);
+        shard.version = "1".to_owned();
+        shard.is_split = true;
+        assert_eq!(shards.place(&old), below, "a new entry of a split ConfigMap");
+        shards.entry(&first).records.insert(old.clone(), owner());
+        assert_eq!(shards.place(&old), first, "an entry that was there before");
+        assert_eq!(shards.place(&new), new.path().next().expect("a name"), "another ConfigMap is not split");
+        assert_eq!(shards.owner(&old), Some(&owner()));
+    }
+
+    #[test]
+    fn a_config_map_is_full_long_before_the_api_server_refuses_it() {
+        let mut shard = Shard::default();
+        let long = "x".repeat(60);
+        for n in 0.. {
+            if shard.is_full() {
+                break;
+            }
+            shard.records.insert(entry(&format!("h{n}.{long}.{long}.{long}.example")), owner());
+        }
+        let size: usize = shard.records.iter().map(|(entry, owner)| entry.key().len() + entry.value(owner).len()).sum();
+        assert!((SPLIT_AT..SPLIT_AT + 1000).contains(&size), "{size}");
+    }
+}
