@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::tasks::named;
 use gatewright_core::translate::{AuthorizationServer, CheckProtocol, Question};
 use gatewright_envoy::{AUTH_SECONDS, check_request};
 
@@ -105,7 +106,7 @@ async fn over_http1(stream: TcpStream, request: Builder) -> Result<Response<Inco
     let request = request.body(Body::default()).map_err(|error| error.to_string())?;
     let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| described(&error))?;
     // The connection ends with the client.
-    tokio::spawn(connection);
+    tokio::spawn(named("authorization check", connection));
     client.send_request(request).await.map_err(|error| described(&error))
 }
 
@@ -113,7 +114,7 @@ async fn over_http2(stream: TcpStream, request: Builder, body: Bytes) -> Result<
     let request = request.body(Body::new(body)).map_err(|error| error.to_string())?;
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut client, connection) = handshake.map_err(|error| described(&error))?;
-    tokio::spawn(connection);
+    tokio::spawn(named("authorization check", connection));
     client.send_request(request).await.map_err(|error| described(&error))
 }
 
@@ -201,7 +202,7 @@ mod tests {
             (failing, http(), "it answers 503"),
             (saying("220 mail\r\n").await, http(), "HTTP"),
             (saying("").await, http(), "connection closed"),
-            (saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await, CheckProtocol::Grpc, "http2"),
+            (saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await, CheckProtocol::Grpc, "gives no answer"),
         ] {
             let (ok, text) = found(protocol, &[address]).await;
             assert!(!ok, "{text}");
