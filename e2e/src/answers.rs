@@ -79,6 +79,8 @@ pub struct Oddities {
     /// Answers that are lost on a replica that lags; more of them may cost another order, rightly.
     lags: u32,
     asked: BTreeMap<String, u32>,
+    /// Answers that are still to be changed: in the end an order must succeed.
+    left: u32,
 }
 
 /// Values that stand for nothing.
@@ -123,7 +125,7 @@ fn relative(value: &mut Value) {
 impl Oddities {
     /// Those of a seed.
     pub fn new(seed: u64) -> Self {
-        Self { choice: Choice::new(seed), lags: 2, asked: BTreeMap::new() }
+        Self { choice: Choice::new(seed), lags: 2, asked: BTreeMap::new(), left: 40 }
     }
 
     /// Changes an answer.
@@ -136,9 +138,10 @@ impl Oddities {
             self.lags -= 1;
             return unknown(answer);
         }
-        if !answer.status().is_success() || resource == Resource::Other {
+        if !answer.status().is_success() || resource == Resource::Other || self.left == 0 {
             return answer;
         }
+        self.left -= 1;
         if self.choice.below(3) == 0 {
             let location = answer.headers().get("location").and_then(|value| value.to_str().ok()).map(str::to_owned);
             if let Some(mut location) = location.map(Value::from) {

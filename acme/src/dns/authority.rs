@@ -309,10 +309,10 @@ pub(super) fn random_sibling(at: &Name) -> Result<Option<Name>, DnsError> {
 pub(super) fn append(name: &str, chain: &mut Vec<Name>, target: Name) -> Result<(), DnsError> {
     let is_loop = chain.contains(&target);
     chain.push(target);
-    match is_loop {
-        true => Err(refused(name, format!("its CNAMEs form a loop, {}; remove one of them", join(chain)))),
-        false => Ok(()),
+    if is_loop {
+        return Err(refused(name, format!("its CNAMEs form a loop, {}; remove one of them", join(chain))));
     }
+    Ok(())
 }
 
 pub(super) fn too_long(name: &str, chain: &[Name]) -> DnsError {

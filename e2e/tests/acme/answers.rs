@@ -24,7 +24,7 @@ const HOST: &str = "a.example.com";
 /// Runs passes until the certificate is there, each at the time that the one before named; returns the failures on the way.
 async fn until_issued(keeper: &Arc<Keeper>, wanted: &[Wanted]) -> Result<Vec<String>> {
     let (mut now, mut failures) = (Timestamp::now(), Vec::new());
-    for _ in 0..60 {
+    for _ in 0..200 {
         let pass = keeper.pass(wanted, now).await;
         failures.extend(pass.failed.iter().map(|(_, failure)| format!("{:?}: {failure}", failure.class)));
         if pass.outlook.iter().all(|line| line.next == Next::Renew) {
@@ -42,14 +42,14 @@ fn harmless(resource: Resource, when: &'static str, member: &'static str, value:
         let told = format!("{resource:?} {when} {member} {value}");
         rig.ca.mangle(Box::new(move |path, answer| {
             let is_it = Resource::of(path) == resource || resource == Resource::Order && Resource::of(path).is_order();
-            match is_it {
-                true => edit(answer, |body| {
-                    if when.is_empty() || body["status"].as_str().is_some_and(|status| when.contains(status)) {
-                        body[member] = value.clone();
-                    }
-                }),
-                false => answer,
+            if !is_it {
+                return answer;
             }
+            edit(answer, |body| {
+                if when.is_empty() || body["status"].as_str().is_some_and(|status| when.contains(status)) {
+                    body[member] = value.clone();
+                }
+            })
         }));
         rig.ca.behave(|b| b.processing = (1, None));
         let (keeper, wanted) = (rig.keeper().await?, [want(HOST)?]);
@@ -342,9 +342,8 @@ fn an_order_that_stays_lost_is_given_up_after_minutes_and_a_finalized_one_after_
     run(async {
         for (resource, minutes) in [(Resource::Authorization, 10), (Resource::Certificate, 60)] {
             let rig = Rig::start().await?;
-            rig.ca.mangle(Box::new(move |path, answer| match Resource::of(path) == resource && path.contains("/0") {
-                true => unknown(answer),
-                false => answer,
+            rig.ca.mangle(Box::new(move |path, answer| {
+                if Resource::of(path) == resource && path.contains("/0") { unknown(answer) } else { answer }
             }));
             let (keeper, wanted, began) = (rig.keeper().await?, [want(HOST)?], Timestamp::now());
             let mut now = began;

@@ -47,8 +47,10 @@ impl Site {
     async fn keeper(&mut self, config: AcmeConfig) -> Result<Arc<Keeper>> {
         let storage: Arc<dyn Storage> = Arc::new(Directory::open(self.tmp.path().join("acme"))?);
         let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
-        self.responder = None;
-        self.responder = Some(Responder::start(self.pebble.http_port, &issuer.thumbprint()).await?);
+        // The account is the same after a start, and so is its thumbprint.
+        if self.responder.is_none() {
+            self.responder = Some(Responder::start(self.pebble.http_port, &issuer.thumbprint()).await?);
+        }
         let issuer: Arc<dyn Issuer> = issuer;
         Ok(Keeper::open(storage, [issuer], 8).await?)
     }
