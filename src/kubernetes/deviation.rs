@@ -158,7 +158,7 @@ fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

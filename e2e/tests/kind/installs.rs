@@ -127,7 +127,13 @@ async fn an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         // Keys, records and the internal CA, for whoever installs again, and the classes of Gateways.
-        let kept = ["Secret gatewright-", "ConfigMap gatewright-", "Lease gatewright-controller", "GatewayClass "];
+        let kept = [
+            "Secret gatewright-",
+            "ConfigMap gatewright-",
+            "Lease gatewright-controller",
+            "GatewayClass ",
+            "GatewayParameters ",
+        ];
         let more: Vec<String> =
             left()?.into_iter().filter(|name| !kept.iter().any(|kept| name.starts_with(kept))).collect();
         if more.is_empty() {

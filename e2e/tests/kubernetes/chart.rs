@@ -528,11 +528,18 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     }
 
     helm.run(&["rollback", "gatewright", "1", "-n", NAMESPACE])?;
-    let back = there(&server).await?;
+    let mut back = there(&server).await?;
+    // Gateways may use them.
+    for kept in ["GatewayClass gatewright-dedicated", "GatewayParameters gatewright-dedicated"] {
+        assert!(back.remove(kept).is_some(), "{kept} is gone");
+    }
     assert_eq!(back, installed);
 
     helm.run(&["uninstall", "gatewright", "-n", NAMESPACE])?;
-    assert_eq!(there(&server).await?.into_keys().collect::<Vec<_>>(), ["GatewayClass gatewright"], "Gateways use it");
+    let left: Vec<String> = there(&server).await?.into_keys().collect();
+    let kept =
+        ["GatewayClass gatewright", "GatewayClass gatewright-dedicated", "GatewayParameters gatewright-dedicated"];
+    assert_eq!(left, kept, "Gateways may use them");
     let parameters = server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?;
     assert!(parameters.get("kept").await.is_ok(), "what users wrote stays");
     Ok(())
