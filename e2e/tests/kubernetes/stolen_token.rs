@@ -152,7 +152,8 @@ async fn endpoints_of_a_service_of_others_are_refused() -> Result<()> {
     put_services_of_others(&cluster.server).await?;
     // The second policy reads Services.
     refused_at_last(&thief, &slice("alice", "shop", "web"), "controller-slices").await?;
-    refused_at_last(&thief, &slice("kube-system", "kube", "dns"), "controller-objects").await?;
+    refused_at_last(&thief, &with(slice("alice", "edge", "own"), "/ports/0/port", json!(53)), "controller-objects")
+        .await?;
     for (what, object) in [
         ("the name server of the cluster", slice("kube-system", "kube", "dns")),
         ("as a named Service", lent("kube-system", "kube-dns")),
