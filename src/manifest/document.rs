@@ -350,9 +350,8 @@ mod tests {
         let problems = told("x.json", json).1;
         assert!(problems[0].starts_with("x.json:3: not JSON: duplicate key \"ports\""), "{problems:?}");
         // In a List, too, no object of the document is used.
-        let list =
-            format!("kind: List\nitems:\n- {{apiVersion: v1, kind: Namespace, metadata: {{name: a, name: b}}}}\n");
-        assert_eq!(told("x.yaml", &list).0, [""; 0]);
+        let list = "kind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a, name: b}}\n";
+        assert_eq!(told("x.yaml", list).0, [""; 0]);
         // Equal keys of different mappings are usual.
         assert_eq!(check(&format!("{SERVICE}---\n{SERVICE}")).problems, []);
     }

@@ -147,8 +147,9 @@ async fn grpc_statuses(statuses: &'static [u8]) -> Result<SocketAddr> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn what_a_grpc_server_rejects_as_unavailable_is_retried() -> Result<()> {
-    // The statuses of the backend, the codes of `retry` if there is one, and the status that the client gets.
-    const CASES: [(&str, &[u8], Option<&[u16]>, &str); 4] = [
+    /// A path, the statuses of the backend, the codes of `retry` if there is one, and the status that the client gets.
+    type Case = (&'static str, &'static [u8], Option<&'static [u16]>, &'static str);
+    const CASES: [Case; 4] = [
         ("/plain", &[14, 0], None, "14"),
         ("/retried", &[14, 0], Some(&[]), "0"),
         ("/codes", &[14, 0], Some(&[503]), "0"),
