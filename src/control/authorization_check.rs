@@ -165,7 +165,7 @@ mod tests {
 
     fn question() -> Question {
         let (host, path, method) = ("a.example".to_owned(), "/x".to_owned(), "GET".to_owned());
-        Question { tls: false, host, port: 80, path, method, address: None }
+        Question { tls: false, host, port: 80, path, method, upgrade: None, address: None }
     }
 
     /// A server that says this to whoever connects, and its address.
