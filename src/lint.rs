@@ -81,7 +81,7 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
 }
 
 /// Finds conditions that are not good. Those of a derived object are its TenantGateway's, if they say that something is
-/// not accepted: the rest, such as a certificate that is not issued yet, is not known offline.
+/// not accepted, or warn of a certificate: the rest, such as a certificate that is not issued yet, is not known offline.
 fn conditions(pipeline: &Pipeline, found: &mut Findings) {
     for (key, status) in pipeline.engine().statuses() {
         let tenant = pipeline.derived_from(key);
@@ -90,15 +90,8 @@ fn conditions(pipeline: &Pipeline, found: &mut Findings) {
                 None if is_wrong(condition) => {
                     found.add_of(key, listener, condition.reason.as_str(), &condition.message);
                 }
-                Some(tenant) if condition.kind == ConditionType::Accepted && condition.status == Status::False => {
+                Some(tenant) if is_of_tenant(condition) => {
                     found.add_of(tenant, listener, condition.reason.as_str(), &condition.message);
-                }
-                None if listener.is_some()
-                    && condition.kind == ConditionType::Programmed
-                    && condition.status == Status::True
-                    && !condition.message.is_empty() =>
-                {
-                    found.add_of(key, listener, "CertificateNotValid", &condition.message);
                 }
                 None | Some(_) => {}
             }
@@ -111,6 +104,12 @@ fn conditions(pipeline: &Pipeline, found: &mut Findings) {
 fn is_wrong(condition: &Condition) -> bool {
     let is_known = condition.kind != ConditionType::Programmed || condition.reason == Reason::InvalidTLSConfig;
     is_known && !condition.is_healthy()
+}
+
+/// Returns whether a condition of a derived object is an error of its TenantGateway's author.
+fn is_of_tenant(condition: &Condition) -> bool {
+    condition.kind == ConditionType::CertificateWarning
+        || condition.kind == ConditionType::Accepted && condition.status == Status::False
 }
 
 /// Finds hostnames and Services that are not served although the conditions of their routes are good.
@@ -411,5 +410,29 @@ spec: {ports: [{port: 80}]}
         assert_eq!(check(&[EDGE, SHOP, slice].concat()), [""; 0]);
         let told = check(&[EDGE, SHOP, &slice.replace("service-name: web", "service-name: wbe")].concat());
         assert!(told.len() == 1 && told[0].starts_with("service team-a/web NoEndpointSlice: "), "{told:?}");
+    }
+
+    #[test]
+    fn a_route_two_labels_below_a_wildcard_certificate_is_found_whoever_issues_it() {
+        let listener = "    protocol: HTTPS\n    port: 443\n    hostname: '*.example.org'\n    \
+                        tls: {options: {gatewright.io/issuer: internal-ca}}\n    \
+                        allowedRoutes: {namespaces: {from: All}}\n";
+        let edge = EDGE.to_owned() + "  - name: secure\n" + listener;
+        assert_eq!(check(&(edge.clone() + SHOP)), [""; 0]);
+        let told = check(&(edge + &SHOP.replace("a.example.org", "a.b.example.org")));
+        let begin = "httproute team-a/shop CertificateNotForHostname: clients refuse the certificate of listener secure of \
+                     gateway infra/edge for a.b.example.org: it names *.example.org,";
+        assert!(told.len() == 1 && told[0].starts_with(begin), "{told:#?}");
+        // Of a TenantGateway with DNS-01.
+        let own = FAMILY
+            .replace("io.cilium/gateway-controller", "gatewright.io/gateway-controller")
+            .replace("spec: {apex: a.org}", "spec: {apex: a.org, gatewayClassName: cilium, certMode: dns01, dns01: {provider: cloudflare, cloudflare: {apiTokenSecretRef: {name: t, key: k}}}}");
+        let backend = "{name: web, port: 80}";
+        assert_eq!(check(&(own.clone() + &route("tenant-a", "r", "x.a.org", backend))), [""; 0]);
+        let told = check(&(own + &route("tenant-a", "r", "x.y.a.org", backend)));
+        assert!(
+            told.len() == 1 && told[0].starts_with("httproute tenant-a/r CertificateNotForHostname: "),
+            "{told:#?}"
+        );
     }
 }

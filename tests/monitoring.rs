@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use gatewright_control::certificates::CertificateMetrics;
 use gatewright_control::metrics::{Program, text};
@@ -12,7 +13,7 @@ use serde_json::Value;
 /// The labels that Prometheus adds in a cluster.
 const ADDED: [&str; 2] = ["namespace", "pod"];
 /// The labels of families that have no series until something is counted, or there is a view.
-const UNTIL_COUNTED: [(&str, &[&str]); 13] = [
+const UNTIL_COUNTED: [(&str, &[&str]); 14] = [
     ("gatewright_kind", &["kind", "state"]),
     ("gatewright_kind_age_seconds", &["kind"]),
     ("gatewright_xds_view_age_seconds", &["view"]),
@@ -22,6 +23,7 @@ const UNTIL_COUNTED: [(&str, &[&str]); 13] = [
     ("gatewright_service_writes", &["action"]),
     ("gatewright_service_write_failures", &["class"]),
     ("gatewright_record_writes", &["record"]),
+    ("gatewright_unrecorded_owners", &[]),
     ("gatewright_record_write_failures", &["class"]),
     ("gatewright_certificate_writes", &["action"]),
     ("gatewright_certificate_write_failures", &["class"]),
@@ -30,9 +32,10 @@ const UNTIL_COUNTED: [(&str, &[&str]); 13] = [
 
 /// Returns the names of all series, with their labels.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
-    let certificates = Box::new(CertificateMetrics { next_end: Some(0), ..CertificateMetrics::default() });
+    let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
-    let shown = text(Program::default(), &xds::Cache::new(), vec![certificates, replica]);
+    let program = Program { first_end: Some(SystemTime::UNIX_EPOCH), ..Program::default() };
+    let shown = text(program, &xds::Cache::new(), vec![certificates, replica]);
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {
         let (name, selected) = selector(line);

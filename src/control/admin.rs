@@ -19,6 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
 use gatewright_core::translate::{Ownable, Question};
 
@@ -47,6 +48,8 @@ pub enum AdminQuery {
     Owners,
     /// A request to remove an entry from that record.
     Release(Ownable),
+    /// The certificates that no issuer of ours renews, in JSON.
+    BroughtCertificates,
     /// The metrics, in OpenMetrics text.
     Metrics,
     /// The readiness: `true`, with notices for people on further lines; `false`; or the list of what is pending.
@@ -111,29 +114,36 @@ pub async fn serve(
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    let router = Router::new()
-        .route(
-            "/status",
-            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Status).await) }),
-        )
-        .route(
-            "/debug/xds",
-            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Clients).await) }),
-        )
-        .route(
-            "/metrics",
-            get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, AdminQuery::Metrics).await) }),
-        )
-        .route("/livez", get(async move || live(&heartbeat)))
-        .route("/readyz", get(ready))
-        .route("/explain", get(explain))
-        .route(
-            "/owners",
-            get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Owners).await) }),
-        )
-        .route("/owners/release", post(release))
-        .with_state(asks)
-        .merge(others);
+    let router =
+        Router::new()
+            .route(
+                "/status",
+                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Status).await) }),
+            )
+            .route(
+                "/debug/xds",
+                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Clients).await) }),
+            )
+            .route(
+                "/metrics",
+                get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, AdminQuery::Metrics).await) }),
+            )
+            .route(
+                "/certs/brought",
+                get(|State(asks): State<Asks>| async move {
+                    typed(JSON, put(&asks, AdminQuery::BroughtCertificates).await)
+                }),
+            )
+            .route("/livez", get(async move || live(&heartbeat)))
+            .route("/readyz", get(ready))
+            .route("/explain", get(explain))
+            .route(
+                "/owners",
+                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Owners).await) }),
+            )
+            .route("/owners/release", post(release))
+            .with_state(asks)
+            .merge(others);
     let stopped = async move {
         // An error means that the sender was dropped.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -182,6 +192,7 @@ async fn ready(State(asks): State<Asks>) -> Response {
 struct Asked {
     url: String,
     method: String,
+    upgrade: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -202,8 +213,18 @@ async fn release(State(asks): State<Asks>, Query(released): Query<Released>) -> 
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
-    match question(&asked.url, &asked.method) {
-        Ok(question) => typed(JSON, put(&asks, AdminQuery::Explain(question)).await),
+    let asked = question(&asked.url, &asked.method).map(|question| Question { upgrade: asked.upgrade, ..question });
+    match asked {
+        Ok(question) => {
+            let explanation = match put(&asks, AdminQuery::Explain(question.clone())).await {
+                Ok(text) => serde_json::from_str(&text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR),
+                Err(status) => Err(status),
+            };
+            match explanation {
+                Ok(explanation) => typed(JSON, Ok(checked(explanation, &question).await.to_string())),
+                Err(status) => status.into_response(),
+            }
+        }
         Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
     }
 }
@@ -226,6 +247,7 @@ pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
         port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
         path: uri.path().to_owned(),
         method: method.to_owned(),
+        upgrade: None,
         address: None,
     })
 }

@@ -24,18 +24,15 @@ use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
-    Change, Delta, DesiredEnvoys, Engine, Explanation, Fact, Link, ObjectStatus, Question, ResourceKey, RouteKey,
-    ServiceIntent, Settings,
+    Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, ResourceKey, RouteKey, ServiceIntent, Settings,
 };
 use gatewright_envoy::Edge;
 
 use complaints::Complaints;
 use refusal_log::{Refusal, RefusalLog};
-use refusals::{Refusals, RefusedKey, concerns, refusals, rejected_name};
+use refusals::{Refusals, RefusedKey, refusals};
 use states::States;
 
-/// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not hold the Lease.
-const NO_ENVOY_HERE: &str = "no Envoy is connected to this replica; the lease holder knows those of all replicas";
 /// The maximum number of changes whose acknowledgement is still to be announced: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
 
@@ -427,37 +424,6 @@ impl ControlPlane {
         json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
 
-    /// Explains a URL: the objects that serve it, and the Envoys. `knows_all` is true if this replica knows the Envoys of
-    /// all replicas; in any other one it is no failure that no Envoy is connected.
-    pub fn explain(&self, question: &Question, knows_all: bool) -> Explanation {
-        let mut explanation = self.engine().explain(question);
-        crate::tenants::explain(&self.pipeline, question, &mut explanation);
-        let frontend = explanation.frontend.as_deref().filter(|_| explanation.ok());
-        if let Some((frontend, (gateway, _))) = frontend.and_then(|name| Some((name, name.rsplit_once(':')?))) {
-            let progress = self.progress();
-            // The frontend of a shared fleet is as new as the newest of its Gateways.
-            let (acks, view) = match gateway.split_once('/') {
-                Some((namespace, name)) => {
-                    let gateway = ObjectName::new(namespace, name);
-                    (self.acks_of(&gateway, &progress), self.views.of(&self.engine().fleet_of(&gateway)))
-                }
-                None => {
-                    let shared = self.views.shared();
-                    (self.acks_of_view(shared, &progress), Some(&self.views[shared]))
-                }
-            };
-            let mut here = self.rejections(&progress).filter(|r| Some(&r.view) == view);
-            let refused = here.find(|r| concerns(r, frontend, &question.host));
-            let (ok, text) = match refused {
-                Some(refused) => (false, format!("refused {}: {}", rejected_name(refused), refused.text)),
-                None if acks.all == 0 && !knows_all => (true, NO_ENVOY_HERE.to_owned()),
-                None => (acks.are_complete(), acks.text()),
-            };
-            explanation.links.push(Link { what: "envoys", ok, text });
-        }
-        explanation
-    }
-
     /// Returns the state of each Envoy, as JSON.
     pub fn clients(&self) -> Value {
         let progress = self.progress();
@@ -494,6 +460,7 @@ impl ControlPlane {
             quarantined: self.rejections(&progress).count(),
             good,
             bad,
+            first_end: self.engine().first_end(),
         };
         metrics::text(program, &self.cache, others)
     }
@@ -571,7 +538,9 @@ fn hosts(delta: &Delta) -> BTreeSet<String> {
 }
 
 mod acknowledgements;
+mod brought_certificates;
 mod complaints;
+mod explain;
 mod own_views;
 mod owners;
 mod refusal_log;

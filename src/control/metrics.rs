@@ -3,7 +3,7 @@
 //! Every label has a fixed set of values: no name of a host, object or node becomes one.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -45,6 +45,8 @@ pub struct Program {
     pub good: usize,
     /// The number of objects with another status.
     pub bad: usize,
+    /// The earliest end of the certificates in use.
+    pub first_end: Option<SystemTime>,
 }
 
 /// Returns all metrics as text: those of the program, and those of the xDS server under `gatewright_xds_`.
@@ -66,7 +68,7 @@ pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value:
 
 impl Collector for Program {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Program { changes, work, ref connected, quarantined, good, bad } = *self;
+        let Program { changes, work, ref connected, quarantined, good, bad, first_end } = *self;
         let mut info = encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
         let taken = encoder.encode_descriptor("changes", "Changes of objects taken in", None, MetricType::Counter)?;
@@ -114,6 +116,12 @@ impl Collector for Program {
             let value = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
             value.encode(objects.encode_family(&[("good", is)])?)?;
         }
+        if let Some(end) = first_end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()) {
+            let help = "When the first certificate that is served ends, or ended";
+            let gauge =
+                encoder.encode_descriptor("certificates_next_end_timestamp_seconds", help, None, MetricType::Gauge)?;
+            ConstGauge::new(i64::try_from(end.as_secs()).unwrap_or(i64::MAX)).encode(gauge)?;
+        }
         Ok(())
     }
 }
@@ -132,7 +140,8 @@ mod tests {
             age: Duration::from_secs(7 * all as u64),
         };
         let connected = vec![view("shared", 2), view("dedicated", 0)];
-        let program = Program { changes: 3, work, connected, good: 5, bad: 1, ..Default::default() };
+        let first_end = Some(UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        let program = Program { changes: 3, work, connected, good: 5, bad: 1, first_end, ..Default::default() };
         let text = text(program, &xds::Cache::new(), Vec::new());
         for line in [
             "gatewright_changes_total 3",
@@ -143,6 +152,7 @@ mod tests {
             "gatewright_xds_view_age_seconds{view=\"shared\"} 14",
             "gatewright_objects{good=\"true\"} 5",
             "gatewright_objects{good=\"false\"} 1",
+            "gatewright_certificates_next_end_timestamp_seconds 1800000000",
             "gatewright_xds_nack_total{type=\"sds\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");

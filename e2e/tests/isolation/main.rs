@@ -2,16 +2,19 @@
 //!
 //! One file per finding. Every test is black-box: in go manifests, out come requests and statuses, on the real Envoy.
 
+mod certificate_ends;
 mod chains;
 mod differential;
 mod edge;
 mod endpoints;
+mod files;
 mod flood;
 mod framing;
 mod internal_ca;
 mod issuers;
 mod limits;
 mod ownership;
+mod protocols;
 mod refusals;
 mod regex;
 mod route_names;

@@ -57,11 +57,6 @@ impl HeldCertificates {
         concerned
     }
 
-    /// Returns the earliest expiry.
-    pub(super) fn next_end(&self) -> Option<Timestamp> {
-        self.ends.first().map(|(end, _)| *end)
-    }
-
     /// Returns the certificate of a tenant that was issued for all these names, with the latest expiry. A wildcard
     /// certificate that covers a host by chance is not returned, since it may be of another issuer.
     pub(super) fn find(&self, tenant: &str, names: &Names) -> Option<&Arc<Stored>> {

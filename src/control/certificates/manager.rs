@@ -477,8 +477,7 @@ impl CertificateManager {
                 }
             }
         }
-        let (wants, next_end) = self.requests(|requests| (requests.counts(), requests.held_certificates().next_end()));
-        CertificateMetrics { wants, next_end: next_end.map(|end| end.as_second()), requests }
+        CertificateMetrics { wants: self.requests(|requests| requests.counts()), requests }
     }
 
     /// Forces new certificates for a host. Returns their number.

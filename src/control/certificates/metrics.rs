@@ -14,25 +14,17 @@ use prometheus_client::metrics::gauge::ConstGauge;
 pub struct CertificateMetrics {
     /// The numbers of wanted certificates that are there, that are pending, and that have a reason for their absence.
     pub wants: [(&'static str, usize); 3],
-    /// The earliest expiry of the served certificates, in seconds since 1970.
-    pub next_end: Option<i64>,
     /// The number of requests to CAs by action and status; status 0 is no answer.
     pub requests: BTreeMap<(&'static str, u16), u64>,
 }
 
 impl Collector for CertificateMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Self { wants, next_end, requests } = self;
+        let Self { wants, requests } = self;
         let mut family = encoder.encode_descriptor("certificates", "Certificates", None, MetricType::Gauge)?;
         for (state, count) in wants {
             let value = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
             value.encode(family.encode_family(&[("state", *state)])?)?;
-        }
-        if let Some(end) = next_end {
-            let help = "When the first certificate that is served ends";
-            let gauge =
-                encoder.encode_descriptor("certificates_next_end_timestamp_seconds", help, None, MetricType::Gauge)?;
-            ConstGauge::new(*end).encode(gauge)?;
         }
         let mut family = encoder.encode_descriptor("acme_requests", "Requests to CAs", None, MetricType::Counter)?;
         for ((action, status), count) in requests {
@@ -52,13 +44,11 @@ mod tests {
     fn figures_are_told_beside_the_programs() {
         let metrics = CertificateMetrics {
             wants: [("held", 2), ("waiting", 1), ("failing", 0)],
-            next_end: Some(1_800_000_000),
             requests: BTreeMap::from([(("order", 201), 3), (("directory", 0), 1)]),
         };
         let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(metrics)]);
         for line in [
             "gatewright_certificates{state=\"held\"} 2",
-            "gatewright_certificates_next_end_timestamp_seconds 1800000000",
             "gatewright_acme_requests_total{action=\"order\",status=\"201\"} 3",
             "gatewright_acme_requests_total{action=\"directory\",status=\"0\"} 1",
         ] {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::held::HeldCertificates;
 use super::request::{CertificateRequest, IssuerRef};
+use gatewright_core::translate::BroughtCertificate;
 
 /// The whole report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +24,7 @@ pub struct Report {
     pub troubles: Vec<String>,
 }
 
-/// The state of one wanted certificate.
+/// The state of one wanted certificate, or of one that no issuer of ours renews.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -31,7 +32,7 @@ pub struct Row {
     pub hosts: Vec<String>,
     /// `namespace/name` of the Secret.
     pub secret: String,
-    /// The issuer that it is wanted from.
+    /// The issuer that it is wanted from; `certificateRefs` where listeners refer to a Secret that none of ours fills.
     pub issuer: String,
     /// The issuer of the served certificate, where it differs: an earlier issuer, or a fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +82,41 @@ pub struct Check {
     pub next: Option<(String, Option<Timestamp>)>,
 }
 
+/// The text in place of an issuer, where none of ours renews the certificate.
+const BROUGHT: &str = "certificateRefs";
+
+impl Row {
+    /// The row of a certificate that no issuer of ours renews; `refused` is what Envoys say of a listener that serves it.
+    pub(crate) fn of_brought(brought: &BroughtCertificate, refused: Option<&String>) -> Self {
+        let certificate = brought.certificate.as_ref();
+        let expires = certificate.and_then(|certificate| Timestamp::try_from(certificate.not_after).ok());
+        Self {
+            hosts: brought.hosts.iter().cloned().collect(),
+            secret: brought.secret.to_string(),
+            issuer: BROUGHT.to_owned(),
+            issued_by: certificate.map(|certificate| certificate.issuer.to_string()),
+            expires,
+            next: format!("nothing here: whoever fills Secret {} renews it", brought.secret),
+            at: expires,
+            last_error: refused.or(brought.problem.as_ref()).cloned(),
+        }
+    }
+
+    /// Returns whether there is a certificate that has not expired.
+    pub fn is_good(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|end| end > now)
+    }
+}
+
 impl Report {
+    /// Adds the rows of certificates that no issuer of ours renews.
+    #[must_use]
+    pub fn with_brought(mut self, rows: Vec<Row>) -> Self {
+        self.certificates.extend(rows);
+        self.certificates.sort_by(|a, b| (&a.hosts, &a.secret).cmp(&(&b.hosts, &b.secret)));
+        self
+    }
+
     pub(super) fn of(
         wants: &[CertificateRequest],
         pass: &Pass,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use acme::keeper::Stored;
 use serde_json::json;
 
-use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::{Asked, ChallengeAnswer, Change, Fact};
 
@@ -37,11 +37,13 @@ impl CertificateUpdate {
 }
 
 fn object(secret: &ObjectName, stored: &Stored) -> Result<Object, String> {
+    let certificate = &stored.certificate;
+    let issuer = certificate.issued_by.as_ref().unwrap_or(&certificate.issuer);
     let object = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {"namespace": &*secret.namespace, "name": &*secret.name},
+        "metadata": {"namespace": &*secret.namespace, "name": &*secret.name, "annotations": {ISSUED_BY: issuer}},
         "stringData": {
-            "tls.crt": stored.certificate.chain_pem, "tls.key": stored.certificate.key_pem.expose(),
+            "tls.crt": certificate.chain_pem, "tls.key": certificate.key_pem.expose(),
         },
     });
     Object::parse(object).map_err(|error| error.to_string())

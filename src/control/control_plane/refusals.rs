@@ -28,7 +28,7 @@ const NOBODY_ALONE: &str = "refused by Envoy together with configuration of othe
 const MAX_TEXT: usize = 512;
 
 /// Returns the message for the author of a rejected object.
-fn clipped_message(text: &str) -> String {
+pub(super) fn clipped_message(text: &str) -> String {
     let clipped = one_line(text, MAX_TEXT);
     let more = if text.chars().nth(MAX_TEXT).is_some() { "..." } else { "" };
     format!("refused by Envoy: {}{more}", clipped.trim_end())

@@ -2,9 +2,9 @@ use serde_json::json;
 use xds::View;
 
 use super::*;
-use gatewright_core::inputs::Object;
-use gatewright_core::model::EnvoyFleet;
-use gatewright_core::translate::{DedicatedEnvoys, Fleet};
+use gatewright_core::inputs::{Object, Secret};
+use gatewright_core::model::{Certificate, EnvoyFleet, Hostname, PrivateKey};
+use gatewright_core::translate::{DedicatedEnvoys, Fleet, Question};
 
 fn live() -> ControlPlane {
     let settings = Settings::new("c", vec![[127, 0, 0, 1].into()]);
@@ -415,6 +415,7 @@ fn served() -> (ControlPlane, Question) {
         port: 80,
         path: "/".to_owned(),
         method: "GET".to_owned(),
+        upgrade: None,
         address: None,
     };
     (live, question)
@@ -454,5 +455,72 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
         live.set_others(live.views.each(|_| vec![node.clone()]), vec![refused]);
         let explanation = live.explain(&question, true);
         assert_eq!(explanation.ok(), good, "{name}: {explanation:?}");
+    }
+}
+
+/// A certificate for `*.example.org` that lasts from 1970 on.
+fn wildcard_certificate() -> Change {
+    let certificate = Certificate {
+        leaf: b"leaf".as_slice().into(),
+        issuers: Arc::from(""),
+        key: PrivateKey::new(b"key"),
+        names: vec![Hostname::parse("*.example.org").expect("a hostname")],
+        not_before: SystemTime::UNIX_EPOCH,
+        not_after: SystemTime::UNIX_EPOCH + Duration::from_secs(100 * 24 * 60 * 60),
+        issuer: Arc::from("test"),
+    };
+    Change::put(Object::Secret(Secret::with_certificate(ObjectName::new("a", "cert"), Arc::new(certificate))))
+}
+
+#[test]
+fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list() {
+    for (hostname, secret) in
+        [("*.example.org", "sds/a/edge:443/*.example.org"), ("web.example.org", "web.example.org")]
+    {
+        let mut live = live();
+        apply(&mut live, wildcard_certificate());
+        let listener = json!({"name": "l", "protocol": "HTTPS", "port": 443, "hostname": hostname,
+            "tls": {"certificateRefs": [{"name": "cert"}]}});
+        put(
+            &mut live,
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g", "listeners": [listener]}}),
+        );
+        let filter = json!({"type": "RequestRedirect", "requestRedirect": {"scheme": "https"}});
+        put(
+            &mut live,
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": "web", "namespace": "a"}, "spec": {"parentRefs": [{"name": "edge"}],
+                "rules": [{"filters": [filter]}]}}),
+        );
+        let newest = live.publication();
+        envoys(&mut live, &[newest]);
+        let question = Question {
+            tls: true,
+            host: "web.example.org".to_owned(),
+            port: 443,
+            path: "/".to_owned(),
+            method: "GET".to_owned(),
+            address: None,
+        };
+        assert!(live.explain(&question, true).ok(), "{:?}", live.explain(&question, true));
+        assert_eq!(live.brought_certificates()[0].last_error, None);
+        let refused = Rejection {
+            view: View::new("v"),
+            node: Arc::from("envoy"),
+            kind: xds::Kind::Secret,
+            name: Arc::from(secret),
+            part: None,
+            version: Arc::from("1"),
+            text: Arc::from("no key usage"),
+        };
+        live.others.1 = vec![refused];
+        let explanation = live.explain(&question, true);
+        let last = explanation.links.last().expect("links");
+        assert_eq!((last.what, last.ok), ("certificate", false), "{explanation:?}");
+        assert!(last.text.contains("refused by Envoy: no key usage"), "{}", last.text);
+        let rows = live.brought_certificates();
+        assert_eq!(rows.len(), 1, "one Secret: {rows:?}");
+        assert_eq!(rows[0].last_error.as_deref(), Some("refused by Envoy: no key usage"));
     }
 }

@@ -10,6 +10,7 @@ use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
 use super::Meta;
+use super::chain_judgement::{ChainJudgement, Judged};
 use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
 
 /// A Secret, of which only a TLS certificate and small credentials are kept.
@@ -26,6 +27,7 @@ pub struct Secret {
     pub issued_by: Option<Arc<str>>,
     /// Credentials of DNS providers, if the Secret is small enough.
     credentials: Option<Arc<Credentials>>,
+    judged: Judged,
 }
 
 /// Secret texts by key; `Debug` prints the keys alone.
@@ -109,17 +111,32 @@ impl Secret {
         let annotations = object.metadata.annotations.as_ref();
         let issued_by = certificate.as_ref().ok().and_then(|certificate| issued_by(annotations, certificate));
         let issued_by = issued_by.map(Arc::from);
-        Self { name: meta.name, certificate: certificate.map(Arc::new), last_good: None, issued_by, credentials }
+        Self {
+            name: meta.name,
+            certificate: certificate.map(Arc::new),
+            last_good: None,
+            issued_by,
+            credentials,
+            judged: Judged::default(),
+        }
     }
 
     /// A Secret with this certificate.
     pub fn with_certificate(name: ObjectName, certificate: Arc<Certificate>) -> Self {
-        Self { name, certificate: Ok(certificate), last_good: None, issued_by: None, credentials: None }
+        Self { certificate: Ok(certificate), ..Self::without(name, SecretError::Missing("tls.crt")) }
     }
 
     /// A Secret without a certificate, and why.
     pub fn without(name: ObjectName, why: SecretError) -> Self {
-        Self { name, certificate: Err(why), last_good: None, issued_by: None, credentials: None }
+        let judged = Judged::default();
+        Self { name, certificate: Err(why), last_good: None, issued_by: None, credentials: None, judged }
+    }
+
+    /// The judgement of the chain in it; `None` for one of an issuer of ours, which is judged before it is stored.
+    pub(crate) fn judgement(&self) -> Option<&ChainJudgement> {
+        let is_ours = self.issued_by.as_deref().is_some_and(|by| by != CERT_MANAGER);
+        let brought = self.certificate.as_ref().ok().filter(|_| !is_ours);
+        brought.map(|certificate| self.judged.of(certificate))
     }
 
     /// The certificate to serve at `now`: the present one, else the last good one; `None` if both have expired.

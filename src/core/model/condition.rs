@@ -14,8 +14,9 @@ pub enum Status {
 }
 
 macro_rules! condition_types {
-    ($($name:ident),* $(,)?) => {
-        /// Types of conditions of Gateway API objects, named as in the specification (v1.7.0, `apis/v1/*_types.go`).
+    ($($name:ident: $text:literal),* $(,)?) => {
+        /// Types of conditions of Gateway API objects, named as in the specification (v1.7.0, `apis/v1/*_types.go`), and
+        /// with our domain where it has none.
         #[allow(missing_docs, reason = "the names are the specification's")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ConditionType { $($name),* }
@@ -26,15 +27,24 @@ macro_rules! condition_types {
 
             /// As written in a status.
             pub fn as_str(self) -> &'static str {
-                match self { $(ConditionType::$name => stringify!($name)),* }
+                match self { $(ConditionType::$name => $text),* }
             }
         }
     };
 }
 
-condition_types! { Accepted, Programmed, ResolvedRefs, Conflicted, PartiallyInvalid, OverlappingTLSConfig,
-InsecureFrontendValidationMode, DefaultGateway,
-    AddressesAssigned }
+condition_types! {
+    Accepted: "Accepted",
+    Programmed: "Programmed",
+    ResolvedRefs: "ResolvedRefs",
+    Conflicted: "Conflicted",
+    PartiallyInvalid: "PartiallyInvalid",
+    OverlappingTLSConfig: "OverlappingTLSConfig",
+    InsecureFrontendValidationMode: "InsecureFrontendValidationMode",
+    DefaultGateway: "DefaultGateway",
+    AddressesAssigned: "AddressesAssigned",
+    CertificateWarning: "gatewright.io/CertificateWarning",
+}
 
 impl fmt::Display for ConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +76,9 @@ impl Condition {
             | ConditionType::ResolvedRefs
             | ConditionType::DefaultGateway
             | ConditionType::AddressesAssigned => self.status == Status::True,
-            ConditionType::Conflicted | ConditionType::PartiallyInvalid => self.status != Status::True,
+            ConditionType::Conflicted | ConditionType::PartiallyInvalid | ConditionType::CertificateWarning => {
+                self.status != Status::True
+            }
             ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => true,
         }
     }
@@ -130,8 +142,18 @@ reasons! {
     AddressesAssigned: "Each address of `spec.addresses` is assigned, or without any those of the class are.", "";
     BackendNotFound: "A backend does not exist, or has no such port.",
         "Create the Service, or correct name and port of the `backendRef`.";
+    CertificateExpired: "A certificate has expired and is served all the same; clients that check it refuse it.",
+        "Put a new certificate, and the key that belongs to it, into the Secret that the message names.";
+    CertificateExpiring: "A certificate that no issuer of Gatewright renews expires within 14 days, or within 3 days.",
+        "Put a new certificate, and the key that belongs to it, into the Secret that the message names.";
     CertificateLimitReached: "The owner has as many certificates as it may have.",
         "Remove hosts, or ask the operator for a higher limit.";
+    CertificateNotForHostname: "A certificate does not name a hostname that it is served for; a wildcard in it stands for one label.",
+        "Give the hostname a listener and a certificate of its own, or put one that names it into the Secret.";
+    CertificateNotValid: "Clients refuse a certificate that is served.",
+        "Put a certificate without the fault that the message names into the Secret.";
+    CertificateUnused: "Of several `certificateRefs` of a listener one is served.",
+        "Remove the others, or give their hostnames listeners of their own.";
     Conflicted: "Another policy is about the same Service or port, and comes first.",
         "Remove one of the two policies.";
     ConfigurationChanged: "Clients are let in without a valid certificate (`AllowInsecureFallback`).",

@@ -32,11 +32,6 @@ impl ProvidedSecret {
             ) => Self::Broken(error.to_string()),
         })
     }
-
-    /// True if the certificate is valid for a name (RFC 9525, 6.3: a wildcard covers one label).
-    pub(super) fn is_for(names: &[Hostname], name: &Hostname) -> bool {
-        names.contains(name) || name.is_exact() && name.parent().is_some_and(|wildcard| names.contains(&wildcard))
-    }
 }
 
 /// The Secret that a TenantGateway refers to for its certificate.

@@ -98,7 +98,7 @@ impl ProvidedSecrets {
                     std::iter::once(apex).chain(wildcard)
                 });
                 let missing: Vec<String> =
-                    wanted.filter(|name| !ProvidedSecret::is_for(names, name)).map(|name| name.to_string()).collect();
+                    wanted.filter(|name| !name.is_certified_by(names)).map(|name| name.to_string()).collect();
                 if missing.is_empty() {
                     return None;
                 }

@@ -58,13 +58,14 @@ impl Attaching<'_> {
         dirty.charged.insert(key.clone());
         let new = self.attachments_of(key, dirty);
         self.leave_defaults(key, &new, dirty);
+        // Another listener may serve a hostname, with another certificate.
+        dirty.statuses.insert(key.object());
         if self.attachments.of(key) == new {
             for (listener, hostname, _) in handed_out(key, &new) {
                 dirty.solved.insert((listener, hostname));
             }
             return;
         }
-        dirty.statuses.insert(key.object());
         let Moved { old, before, after } = self.attachments.set(key, new);
         let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
         for (listener, hostname, _) in before.symmetric_difference(&after) {

@@ -20,8 +20,8 @@ pub enum Served {
     None,
     /// None: the Secret that it refers to does not exist.
     Missing(ObjectName),
-    /// The certificate of a reference.
-    Certificate(Arc<Certificate>),
+    /// The certificate of a reference, and its Secret.
+    Certificate(ObjectName, Arc<Certificate>),
     /// A certificate that an issuer is to issue. The present one, if any, is served until then.
     Issued(WantedCertificate, Option<Arc<Certificate>>),
     /// None is issued for this Secret: the issuer does not work for the listener's namespace and hostname. The present
@@ -35,14 +35,14 @@ impl Served {
         match self {
             Served::Issued(want, _) => Some(&want.secret),
             Served::NotAllowed(secret, _) => Some(secret),
-            Served::None | Served::Missing(_) | Served::Certificate(_) => None,
+            Served::None | Served::Missing(_) | Served::Certificate(..) => None,
         }
     }
 
     /// The certificate, if there is one.
     pub fn certificate(&self) -> Option<&Arc<Certificate>> {
         match self {
-            Served::Certificate(certificate)
+            Served::Certificate(_, certificate)
             | Served::Issued(_, Some(certificate))
             | Served::NotAllowed(_, Some(certificate)) => Some(certificate),
             Served::None | Served::Missing(_) | Served::Issued(_, None) | Served::NotAllowed(_, None) => None,
@@ -50,8 +50,27 @@ impl Served {
     }
 }
 
-/// Finds the certificate of a listener of a `kind` object. Of several references the first usable one is served; an
-/// unusable one makes the verdict an error all the same.
+/// The certificate of a listener, by its references or its issuer.
+pub(super) struct Found {
+    pub(super) served: Served,
+    /// Ok if each reference leads to a valid certificate, or an issuer may issue one.
+    pub(super) verdict: Verdict,
+    /// References to valid certificates that are not served, because another one is.
+    pub(super) unused: Vec<ObjectName>,
+}
+
+impl Found {
+    fn has_valid(&self, now: SystemTime) -> bool {
+        self.served.certificate().is_some_and(|certificate| certificate.not_after > now)
+    }
+
+    fn of(served: Served, verdict: Verdict) -> Self {
+        Self { served, verdict, unused: Vec::new() }
+    }
+}
+
+/// Finds the certificate of a listener of a `kind` object. Of several references the first one with a valid certificate
+/// is served, and an expired one where none is valid; an unusable one makes the verdict an error all the same.
 pub(super) fn served(
     listener: &Listener,
     options: &TlsOptions,
@@ -59,13 +78,13 @@ pub(super) fn served(
     kind: Kind,
     meta: &Meta,
     around: &Surroundings<'_>,
-) -> (Served, Verdict) {
+) -> Found {
     let Surroundings { store, settings, now } = *around;
     let references = listener.tls.as_ref().map(|tls| tls.certificates.as_slice()).unwrap_or_default();
     if references.is_empty() {
         let Some(issuer) = &options.issuer else {
             let text = format!("no tls.certificateRefs, and no tls.options {ISSUER} that names who issues one");
-            return (Served::None, Err((Reason::InvalidTLSConfig, text)));
+            return Found::of(Served::None, Err((Reason::InvalidTLSConfig, text)));
         };
         // Clients with a known hostname should get a trusted certificate; a listener without one can only be
         // self-signed.
@@ -77,49 +96,52 @@ pub(super) fn served(
             (true, true) | (false, false) => None,
         };
         if let Some(text) = text {
-            return (Served::None, Err((Reason::InvalidTLSConfig, text)));
+            return Found::of(Served::None, Err((Reason::InvalidTLSConfig, text)));
         }
         let name = issued_secret_name(issuer, hostname);
         let secret = ObjectName::new(meta.name.namespace.clone(), name);
         let held = store.secret(&secret).and_then(|secret| secret.usable(now).cloned());
         if let Err(refused) = settings.issuers.check(issuer, &meta.name.namespace, hostname) {
-            return (Served::NotAllowed(secret, held), Err(refused));
+            return Found::of(Served::NotAllowed(secret, held), Err(refused));
         }
         let want = WantedCertificate {
             secret,
             names: vec![hostname.clone()],
             issuer: Issuer::Named(Arc::from(issuer.as_str())),
         };
-        return (Served::Issued(want, held), Ok(()));
+        return Found::of(Served::Issued(want, held), Ok(()));
     }
-    let mut served = Served::None;
-    let mut verdict = Ok(());
+    let mut found = Found::of(Served::None, Ok(()));
     for reference in references {
         match resolve(reference, OF_LISTENERS, kind, meta, store, now) {
-            Ok(certificate) if served.certificate().is_none() => served = Served::Certificate(certificate),
-            Ok(_) => {}
-            Err(Unusable { error, last_good }) => {
-                if let Some(certificate) = last_good.filter(|_| served.certificate().is_none()) {
-                    served = Served::Certificate(certificate);
+            Ok(_) if found.has_valid(now) => found.unused.push(reference.name.clone()),
+            Ok(certificate) => found.served = Served::Certificate(reference.name.clone(), certificate),
+            Err(Unusable { error, instead }) => {
+                let is_better = |one: &Arc<Certificate>| match found.served.certificate() {
+                    Some(held) => held.not_after <= now && one.not_after > now,
+                    None => true,
+                };
+                if let Some(certificate) = instead.filter(is_better) {
+                    found.served = Served::Certificate(reference.name.clone(), certificate);
                 }
-                if served == Served::None
+                if found.served == Served::None
                     && error.0 == Reason::InvalidCertificateRef
                     && store.secret(&reference.name).is_none()
                 {
-                    served = Served::Missing(reference.name.clone());
+                    found.served = Served::Missing(reference.name.clone());
                 }
-                verdict = verdict.and(Err(error));
+                found.verdict = found.verdict.and(Err(error));
             }
         }
     }
-    (served, verdict)
+    found
 }
 
-/// Why the certificate of a reference is not served.
+/// Why a reference does not lead to a valid certificate.
 pub(super) struct Unusable {
     pub(super) error: (Reason, String),
-    /// The previous certificate, which is served on.
-    pub(super) last_good: Option<Arc<Certificate>>,
+    /// What is served all the same: the previous certificate, or the expired one.
+    pub(super) instead: Option<Arc<Certificate>>,
 }
 
 /// The field of a listener that refers to certificates, and the reason for an unusable one.
@@ -135,7 +157,7 @@ pub(super) fn resolve(
     now: SystemTime,
 ) -> Result<Arc<Certificate>, Unusable> {
     let name = &reference.name;
-    let refused = |reason: Reason, text: String| Err(Unusable { error: (reason, text), last_good: None });
+    let refused = |reason: Reason, text: String| Err(Unusable { error: (reason, text), instead: None });
     if !reference.group.is_empty() || reference.kind != "Secret" {
         let (group, kind) = (&reference.group, &reference.kind);
         let text = format!("{field}: {kind} {name} of group {group:?} is not supported, use a core Secret");
@@ -158,38 +180,25 @@ pub(super) fn resolve(
         }
         Err(error) => format!("{field}: Secret {name} {error}"),
     };
-    let last_good = secret.usable(now).cloned();
-    let text = match &last_good {
-        Some(last) => format!(
-            "{text}; the certificate that was in it before is served until it ends at {}: put a certificate and the key \
-             that belongs to it into the Secret before then",
-            rfc3339(last.not_after)
-        ),
-        None => text,
+    let (text, instead) = match (secret.usable(now), &secret.certificate) {
+        (Some(last), _) => {
+            let text = format!(
+                "{text}; the certificate that was in it before is served until it ends at {}: put a certificate and the key \
+                 that belongs to it into the Secret before then",
+                rfc3339(last.not_after)
+            );
+            (text, Some(last.clone()))
+        }
+        (None, Ok(expired)) => {
+            let text = format!(
+                "{text}; it stays in use where there is no other, and peers that check it refuse it: put a new certificate \
+                 and the key that belongs to it into the Secret"
+            );
+            (text, Some(expired.clone()))
+        }
+        (None, Err(_)) => (text, None),
     };
-    Err(Unusable { error: (invalid, text), last_good })
-}
-
-/// A warning about a certificate that is served for `hostname`, if browsers will refuse it (RFC 9525, 6.3).
-pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: SystemTime) -> Option<String> {
-    if certificate.not_before > now {
-        return Some(format!("the certificate is not valid before {}", rfc3339(certificate.not_before)));
-    }
-    if hostname.is_any() || certificate.names.iter().any(|name| is_valid_for(name, hostname)) {
-        return None;
-    }
-    let names: Vec<_> = certificate.names.iter().take(8).map(ToString::to_string).collect();
-    let names = match &names[..] {
-        [] => "has no DNS name as subjectAltName (RFC 9525)".to_owned(),
-        names => format!("names {}", names.join(", ")),
-    };
-    Some(format!("the certificate is not valid for {hostname}: it {names}"))
-}
-
-/// True if a name in a certificate covers `hostname`: a wildcard there covers exactly one label.
-fn is_valid_for(name: &Hostname, hostname: &Hostname) -> bool {
-    let parent = |h: &Hostname| h.as_str().split_once('.').map(|(_, parent)| parent.to_owned());
-    name == hostname || name.is_any() || name.is_wildcard() && hostname.is_exact() && parent(name) == parent(hostname)
+    Err(Unusable { error: (invalid, text), instead })
 }
 
 /// A time for people. The latest that jiff has stands for the end of the year 9999.

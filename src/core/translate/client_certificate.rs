@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::certificate::{self, Unusable};
+use super::certificate_warning::{self, CertificateWarning};
 use super::key::Verdict;
 use super::surroundings::Surroundings;
 use crate::inputs::{Gateway, Kind};
@@ -15,6 +16,8 @@ pub struct ClientCertificate {
     pub certificate: Option<Arc<Certificate>>,
     /// Ok if the reference resolves to a certificate.
     pub resolved: Verdict,
+    /// Warnings about it.
+    pub warnings: Vec<CertificateWarning>,
 }
 
 /// Looks up the client certificate of a Gateway; `None` if it refers to none.
@@ -24,7 +27,9 @@ pub(super) fn of(gateway: &Gateway, around: &Surroundings<'_>) -> Option<Box<Cli
     let found = certificate::resolve(reference, what, Kind::Gateway, &gateway.meta, around.store, around.now);
     let (certificate, resolved) = match found {
         Ok(certificate) => (Some(certificate), Ok(())),
-        Err(Unusable { error, last_good }) => (last_good, Err(error)),
+        Err(Unusable { error, instead }) => (instead, Err(error)),
     };
-    Some(Box::new(ClientCertificate { certificate, resolved }))
+    let in_use = certificate.iter();
+    let warnings = in_use.flat_map(|held| certificate_warning::of_certificate(held, &reference.name, around)).collect();
+    Some(Box::new(ClientCertificate { certificate, resolved, warnings }))
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-/// The times at which Gateways and ListenerSets, or policies, must be evaluated again, one time for each.
+/// Times of Gateways and ListenerSets, or of policies, one for each: when they must be evaluated again, or the first
+/// certificate of each ends.
 pub(super) struct Deadlines<K> {
     by_time: BTreeSet<(SystemTime, K)>,
     of: BTreeMap<K, SystemTime>,
@@ -52,9 +53,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{CaBundle, CaCertificate, ConfigMap, Kind, Object, ObjectChange, ObjectKey, Secret};
+    use crate::inputs::{CaBundle, CaCertificate, ConfigMap, Kind, Object, ObjectKey, Secret};
     use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
-    use crate::translate::{Change, Delta, Engine, Resource, Settings};
+    use crate::translate::{Change, Delta, Engine, Fact, Resource, Settings};
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(seconds)
@@ -65,7 +66,8 @@ mod tests {
         Change::put(Object::parse(object).expect("an object"))
     }
 
-    fn secret(valid: std::ops::Range<u64>) -> Change {
+    /// A Secret with a certificate for these seconds.
+    fn held(name: &str, valid: std::ops::Range<u64>) -> Secret {
         let certificate = Certificate {
             leaf: b"leaf".as_slice().into(),
             issuers: Arc::from(""),
@@ -75,20 +77,33 @@ mod tests {
             not_after: at(valid.end),
             issuer: Arc::from("test"),
         };
-        let name = ObjectName::new("default", "cert");
-        Change::put(Object::Secret(Secret::with_certificate(name, Arc::new(certificate))))
+        Secret::with_certificate(ObjectName::new("default", name), Arc::new(certificate))
+    }
+
+    fn changed(secret: Secret) -> Change {
+        Change::put(Object::Secret(secret))
+    }
+
+    fn secret(valid: std::ops::Range<u64>) -> Change {
+        changed(held("cert", valid))
     }
 
     fn engine() -> Engine {
+        started(Vec::new(), at(5))
+    }
+
+    /// An engine that serves the host with a certificate for the seconds from 10 to 20, with these changes of it.
+    fn started(changes: Vec<Change>, now: SystemTime) -> Engine {
         let mut engine = Engine::new(Settings::new("test/controller", vec!["127.0.0.1".parse().expect("an address")]));
         let tls = json!({"certificateRefs": [{"name": "cert"}]});
         let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
-        let changes = vec![
+        let mut all = vec![
             put("GatewayClass", "ours", json!({"controllerName": "test/controller"})),
             put("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]})),
             secret(10..20),
         ];
-        engine.apply(changes, at(5));
+        all.extend(changes);
+        engine.apply(all, now);
         engine
     }
 
@@ -101,14 +116,90 @@ mod tests {
     #[test]
     fn a_certificate_begins_and_ceases_to_be_valid_by_itself() {
         let mut engine = engine();
-        assert!(message(&engine).contains("not valid before"));
+        assert!(message(&engine).contains("not valid before"), "{}", message(&engine));
         assert_eq!(engine.next_deadline(), Some(at(10)));
         engine.apply(Vec::new(), at(10));
-        assert_eq!((message(&engine).as_str(), engine.next_deadline()), ("", Some(at(20))));
+        assert!(message(&engine).contains("expires at 1970-01-01T00:00:20Z"), "{}", message(&engine));
+        assert_eq!(engine.next_deadline(), Some(at(20)));
         let delta = engine.apply(Vec::new(), at(20));
-        assert!(delta.resources.values().any(Option::is_none), "the secret is taken back");
-        assert!(!message(&engine).is_empty());
+        assert!(delta.resources.is_empty(), "it stays in service: {:?}", delta.resources.keys());
+        assert!(message(&engine).contains("expired at 1970-01-01T00:00:20Z"), "{}", message(&engine));
         assert_eq!(engine.next_deadline(), None);
+        assert_eq!(engine.first_end(), Some(at(20)), "the metric shows that it has ended");
+    }
+
+    #[test]
+    fn an_expired_certificate_is_served_after_a_start_as_before_it() {
+        let mut before = engine();
+        before.apply(Vec::new(), at(20));
+        let after = started(Vec::new(), at(25));
+        assert_eq!(before.digest(), after.digest());
+        assert_eq!(message(&before), message(&after));
+    }
+
+    #[test]
+    fn the_owner_is_warned_fourteen_and_three_days_before_the_end_and_at_no_other_time() {
+        const DAY: u64 = 24 * 60 * 60;
+        let mut engine = started(vec![secret(0..100 * DAY)], at(1));
+        assert_eq!(message(&engine), "");
+        for (day, told) in [(86, "within 14 days"), (97, "within 3 days"), (100, "expired at")] {
+            assert_eq!(engine.next_deadline(), Some(at(day * DAY)), "the next change is on day {day}");
+            let delta = engine.apply(Vec::new(), at(day * DAY - 1));
+            assert!(delta.statuses.is_empty(), "nothing is written before day {day}");
+            let delta = engine.apply(Vec::new(), at(day * DAY));
+            assert_eq!(delta.statuses.len(), 1, "one status is written on day {day}");
+            assert!(message(&engine).contains(told), "{}", message(&engine));
+        }
+        assert_eq!(engine.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_certificate_for_a_short_time_is_reported_where_cert_manager_is_late() {
+        let mut short = held("cert", 0..6000);
+        short.issued_by = Some(Arc::from(crate::inputs::CERT_MANAGER));
+        let mut engine = started(vec![changed(short)], at(1));
+        assert_eq!(message(&engine), "", "cert-manager renews it in time");
+        assert_eq!(engine.next_deadline(), Some(at(5000)));
+        engine.apply(Vec::new(), at(5000));
+        assert!(message(&engine).contains("within 3 days"), "{}", message(&engine));
+    }
+
+    #[test]
+    fn a_certificate_that_an_issuer_of_ours_renews_is_not_reported() {
+        let mut engine = started(Vec::new(), at(12));
+        assert!(message(&engine).contains("within 3 days"), "{}", message(&engine));
+        let name = ObjectName::new("default", "cert");
+        let awaited = |by: Option<&str>| Change::Fact(Fact::ExpectedIssuer(name.clone(), by.map(Arc::from)));
+        engine.apply(vec![awaited(Some("acme"))], at(12));
+        assert_eq!(message(&engine), "");
+        assert_eq!(engine.brought_certificates(), [], "`certs` has it among those of issuers");
+        engine.apply(vec![awaited(None)], at(12));
+        let brought = engine.brought_certificates();
+        assert_eq!(brought.len(), 1, "it is a user's");
+        assert!(brought[0].problem.as_ref().is_some_and(|text| text.contains("within 3 days")), "{brought:?}");
+    }
+
+    #[test]
+    fn of_two_references_a_valid_one_is_served_before_an_expired_one_and_the_unused_one_is_told() {
+        let mut engine = engine();
+        let refer = |names: [&str; 2]| {
+            let references: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+            let tls = json!({"certificateRefs": references});
+            let listener =
+                json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
+            put("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]}))
+        };
+        engine.apply(vec![changed(held("other", 0..100 * 24 * 3600)), refer(["cert", "other"])], at(12));
+        assert!(
+            message(&engine).contains("that of Secret default/cert is served, not that of default/other"),
+            "{}",
+            message(&engine)
+        );
+        engine.apply(Vec::new(), at(20));
+        let served = |engine: &Engine| engine.hosts()[0].certificate.as_ref().map(|held| held.not_after);
+        assert_eq!(served(&engine), Some(at(100 * 24 * 3600)), "the valid one takes over");
+        engine.apply(vec![refer(["other", "cert"])], at(20));
+        assert_eq!(served(&engine), Some(at(100 * 24 * 3600)));
     }
 
     #[test]
@@ -116,34 +207,44 @@ mod tests {
         let mut engine = engine();
         engine.apply(vec![secret(1..30)], at(15));
         assert_eq!(engine.next_deadline(), Some(at(30)));
+        assert_eq!(engine.first_end(), Some(at(30)));
         engine.apply(vec![Change::delete(ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge")))], at(16));
         assert_eq!(engine.next_deadline(), None);
+        assert_eq!(engine.first_end(), None);
     }
 
     #[test]
     fn the_last_good_certificate_is_served_until_it_ends() {
         let mut engine = engine();
         engine.apply(Vec::new(), at(10));
-        let Change::Object(ObjectChange::Put(Object::Secret(good))) = secret(10..20) else {
-            unreachable!("it is a Secret")
-        };
+        let good = held("cert", 10..20);
         let bad = Secret::without(good.name.clone(), crate::inputs::SecretError::Mismatch);
         let bad = bad.following(Some(&good), at(12));
-        let delta = engine.apply(vec![Change::put(Object::Secret(bad.clone()))], at(12));
+        let delta = engine.apply(vec![changed(bad.clone())], at(12));
         assert!(delta.resources.values().all(Option::is_some), "nothing is taken back: {:?}", delta.resources.keys());
         let text = message(&engine);
-        assert!(
-            text.contains("does not match") && text.contains("served until it ends at 1970-01-01T00:00:20Z"),
-            "{text}"
-        );
+        assert!(text.contains("does not match"), "{text}");
+        assert!(text.contains("served until it ends at 1970-01-01T00:00:20Z"), "{text}");
         // Replacing it by another bad one changes nothing.
         let worse = Secret::without(good.name.clone(), crate::inputs::SecretError::Missing("tls.key"));
         assert_eq!(worse.clone().following(Some(&bad), at(15)).last_good, bad.last_good);
         assert_eq!(worse.following(Some(&bad), at(20)).last_good, None);
         assert_eq!(engine.next_deadline(), Some(at(20)));
         let delta = engine.apply(Vec::new(), at(20));
-        assert!(delta.resources.values().any(Option::is_none), "the secret is taken back");
+        assert!(delta.resources.values().any(Option::is_none), "there is no certificate, as after a start");
     }
+
+    #[test]
+    fn an_expired_certificate_takes_the_place_of_the_last_good_one_when_that_ends_too() {
+        let mut engine = started(vec![secret(0..20)], at(10));
+        let (good, expired) = (held("cert", 0..20), held("cert", 0..5));
+        let served = |engine: &Engine| engine.hosts()[0].certificate.as_ref().map(|held| held.not_after);
+        engine.apply(vec![changed(expired.following(Some(&good), at(10)))], at(10));
+        assert_eq!(served(&engine), Some(at(20)));
+        engine.apply(Vec::new(), at(20));
+        assert_eq!(served(&engine), Some(at(5)), "the one that a start would find");
+    }
+
     #[test]
     fn an_ended_edition_of_a_ca_is_left_out_by_itself() {
         let certificate =

@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
 use super::ca_bundles::next_time;
+use super::certificate_condition::touch_routes;
+use super::certificate_warning;
 use super::claims::{Claim, Content, Place, Rank, claims_of};
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
@@ -14,6 +16,7 @@ use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::gateway_exposure::is_shared;
 use super::gateway_services::GatewayServices;
+use super::host_settings::touch_hosts;
 use super::key::ParentKey;
 use super::limits::Quotas;
 use super::offer;
@@ -23,7 +26,6 @@ use super::parents::Parents;
 use super::policing::{touch_filtered, touch_units_of};
 use super::register::Register;
 use super::settings::Settings;
-use super::slashes::touch_slashes;
 use super::surroundings::Surroundings;
 use super::tls_secrets::place_roots;
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
@@ -98,8 +100,10 @@ impl Evaluation<'_> {
             dirty.attachments.extend(self.store.routes_reaching(key, is_default).cloned());
         }
         self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
-        touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);
+        touch_routes(old.as_ref(), new.as_ref(), self.store, dirty);
+        touch_hosts(self.attachments, old.as_ref(), new.as_ref(), dirty);
         note_admitting(self.parents, self.register, old.as_ref(), new.as_ref(), dirty);
+        self.parents.set_end(key, new.as_ref().and_then(Parent::first_end));
         self.parents.set(key, new);
         dirty.wanting.insert(key.clone());
     }
@@ -122,9 +126,7 @@ impl Evaluation<'_> {
     /// Sets the time at which a parent must be evaluated again.
     fn note_deadline(&mut self, key: &ParentKey) {
         let secrets = self.parents.secrets_of(key).filter_map(|name| self.store.secret(name));
-        let certificates =
-            secrets.flat_map(|secret| secret.certificate.as_ref().ok().into_iter().chain(&secret.last_good));
-        let times = certificates.flat_map(|certificate| [certificate.not_before, certificate.not_after]);
+        let times = secrets.flat_map(|secret| certificate_warning::times(secret));
         let roots = match key {
             ParentKey::Gateway(name) => self.store.gateway(name).and_then(|gateway| gateway.frontend_tls.as_deref()),
             ParentKey::ListenerSet(_) => None,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::certificate::{self, Served};
+use super::certificate_warning;
 use super::client_certificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure};
@@ -20,7 +21,7 @@ use crate::inputs::{
     Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
     ServiceParameters, SetKind, TlsMode,
 };
-use crate::model::{Hostname, ObjectName, Reason};
+use crate::model::{Hostname, IdentityHeaders, ObjectName, Reason};
 
 /// Evaluates a Gateway, which is of our class.
 pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
@@ -43,6 +44,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         fleet: settings.fleet,
         service: ServiceParameters::default(),
         escaped_slashes: EscapedSlashes::default(),
+        identity_headers: IdentityHeaders::default(),
         route_hostnames: None,
         allowed_hostnames: None,
         ports: None,
@@ -176,14 +178,15 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
     let hostname = if protocol.is_none_or(Protocol::has_hostnames) { hostname } else { Hostname::any() };
     let (kinds, mut resolved) = kinds_taken(listener, protocol);
     let mut served = Served::None;
+    let mut warnings = Vec::new();
     if protocol.is_some_and(Protocol::terminates) {
-        let (found, verdict) = certificate::served(listener, &options, &hostname, kind, meta, around);
-        served = found;
-        resolved = verdict.and(resolved);
+        let found = certificate::served(listener, &options, &hostname, kind, meta, around);
+        warnings = certificate_warning::of_listener(&found, &hostname, around);
+        served = found.served;
+        resolved = found.verdict.and(resolved);
     }
     let guard = Guard::of(listener, protocol, kind, meta, around);
     resolved = resolved.and(guard.resolved.clone());
-    let warning = served.certificate().and_then(|held| certificate::warning(held, &hostname, around.now));
     ParentListener {
         name: listener.name.clone(),
         port: listener.port,
@@ -193,7 +196,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
         accepted,
         resolved,
         served,
-        warning,
+        warnings,
         tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
         clients: Clients::Anybody,
         guard,

@@ -1,8 +1,10 @@
 //! A Gateway or ListenerSet by itself, before its listeners compete with those of others.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::certificate::Served;
+use super::certificate_warning::CertificateWarning;
 use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
@@ -84,8 +86,8 @@ pub struct ParentListener {
     pub resolved: Verdict,
     /// The certificate that it serves, if it terminates TLS.
     pub served: Served,
-    /// A warning: why browsers will refuse that certificate, which is served all the same.
-    pub warning: Option<String>,
+    /// Warnings about that certificate, which is served all the same.
+    pub warnings: Vec<CertificateWarning>,
     /// TLS settings, from its options.
     pub tls: Arc<TlsSettings>,
     /// The demand on its clients.
@@ -120,6 +122,12 @@ impl Parent {
     /// The client certificate for connections to backends.
     pub(super) fn client_certificate(&self) -> Option<&Arc<Certificate>> {
         self.client.as_ref()?.certificate.as_ref()
+    }
+
+    /// The earliest end of the certificates in use.
+    pub(super) fn first_end(&self) -> Option<SystemTime> {
+        let served = self.listeners.iter().filter_map(|listener| listener.served.certificate());
+        served.chain(self.client_certificate()).map(|certificate| certificate.not_after).min()
     }
 
     /// The id of one of its listeners.

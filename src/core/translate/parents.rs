@@ -22,6 +22,8 @@ pub(super) struct Parents {
     secrets_of: MultiMap<ParentKey, ObjectName>,
     /// The time at which each must be evaluated again without a change.
     deadlines: Deadlines<ParentKey>,
+    /// The earliest end of the certificates of each.
+    ends: Deadlines<ParentKey>,
     /// The default Gateways.
     defaults: BTreeSet<ObjectName>,
     /// Parents by the client roots that their listeners validate client certificates against.
@@ -152,6 +154,16 @@ impl Parents {
     /// Sets the time at which a parent must be evaluated again without a change.
     pub(super) fn set_deadline(&mut self, key: &ParentKey, next: Option<SystemTime>) {
         self.deadlines.set(key, next);
+    }
+
+    /// The earliest end of the certificates in use.
+    pub(super) fn first_end(&self) -> Option<SystemTime> {
+        self.ends.next()
+    }
+
+    /// Sets the earliest end of the certificates of a parent.
+    pub(super) fn set_end(&mut self, key: &ParentKey, end: Option<SystemTime>) {
+        self.ends.set(key, end);
     }
 
     /// The wildcard and catch-all listeners with a hostname below which admitted namespaces may own narrower ones.

@@ -189,7 +189,7 @@ impl<'a> ListenerOutcomes<'a> {
         let own = parent.listeners.iter().filter(|listener| self.is_granted(parent, listener));
         own.filter_map(|listener| match &listener.served {
             Served::Issued(want, held) => Some((want.clone(), held.clone())),
-            Served::None | Served::Missing(_) | Served::Certificate(_) | Served::NotAllowed(..) => None,
+            Served::None | Served::Missing(_) | Served::Certificate(..) | Served::NotAllowed(..) => None,
         })
         .collect()
     }

@@ -1,5 +1,6 @@
 //! Intake of changes: updates the inputs, and marks what depends on them.
 
+use super::super::certificate_condition::touch_awaiting;
 use super::super::delta::{Change, Fact};
 use super::super::dirty::Dirty;
 use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
@@ -167,9 +168,14 @@ impl Engine {
         dirty.statuses.extend(self.store.class_names().map(|name| ObjectKey::new(Kind::GatewayClass, name.clone())));
     }
 
-    /// Marks the statuses of parents that have a Secret.
+    /// Marks the statuses of parents that have a Secret, and of routes that are judged by its certificate.
     fn touch_secret(&self, secret: &ObjectName, dirty: &mut Dirty) {
-        dirty.statuses.extend(self.parents.of_secret(secret).map(ParentKey::object));
+        for key in self.parents.of_secret(secret) {
+            dirty.statuses.insert(key.object());
+            if let Some(parent) = self.parents.get(key) {
+                touch_awaiting(parent, secret, &self.store, dirty);
+            }
+        }
     }
 }
 

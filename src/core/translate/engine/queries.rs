@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::super::admission::Admission;
 use super::super::assembly::Assembly;
 use super::super::blame::{Blame, Blaming};
+use super::super::brought_certificates::BroughtCertificate;
 use super::super::counters::Counters;
 use super::super::delta::ResourceKey;
 use super::super::endpoints::AllowedEndpoints;
@@ -22,7 +23,9 @@ use super::super::status::ObjectStatus;
 use super::super::wanted_index::ListenerOutcomes;
 use super::Engine;
 use crate::inputs::ObjectKey;
-use crate::model::{Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, Hostname, ObjectName, Reason, SecretName};
+use crate::model::{
+    Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname, ObjectName, Reason, SecretName,
+};
 use crate::store::{Store, target_ports};
 use crate::wanted::WantedCertificate;
 
@@ -42,12 +45,17 @@ impl Engine {
         self.counters
     }
 
-    /// The time at which [`Engine::apply`] has work without a change: when a certificate in use becomes valid or
-    /// expires, or the reservation of a hostname ends.
+    /// The time at which [`Engine::apply`] has work without a change: when a certificate in use becomes valid,
+    /// is about to expire or expires, or the reservation of a hostname ends.
     pub fn next_deadline(&self) -> Option<SystemTime> {
         let certificate = self.parents.next_deadline();
         let reserved = self.register.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
         certificate.into_iter().chain(self.policies.next_deadline()).chain(reserved).min()
+    }
+
+    /// The earliest end of the certificates in use, which is past if one of them has expired.
+    pub fn first_end(&self) -> Option<SystemTime> {
+        self.parents.first_end()
     }
 }
 
@@ -170,6 +178,16 @@ impl Engine {
     /// it are answered by the account with that thumbprint.
     pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
         self.certificates.challenges.addresses_of(host, thumbprint, &self.certificates.names, &self.frontends)
+    }
+
+    /// The name under which Envoys request the certificate of a listener with this hostname.
+    pub fn secret_name(&self, id: &FrontendId, hostname: &Hostname) -> SecretName {
+        self.certificates.names.name(id, hostname, &self.register)
+    }
+
+    /// The certificates that no issuer of ours renews.
+    pub fn brought_certificates(&self) -> Vec<BroughtCertificate> {
+        self.report().brought_certificates()
     }
 
     /// Traces a URL from the frontend to the endpoints.

@@ -18,7 +18,7 @@ impl Explainer<'_> {
     /// What the conditions of a listener say first of what fails.
     pub(super) fn cause_at(&self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let conditions = self.report.listener_status(parent, listener).conditions;
-        conditions.into_iter().find(|condition| !condition.is_healthy()).map(|condition| condition.message)
+        failing(&conditions).map(|condition| condition.message.clone())
     }
 
     /// What the conditions say of listeners on a port that a host would come to.
@@ -130,6 +130,11 @@ impl Explainer<'_> {
 
 /// The first condition that fails, as `Type=Status Reason: message`.
 fn first_failure(conditions: &[Condition]) -> Option<String> {
-    let Condition { kind, status, reason, message } = conditions.iter().find(|condition| !condition.is_healthy())?;
+    let Condition { kind, status, reason, message } = failing(conditions)?;
     Some(format!("{kind}={status:?} {}: {message}", reason.as_str()))
+}
+
+/// The first condition that fails; a warning about a certificate hinders no request.
+fn failing(conditions: &[Condition]) -> Option<&Condition> {
+    conditions.iter().find(|condition| !condition.is_healthy() && condition.kind != ConditionType::CertificateWarning)
 }

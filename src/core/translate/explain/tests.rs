@@ -29,13 +29,18 @@ fn gateway_api(kind: &str, name: &str, spec: Value) -> Change {
 }
 
 fn certificate() -> Change {
+    certificate_for(vec![Hostname::any()], 0..1000)
+}
+
+/// The Secret `cert` with a certificate for these names and seconds.
+fn certificate_for(names: Vec<Hostname>, valid: std::ops::Range<u64>) -> Change {
     let certificate = Certificate {
         leaf: b"leaf".as_slice().into(),
         issuers: Arc::from(""),
         key: PrivateKey::new(b"key"),
-        names: vec![Hostname::any()],
-        not_before: at(0),
-        not_after: at(1000),
+        names,
+        not_before: at(valid.start),
+        not_after: at(valid.end),
         issuer: Arc::from("test"),
     };
     Change::put(Object::Secret(Secret::with_certificate(ObjectName::new("a", "cert"), Arc::new(certificate))))
@@ -102,7 +107,33 @@ fn engine(changes: Vec<Change>) -> Engine {
 
 fn ask(engine: &Engine, port: u16, host: &str) -> Explanation {
     let (host, path, method) = (host.to_owned(), "/".to_owned(), "GET".to_owned());
-    engine.explain(&Question { tls: port != 80, host, port, path, method, address: None })
+    engine.explain(&Question { tls: port != 80, host, port, path, method, upgrade: None, address: None })
+}
+
+#[test]
+fn of_all_upgrades_only_websockets_pass() {
+    let engine = engine(Vec::new());
+    let upgraded = |protocol: &str| {
+        let question = Question {
+            tls: true,
+            host: HOST.to_owned(),
+            port: 443,
+            path: "/".to_owned(),
+            method: "GET".to_owned(),
+            upgrade: Some(protocol.to_owned()),
+            address: None,
+        };
+        engine.explain(&question)
+    };
+    for passes in ["websocket", "WebSocket", "h2c"] {
+        let explained = upgraded(passes);
+        assert!(explained.ok(), "{passes}: {explained:?}");
+        assert!(explained.links.iter().any(|link| link.what == "upgrade"), "{passes}: {explained:?}");
+    }
+    let explained = upgraded("SPDY/3.1");
+    let last = explained.links.last().expect("a chain");
+    assert_eq!((last.what, last.ok), ("upgrade", false), "{explained:?}");
+    assert!(last.text.contains("SPDY/3.1, answered 403"), "{}", last.text);
 }
 
 /// The last link of an explanation of the host over HTTPS, which fails.
@@ -252,4 +283,35 @@ fn a_gateway_of_another_class_is_named_with_the_reason() {
     assert_eq!(text, format!("{begin}has controllerName other: it is not served, which needs c"));
     let (_, text) = failure_at(&engine(Vec::new()), 8443, HOST);
     assert_eq!(text, "no Gateway of ours listens on port 8443");
+}
+
+#[test]
+fn a_wildcard_certificate_is_for_one_label() {
+    let names = ["*.example.org", "deep.a.example.org"].map(|name| Hostname::parse(name).expect("a hostname"));
+    let spec = json!({"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
+    let engine = engine(vec![certificate_for(names.to_vec(), 0..1000), gateway_api("HTTPRoute", "web", spec)]);
+    for host in ["web.example.org", "deep.a.example.org"] {
+        assert!(ask(&engine, 443, host).ok(), "{host}");
+    }
+    for host in ["a.b.example.org", "example.org", "web.example.com"] {
+        let (what, text) = failure_at(&engine, 443, host);
+        assert_eq!(what, "certificate", "{host}");
+        assert!(text.contains(&format!("not valid for {host}: it names *.example.org, deep.a.example.org")), "{text}");
+    }
+}
+
+#[test]
+fn a_certificate_that_no_client_accepts_fails_and_one_that_ends_soon_is_a_note() {
+    let any = || vec![Hostname::any()];
+    for (valid, cause) in
+        [(0..2, "expired at 1970-01-01T00:00:02Z"), (9..1000, "not valid before 1970-01-01T00:00:09Z")]
+    {
+        let (what, text) = failure(vec![certificate_for(any(), valid)]);
+        assert_eq!(what, "certificate");
+        assert!(text.contains("clients refuse it") && text.contains(cause), "{text}");
+    }
+    let noted = held(vec![certificate_for(any(), 0..1000)], "certificate").expect("a link");
+    assert!(noted.contains("NOTE: ") && noted.contains("within 3 days"), "{noted}");
+    let quiet = held(vec![certificate_for(any(), 0..100 * 24 * 3600)], "certificate").expect("a link");
+    assert!(!quiet.contains("NOTE"), "{quiet}");
 }

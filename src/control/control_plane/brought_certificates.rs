@@ -1,0 +1,17 @@
+//! The rows of `gatewright certs` about certificates that no issuer of ours renews.
+
+use super::ControlPlane;
+use crate::certificates::Row;
+
+impl ControlPlane {
+    /// Returns the rows, with the refusals of Envoys.
+    pub fn brought_certificates(&mut self) -> Vec<Row> {
+        let refused = self.fleet().refused;
+        let brought = self.engine().brought_certificates();
+        let row = |brought| {
+            let refusal = |listener| refused.listeners.get(listener);
+            Row::of_brought(&brought, brought.listeners.iter().find_map(refusal))
+        };
+        brought.into_iter().map(row).collect()
+    }
+}
