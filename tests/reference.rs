@@ -107,14 +107,14 @@ fn tls_options() {
 
 #[test]
 fn metrics() {
-    let certificates =
-        Box::new(gatewright_control::certificates::CertificateMetrics { next_end: Some(0), ..Default::default() });
+    let certificates = Box::new(gatewright_control::certificates::CertificateMetrics::default());
     let manifests = Box::new(gatewright::manifest::ManifestMetrics::new(&[], std::time::SystemTime::UNIX_EPOCH));
     let replica = gatewright_kubernetes::metrics::described();
     let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
     let last_good = gatewright::controller::described();
     let others: Vec<Box<dyn Collector>> = vec![certificates, manifests, replica, answers, last_good];
-    let shown = text(Program::default(), &xds::Cache::new(), others);
+    let program = Program { first_end: Some(std::time::SystemTime::UNIX_EPOCH), ..Program::default() };
+    let shown = text(program, &xds::Cache::new(), others);
     let mut rows: Vec<(String, String, String)> = Vec::new();
     for line in shown.lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
