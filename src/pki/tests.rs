@@ -9,6 +9,11 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+/// A day of 2027: the certificates of `testdata` are valid from 2026 to 2126.
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
 struct Made {
     leaf: String,
     issuer: String,
@@ -160,7 +165,7 @@ fn judged(made: &Made, now: SystemTime) -> Vec<Finding> {
 
 #[test]
 fn a_chain_is_judged() {
-    let now = SystemTime::now();
+    let now = now();
     let unknown = || CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
     let critical = || {
         let mut extension = unknown();
@@ -216,7 +221,7 @@ fn a_signature_is_right_wrong_or_unchecked() {
 /// Chains of a leaf and its intermediate, made with OpenSSL: algorithms that rcgen does not have.
 #[test]
 fn ecdsa_is_verified_with_every_hash_and_curve_that_envoy_has() {
-    let now = SystemTime::now();
+    let now = now();
     for (name, text) in [
         ("P-256 with SHA-512", include_str!("testdata/p256-sha512.pem")),
         ("P-384 with SHA-256", include_str!("testdata/p384-sha256.pem")),

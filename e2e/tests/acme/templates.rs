@@ -116,12 +116,12 @@ fn a_certificate_without_an_end_is_taken() -> Result<()> {
 
 /// Changes chains on their way.
 fn changed(rig: &Rig, change: fn(&str) -> String) {
-    rig.ca.mangle(Box::new(move |_, answer| {
+    rig.ca.mangle(Box::new(move |_: &str, answer: Response<Bytes>| {
         answer.map(|body| match std::str::from_utf8(&body) {
             Ok(text) if text.starts_with("-----BEGIN") => Bytes::from(change(&text.replace("\r\n", "\n"))),
             _ => body,
         })
-    }) as Box<dyn FnMut(&str, Response<Bytes>) -> Response<Bytes> + Send>);
+    }));
 }
 
 #[test]
