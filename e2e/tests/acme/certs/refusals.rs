@@ -47,7 +47,7 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
         ),
         (
             &["--acme-directory", "letsencrypt", "--acme-eab-key-id", "k", "--acme-eab-key-file", &nonsense],
-            "the MAC key is not base64url",
+            "the MAC key is neither base64url nor base64",
         ),
         (&[le[0], le[1], "--acme-dns", &two], "--acme-dns: 2 providers: expected one of cloudflare"),
         (&[le[0], le[1], "--acme-dns", &unknown], "unknown field `cloudfare`"),
