@@ -114,8 +114,11 @@ fn a_certificate_without_an_end_is_taken() -> Result<()> {
     })
 }
 
+/// A change of a chain.
+type Change = fn(&str) -> String;
+
 /// Changes chains on their way.
-fn changed(rig: &Rig, change: fn(&str) -> String) {
+fn changed(rig: &Rig, change: Change) {
     rig.ca.mangle(Box::new(move |_: &str, answer: Response<Bytes>| {
         answer.map(|body| match std::str::from_utf8(&body) {
             Ok(text) if text.starts_with("-----BEGIN") => Bytes::from(change(&text.replace("\r\n", "\n"))),
@@ -129,7 +132,7 @@ fn every_certificate_of_a_chain_is_read_or_the_part_is_told() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let readable: [(&str, fn(&str) -> String); 4] = [
+        let readable: [(&str, Change); 4] = [
             ("no line end between", |text| text.replace("-----\n-----", "----------")),
             ("CR LF", |text| text.replace('\n', "\r\n")),
             ("another label", |text| text.replace("CERTIFICATE", "X509 CERTIFICATE")),
@@ -149,7 +152,7 @@ fn every_certificate_of_a_chain_is_read_or_the_part_is_told() -> Result<()> {
             let begins = chain.lines().filter(|line| *line == "-----BEGIN CERTIFICATE-----").count();
             ensure!(begins == 2, "{what} is stored as others read it: {chain}");
         }
-        let unreadable: [(&str, fn(&str) -> String, &str); 2] = [
+        let unreadable: [(&str, Change, &str); 2] = [
             (
                 "a misspelt boundary",
                 |text| text.replacen("-----\n-----BEGIN", "-----\n----BEGIN", 1),
