@@ -133,6 +133,12 @@ async fn leftovers_of_an_earlier_run_are_found_also_if_the_lease_precedes_the_vi
     site.runtime.stop().await;
 }
 
+/// Settings by which first claims count at the Gateways of any class.
+fn recorded() -> tenancy::Settings {
+    let claims = tenancy::ClaimPrecedence::Recorded;
+    tenancy::Settings { claims, recorded_elsewhere: true, ..tenancy::Settings::default() }
+}
+
 fn tenant(site: &mut Site) {
     let labels = json!({"namespace.cozystack.io/host": "a.org", "namespace.cozystack.io/gateway": "tenant-a"});
     site.put(json!({"apiVersion": "v1", "kind": "Namespace",
@@ -149,8 +155,7 @@ fn route(site: &mut Site, host: &str) {
 
 #[tokio::test]
 async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
-    let recorded = tenancy::Settings { claims: tenancy::ClaimPrecedence::Recorded, ..tenancy::Settings::default() };
-    let mut site = Site::new(recorded);
+    let mut site = Site::new(recorded());
     tenant(&mut site);
     site.all_is_seen();
     site.runtime.lead(site.term);
@@ -163,8 +168,7 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
 
 #[tokio::test]
 async fn no_claim_is_forgotten_while_routes_are_not_known() {
-    let recorded = tenancy::Settings { claims: tenancy::ClaimPrecedence::Recorded, ..tenancy::Settings::default() };
-    let mut site = Site::new(recorded);
+    let mut site = Site::new(recorded());
     tenant(&mut site);
     let held: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(json!({
         "metadata": {"name": "gatewright-claims-c0", "resourceVersion": "1"}, "data": {"x.a.org": "1 tenant-a"}}))
