@@ -338,7 +338,7 @@ impl Classic {
         let route = Route { name: "r".into(), matches, rule: rule.into() };
         let table = Table {
             id: table,
-            virtual_hosts: vec![VirtualHost { hostname, filters: None, routes: vec![route] }],
+            virtual_hosts: vec![VirtualHost::new(hostname, vec![route])],
             elsewhere: OtherListeners::NOWHERE,
             plain_http: false,
             challenges: vec![],

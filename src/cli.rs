@@ -226,9 +226,10 @@ pub struct Tenants {
     /// Port of TLS of the Gateways of TenantGateways
     #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = clap::value_parser!(u16).range(1..))]
     pub tenant_https_port: u16,
-    /// Order of precedence between the claimants of a hostname
-    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
-    pub hostname_claims: HostnameClaims,
+    /// Order of precedence between the claimants of a hostname of TenantGateways [default: first-come at Gateways of our
+    /// classes, smallest beside another data plane]
+    #[arg(long, value_enum)]
+    pub hostname_claims: Option<HostnameClaims>,
     /// Duration, in hours, for which a released hostname stays reserved for its previous namespace, where the record of
     /// ownership decides; 0 frees it at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
@@ -241,9 +242,9 @@ pub struct Tenants {
 /// The order of precedence between the claimants of a hostname.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostnameClaims {
-    /// First namespaces cozy-*, then the smallest namespace/name
+    /// At all Gateways: first namespaces cozy-*, then the smallest namespace/name
     Smallest,
-    /// The first claimant, as recorded in the private directory or in ConfigMaps of the controller
+    /// At all Gateways: the first claimant, as recorded in the private directory or in ConfigMaps of the controller
     FirstCome,
 }
 
@@ -337,9 +338,10 @@ pub struct Controller {
     /// gatewright-challenges routes to it [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub challenges: Option<SocketAddr>,
-    /// Order of precedence between the claimants of a hostname
-    #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
-    pub hostname_claims: HostnameClaims,
+    /// Order of precedence between the claimants of a hostname of TenantGateways [default: first-come at Gateways of our
+    /// classes, smallest beside another data plane]
+    #[arg(long, value_enum)]
+    pub hostname_claims: Option<HostnameClaims>,
     /// Duration, in hours, for which a released hostname stays reserved for its previous namespace, where the record of
     /// ownership decides; 0 frees it at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
@@ -466,6 +468,9 @@ pub struct Explain {
     /// HTTP method of the request
     #[arg(long, default_value = "GET")]
     pub method: String,
+    /// Protocol to which the request asks to upgrade the connection (header Upgrade)
+    #[arg(long, value_name = "PROTOCOL")]
+    pub upgrade: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,

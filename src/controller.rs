@@ -22,8 +22,8 @@ use tracing::{debug, info};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::xds::Xds;
-use crate::cli;
 use crate::tasks::Tasks;
+use crate::{cli, connection_pressure};
 use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
 use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
@@ -36,7 +36,7 @@ use gatewright_core::channel::Channel;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, bootstrap, keys_files};
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::isolated;
 use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
@@ -44,7 +44,7 @@ use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
-    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all, watch_fields,
+    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all, watch_definitions,
 };
 
 /// The interval at which the validity of certificates is checked.
@@ -84,6 +84,11 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     let file = std::path::absolute(file).context("--file")?;
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
+    let connections = match &admin {
+        Admin::Pipe(socket) => connection_pressure::limit(socket.parent().context("--envoy-admin: expected a file")?),
+        Admin::Loopback(_) => ConnectionLimit::of(connection_pressure::limit(&folder).most),
+    };
+    connection_pressure::reset(&connections).context("the file with the pressure of connections")?;
     let made = bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "shared".to_owned(),
@@ -96,7 +101,7 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
         ready,
         // The rest is for stacks, and for memory that the allocator has not returned.
         max_heap_bytes: memory_limit / 10 * 9,
-        max_connections: 50_000,
+        connections,
     });
     let keys = keys_files(tls).map(|(name, value)| (folder.join(name), value));
     for (path, value) in keys.into_iter().chain([(file, made)]) {
@@ -184,8 +189,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let heard = LastHeard::default();
     let runtime = KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance);
     let mut runtime = runtime.watching(&kinds, heard.clone());
-    let asks_for_fields = options.gateway_api.gateway_api_channel == Channel::Experimental;
-    if asks_for_fields {
+    let channel = options.gateway_api.gateway_api_channel;
+    if channel == Channel::Experimental {
         runtime = runtime.awaiting_fields();
     }
 
@@ -199,13 +204,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
-    if asks_for_fields {
-        let (for_fields, sender) = (client.clone(), sender.clone());
-        tasks.spawn("fields of definitions", async move {
-            watch_fields(for_fields, sender).await;
-            Ok(())
-        });
-    }
+    let (for_definitions, defined, definitions) = (client.clone(), kinds.clone(), sender.clone());
+    tasks.spawn("definitions", async move {
+        watch_definitions(for_definitions, defined, channel, definitions).await;
+        Ok(())
+    });
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
         watch_all(for_watches, kinds, namespaces, heard, sender).await;
@@ -417,9 +420,10 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
     tenancy::Settings {
         solver: Some(solver),
         claims: match options.hostname_claims {
-            cli::HostnameClaims::Smallest => tenancy::ClaimPrecedence::Smallest,
-            cli::HostnameClaims::FirstCome => tenancy::ClaimPrecedence::Recorded,
+            Some(cli::HostnameClaims::Smallest) => tenancy::ClaimPrecedence::Smallest,
+            Some(cli::HostnameClaims::FirstCome) | None => tenancy::ClaimPrecedence::Recorded,
         },
+        recorded_elsewhere: options.hostname_claims == Some(cli::HostnameClaims::FirstCome),
         hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
         reserved: options.names.reserved(),
@@ -456,7 +460,10 @@ fn ready(runtime: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, 
     match (standby.is_serving(), runtime.serving()) {
         (true, _) => Ok([standby.lines(), runtime.pending_work()].concat()),
         // Envoys are served; the pending work says which part of the view is stale.
-        (false, true) => Ok([runtime.late_views(), runtime.pending_work()].concat()),
+        (false, true) if runtime.awaited_owners().is_none() => {
+            Ok([runtime.late_views(), runtime.pending_work()].concat())
+        }
+        (false, true) => Err(runtime.awaited_owners().into_iter().collect()),
         (false, false) => Err(runtime.pending_work()),
     }
 }

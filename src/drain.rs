@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
-use crate::cli;
+use crate::{cli, connection_pressure};
 use gatewright_control::{ask, tell};
 
 /// The interval at which connections are counted.
@@ -27,15 +27,18 @@ const COUNTED: Duration = Duration::from_secs(6);
 /// The maximum size of a controller's readiness answer.
 const ANSWER: usize = 1 << 20;
 
-/// Waits for SIGTERM or SIGINT, and drains Envoy first.
+/// Waits for SIGTERM or SIGINT, and drains Envoy first. Until then, tells Envoy how near its connections are to their
+/// limit.
 ///
 /// # Errors
 /// When signals cannot be received. Failures of Envoy are logged only.
 pub async fn drain(options: cli::Drain) -> Result<bool> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let limit = connection_pressure::limit(options.envoy_admin.parent().context("--envoy-admin: expected a file")?);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        never = connection_pressure::follow(&options.envoy_admin, &limit) => match never {},
     }
     info!("Envoy serves on for {} s", options.serve);
     sleep(Duration::from_secs(options.serve)).await;

@@ -55,7 +55,27 @@ fn images_of(envoy_digest: Option<&str>, values: &[String]) -> Result<Vec<Image>
     if all["envoy"]["enabled"] == Value::Bool(true) {
         found.push(image("envoy", "envoy.image", &all["envoy"]["image"], None)?);
     }
+    match &all["global"]["imageRegistry"] {
+        Value::Null => {}
+        Value::String(registry) if registry.is_empty() => {}
+        Value::String(registry) => found.iter_mut().for_each(|image| image.pull_from(registry)),
+        _ => return Err(WrongValues::Field("global.imageRegistry".to_owned(), "a text")),
+    }
     Ok(found)
+}
+
+impl Image {
+    /// Replaces the registry. That of a repository is its first part, if it has a dot or a colon or is `localhost`.
+    fn pull_from(&mut self, registry: &str) {
+        let is_registry = |part: &str| part == "localhost" || part.contains(['.', ':']);
+        let name = match self.repository.split_once('/') {
+            Some((first, name)) if is_registry(first) => name,
+            _ => &self.repository,
+        };
+        let repository = format!("{}/{name}", registry.trim_end_matches('/'));
+        self.reference = format!("{repository}{}", &self.reference[self.repository.len()..]);
+        self.repository = repository;
+    }
 }
 
 fn parse(text: &str) -> Result<Value, WrongValues> {
@@ -136,6 +156,20 @@ mod tests {
         let all = references(&[&pinned, "image: {digest: ''}\nenvoy: {image: {tag: other}}"]).expect("values");
         assert_eq!(all[0], format!("gatewright:{}", env!("CARGO_PKG_VERSION")));
         assert_eq!(all[1], "docker.io/envoyproxy/envoy:other");
+    }
+
+    #[test]
+    fn a_global_registry_replaces_that_of_every_image() {
+        let own = "image: {repository: 'localhost:5000/team/gatewright', tag: t}";
+        for (registry, ours) in [("mirror.example.org", "mirror.example.org"), ("m:5000/path/", "m:5000/path")] {
+            let global = format!("global: {{imageRegistry: '{registry}'}}");
+            let all = references(&[own, &global]).expect("values");
+            assert_eq!(all[0], format!("{ours}/team/gatewright:t"));
+            assert!(all[1].starts_with(&format!("{ours}/envoyproxy/envoy:distroless-v")), "{}", all[1]);
+            let plain = references(&[&global]).expect("values");
+            assert_eq!(plain[0], format!("{ours}/gatewright:{}", env!("CARGO_PKG_VERSION")));
+        }
+        assert!(references(&["global: {imageRegistry: [a]}"]).is_err(), "a list is no registry");
     }
 
     #[test]

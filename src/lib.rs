@@ -3,6 +3,7 @@
 //! This crate is the program: its command line, the two runtimes (a directory, a cluster), and the offline commands.
 
 pub mod cli;
+mod connection_pressure;
 pub mod controller;
 pub mod drain;
 pub mod envoy_identity;

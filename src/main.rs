@@ -486,7 +486,10 @@ fn images(options: &cli::Images) -> Result<bool> {
 }
 
 async fn explain(options: &cli::Explain) -> Result<bool> {
-    let path = format!("/explain?url={}&method={}", encoded(&options.url), encoded(&options.method));
+    let mut path = format!("/explain?url={}&method={}", encoded(&options.url), encoded(&options.method));
+    if let Some(upgrade) = &options.upgrade {
+        path += &format!("&upgrade={}", encoded(upgrade));
+    }
     let reply: Value = answer(&socket_of(&options.program)?, &path).await?;
     let links = reply["links"].as_array().map(Vec::as_slice).unwrap_or_default();
     let good = links.last().is_some_and(|link| link["ok"] == true);

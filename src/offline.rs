@@ -3,11 +3,12 @@
 //! Pure; `gatewright translate` prints it, and the golden tests compare it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use gatewright_core::inputs::{Object, ObjectKey};
+use gatewright_core::inputs::{ExternalTrafficPolicy, Object, ObjectKey, SliceEndpoint};
 use gatewright_core::model::{Hostname, Status};
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
@@ -111,7 +112,7 @@ fn service(intent: &ServiceIntent) -> Option<Value> {
                 want.ports.iter().map(|(name, port)| (name.as_str(), port.to_string())).collect();
             return Some(json!({
                 "standsOn": want.service.to_string(), "gateway": want.gateway.to_string(), "slices": want.prefix,
-                "ports": ports, "labels": want.labels, "annotations": want.annotations, "envoys": want.envoys,
+                "ports": ports, "labels": want.labels, "annotations": want.annotations, "envoys": addresses(&want.envoys),
             }));
         }
         ServiceIntent::Left => return None,
@@ -119,9 +120,13 @@ fn service(intent: &ServiceIntent) -> Option<Value> {
     let targets: BTreeMap<String, u16> = want.targets.iter().map(|(port, to)| (port.to_string(), *to)).collect();
     Some(json!({
         "service": want.name.to_string(), "gateway": want.gateway.to_string(), "type": want.kind.as_str(),
-        "address": want.address, "targets": targets, "labels": want.labels, "annotations": want.annotations,
-        "envoys": want.envoys,
+        "externalTrafficPolicy": want.external_traffic_policy.map(ExternalTrafficPolicy::as_str), "address": want.address,
+        "targets": targets, "labels": want.labels, "annotations": want.annotations, "envoys": addresses(&want.envoys),
     }))
+}
+
+fn addresses(envoys: &BTreeMap<IpAddr, SliceEndpoint>) -> Vec<&IpAddr> {
+    envoys.keys().collect()
 }
 
 fn label(name: &str, patch: &Patch) -> Value {

@@ -2,11 +2,11 @@
 
 mod queue;
 mod release;
+mod responders;
 mod runtime;
 mod show;
 mod unserved_log;
 
-use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
 use crate::cli::{self, CONTROLLER};
+use crate::connection_pressure;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, Lifetime, Order, PortProbe, PrivateDir, Supervisor, SuspectsFile, Tenants, find,
-    hand_over_routes, take_over,
+    Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor, SuspectsFile, Tenants,
+    find, hand_over_routes, take_over,
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
-    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers, TlsAlpnResponder,
-    WantedTracker,
+    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers, WantedTracker,
 };
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
@@ -41,8 +41,9 @@ use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap, is_bind_error};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap, is_bind_error};
 use queue::until;
+use responders::Responders;
 use runtime::StandaloneRuntime;
 use unserved_log::UnservedLog;
 
@@ -64,8 +65,20 @@ pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
     }
 }
 
-/// Returns the bootstrap of an Envoy that connects to the program with this private directory.
-pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>) -> serde_json::Value {
+/// Returns the bootstrap of an Envoy that connects to the program with this private directory. It has the limits of this
+/// process; nobody tells it how near its connections are to them.
+pub fn envoy_bootstrap(node: &str, dir: &Path, admin: Option<PathBuf>) -> serde_json::Value {
+    let ConnectionLimit { most, .. } = connection_pressure::limit(dir);
+    envoy_bootstrap_within(ConnectionLimit::of(most), node, dir, admin)
+}
+
+/// The same with a limit of connections.
+fn envoy_bootstrap_within(
+    connections: ConnectionLimit,
+    node: &str,
+    dir: &Path,
+    admin: Option<PathBuf>,
+) -> serde_json::Value {
     bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "standalone".to_owned(),
@@ -73,7 +86,7 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
         admin: Admin::Pipe(admin.unwrap_or_else(|| dir.join("envoy-admin.sock"))),
         ready: None,
         max_heap_bytes: 4 << 30,
-        max_connections: 50_000,
+        connections,
     })
 }
 
@@ -96,9 +109,10 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
         certificates: tenancy::Source::Acme,
         cert_manager: false,
         claims: match options.hostname_claims {
-            cli::HostnameClaims::Smallest => tenancy::ClaimPrecedence::Smallest,
-            cli::HostnameClaims::FirstCome => tenancy::ClaimPrecedence::FirstCome,
+            Some(cli::HostnameClaims::Smallest) => tenancy::ClaimPrecedence::Smallest,
+            Some(cli::HostnameClaims::FirstCome) | None => tenancy::ClaimPrecedence::FirstCome,
         },
+        recorded_elsewhere: options.hostname_claims == Some(cli::HostnameClaims::FirstCome),
         hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
         reserved: options.names.reserved(),
@@ -127,6 +141,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("standalone");
     let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
+    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
+    let manager = Arc::new(manager(&options, dir.path(), places).await?);
+    let responders = Responders::bind(&manager, options.acme.acme_responder).await?;
     let settings = Settings {
         limits: options.limits,
         channel: options.gateway_api.gateway_api_channel,
@@ -137,17 +154,16 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         installation: installation(dir.path()),
         // The Envoy on this machine reads the same files.
         system_roots: options.endpoints.system_roots().filter(|file| Path::new(&**file).is_file()),
+        own_sockets: responders.sockets()?,
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
-    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
-    let manager = Arc::new(manager(&options, dir.path(), places).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
     }
     let (claim_log, known) = match options.tenants.hostname_claims {
-        cli::HostnameClaims::Smallest => (None, Vec::new()),
-        cli::HostnameClaims::FirstCome => {
+        Some(cli::HostnameClaims::Smallest) => (None, Vec::new()),
+        Some(cli::HostnameClaims::FirstCome) | None => {
             let (claim_log, records) = ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
             let known = records
                 .into_iter()
@@ -177,6 +193,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             authorities: DeniedNetworks::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
         written: std::fs::read_to_string(dir.path().join("ca.crt")).unwrap_or_default(),
+        first_seen: FirstSeen::open(&dir.path().join("first-seen"))?,
         port_probe: envoy.is_some().then(|| PortProbe::new(dir.path().to_owned())),
         bundle: dir.path().join("ca.crt"),
         roots_wait: false,
@@ -198,7 +215,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                      routes; they are served once they are there"
                 );
             }
-            site.take(outcome);
+            site.begin(outcome);
             site.take_all()?;
             watcher = Some(opened);
         }
@@ -215,16 +232,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     }
 
-    if let Some(responder) = manager.tls_alpn_responder() {
-        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("TLS-ALPN-01")?;
-        let objects = TlsAlpnResponder::endpoint_objects(listener.local_addr().context("TLS-ALPN-01")?);
-        site.apply(objects.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))?)?;
-        let stop = stop.clone();
-        tasks.spawn("TLS-ALPN-01", async move {
-            responder.serve(listener, stop).await;
-            Ok(())
-        });
-    }
+    site.apply(responders.endpoint_objects()?)?;
 
     // Stored certificates are served from the start.
     site.hand_in(manager.settle())?;
@@ -234,16 +242,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         running.run(supply, manager_stop).await;
         Ok(())
     });
-    if let Some(address) = options.acme.acme_responder {
-        let listener =
-            tokio::net::TcpListener::bind(address).await.with_context(|| format!("--acme-responder {address}"))?;
-        info!("challenges are answered at {}", listener.local_addr().unwrap_or(address));
-        let (manager, stop) = (manager.clone(), stop.clone());
-        tasks.spawn("challenges", async move {
-            certificates::respond(listener, manager, stop).await;
-            Ok(())
-        });
-    }
+    responders.serve(&manager, &mut tasks, &stop);
 
     let socket = dir.path().join("xds.sock");
     let mut stopped = stop.clone();
@@ -281,9 +280,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut supervising = tasks::spawn("envoy", async move {
         match envoy {
             Some(program) => {
+                let connections = connection_pressure::limit(&private);
+                let admin = Some(envoy_admin.clone());
                 let supervisor = Supervisor {
                     program,
-                    bootstrap: envoy_bootstrap("standalone", &private, Some(envoy_admin.clone())).to_string(),
+                    bootstrap: envoy_bootstrap_within(connections.clone(), "standalone", &private, admin).to_string(),
+                    connections,
                     admin: envoy_admin,
                     dir: private,
                     lifetime,

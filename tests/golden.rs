@@ -36,12 +36,13 @@ fn is_whole(input: &Path) -> bool {
 /// Abridges the output, so that a case stays readable: removes times, and those settings of listeners, clusters and
 /// tables that no object affects.
 fn abridge(value: &mut Value) {
-    const CONSTANT: [&str; 27] = [
+    const CONSTANT: [&str; 28] = [
         "circuit_breakers",
         "common_http_protocol_options",
         "connect_timeout",
         "http1_safe_max_connection_duration",
         "http_filters",
+        "http_protocol_options",
         "ignore_health_on_host_removal",
         "internal_address_config",
         "lastTransitionTime",

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The labels that Prometheus adds in a cluster.
 const ADDED: [&str; 2] = ["namespace", "pod"];
 /// The labels of families that have no series until something is counted, or there is a view.
-const UNTIL_COUNTED: [(&str, &[&str]); 13] = [
+const UNTIL_COUNTED: [(&str, &[&str]); 14] = [
     ("gatewright_kind", &["kind", "state"]),
     ("gatewright_kind_age_seconds", &["kind"]),
     ("gatewright_xds_view_age_seconds", &["view"]),
@@ -23,6 +23,7 @@ const UNTIL_COUNTED: [(&str, &[&str]); 13] = [
     ("gatewright_service_writes", &["action"]),
     ("gatewright_service_write_failures", &["class"]),
     ("gatewright_record_writes", &["record"]),
+    ("gatewright_unrecorded_owners", &[]),
     ("gatewright_record_write_failures", &["class"]),
     ("gatewright_certificate_writes", &["action"]),
     ("gatewright_certificate_write_failures", &["class"]),

@@ -113,7 +113,7 @@ fn metrics() {
     let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
     let last_good = gatewright::controller::described();
     let others: Vec<Box<dyn Collector>> = vec![certificates, manifests, replica, answers, last_good];
-    let program = Program { first_end: Some(std::time::SystemTime::UNIX_EPOCH), ..Program::default() };
+    let program = Program { first_end: Some(std::time::SystemTime::UNIX_EPOCH), ..Default::default() };
     let shown = text(program, &xds::Cache::new(), others);
     let mut rows: Vec<(String, String, String)> = Vec::new();
     for line in shown.lines() {

@@ -44,8 +44,9 @@ pub struct IssuedCertificate {
 impl IssuedCertificate {
     /// Reads a chain and its key, and rejects a certificate that must not be served.
     ///
-    /// Checks that the key belongs to the leaf, that the names are exactly `names`, that it has not expired, that each
-    /// certificate is signed by the next one, and that Envoy loads it. A certificate that is not valid yet is accepted: while our clock is
+    /// Checks that the key belongs to the leaf, that the names are `names` (some CAs add `www.` to a name), that it has
+    /// not expired, that each certificate is signed by the next one, and that Envoy loads it. A certificate that is not
+    /// valid yet is accepted: while our clock is
     /// behind, rejecting it would have the CA issue one after the other, and each of them is better than none
     /// ([`IssuedCertificate::may_replace`]).
     pub fn verified(
@@ -56,7 +57,7 @@ impl IssuedCertificate {
         now: Timestamp,
     ) -> Result<Self, Unfit> {
         let certificate = Self::read(chain_pem, key_pem, issuer)?;
-        if certificate.names != *names {
+        if !is_for(&certificate.names, names) {
             return Err(Unfit::Names { wanted: names.to_string(), found: certificate.names.to_string() });
         }
         if certificate.not_after <= now {
@@ -303,6 +304,18 @@ pub enum Unfit {
     Same,
 }
 
+/// Returns true if a certificate for `found` is what was ordered for `names`. Some CAs add the host `www` of a name, or the name that a
+/// wildcard or a host `www` stands under; ordered again, the certificate would be no other. Any further name may be somebody else's.
+fn is_for(found: &Names, names: &Names) -> bool {
+    let mut others = found.iter().filter(|other| !names.contains(other));
+    names.iter().all(|name| found.contains(name)) && others.all(|other| names.iter().any(|name| is_added(other, name)))
+}
+
+fn is_added(other: &DnsName, to: &DnsName) -> bool {
+    let (base, other) = (to.base(), other.as_str());
+    other == base.strip_prefix("www.").unwrap_or(base) || other.strip_prefix("www.") == Some(base)
+}
+
 fn refusal(finding: &Finding) -> String {
     match finding.refuser {
         Refuser::Envoy => format!("{finding}: Envoy does not load it"),
@@ -319,6 +332,24 @@ pub fn serves(names: &Names, name: &DnsName) -> bool {
 mod tests {
     use super::*;
     use crate::self_signed::self_signed;
+
+    #[test]
+    fn a_name_that_cas_add_is_accepted_and_no_other() {
+        for (found, names, is_it) in [
+            (&["a.example", "www.a.example"][..], &["a.example"][..], true),
+            (&["a.example", "www.a.example"], &["www.a.example"], true),
+            (&["*.a.example", "a.example"], &["*.a.example"], true),
+            (&["a.example", "b.example", "www.b.example"], &["a.example", "b.example"], true),
+            (&["www.a.example"], &["a.example"], false),
+            (&["*.a.example"], &["www.a.example"], false),
+            (&["a.example", "mail.a.example"], &["a.example"], false),
+            (&["a.example", "*.a.example"], &["a.example"], false),
+            (&["b.a.example", "a.example"], &["b.a.example"], false),
+        ] {
+            let parsed = |names: &[&str]| Names::parse(names).expect("names");
+            assert_eq!(is_for(&parsed(found), &parsed(names)), is_it, "{found:?} for {names:?}");
+        }
+    }
 
     #[test]
     fn a_certificate_that_is_not_valid_yet_replaces_none_that_is() {

@@ -25,13 +25,15 @@ impl Gatewright {
     /// program is killed with that thread.
     pub fn start(args: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
-        let mut args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        // An Envoy that outlives its program would outlive the test: a test that needs this says so and has a guard.
-        let is_standalone = args.first().is_some_and(|verb| verb == "standalone");
-        if is_standalone && !args.iter().any(|arg| arg == "--envoy-lifetime") {
-            args.extend(["--envoy-lifetime", "with-program"].map(str::to_owned));
-        }
-        Ok(Self { process: Process::start(&binary()?, &args, dir)? })
+        Ok(Self { process: Process::start(&binary()?, &tied(args), dir)? })
+    }
+
+    /// Starts the program with a limit of open files, which its Envoy inherits.
+    pub fn start_within_files(files: u32, args: &[&str]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
+        let mut words = vec![format!("--nofile={files}:{files}"), binary()?.display().to_string()];
+        words.extend(tied(args));
+        Ok(Self { process: Process::start(Path::new("/usr/bin/prlimit"), &words, dir)? })
     }
 
     /// Starts a controller with these arguments and a simulated wall clock.
@@ -131,6 +133,17 @@ impl Gatewright {
     pub fn dir(&self) -> &Path {
         self.process.dir()
     }
+}
+
+/// The arguments, by which an Envoy ends with its program. One that outlives it would outlive the test: a test that needs
+/// this says so and has a guard.
+fn tied(args: &[&str]) -> Vec<String> {
+    let mut args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    let is_standalone = args.first().is_some_and(|verb| verb == "standalone");
+    if is_standalone && !args.iter().any(|arg| arg == "--envoy-lifetime") {
+        args.extend(["--envoy-lifetime", "with-program"].map(str::to_owned));
+    }
+    args
 }
 
 /// Returns the path of the program: `$GATEWRIGHT_BIN`, else built by cargo in the profile of this test, once per

@@ -1,10 +1,13 @@
 //! Fixtures of tests: real counterparts (API server, Envoy, CA, DNS, ...), each started by the test that needs it, on
 //! loopback, and ended with it.
 
+pub mod acme_proxy;
+pub mod answers;
 pub mod apiserver;
 pub mod auth;
 pub mod bind;
 pub mod certmanager;
+pub mod chromium;
 pub mod cilium;
 pub mod client_ca;
 pub mod clock;
@@ -40,4 +43,5 @@ pub mod testca;
 pub mod tls_backend;
 pub mod usage;
 pub mod walkthrough;
+pub mod websocket;
 pub mod world;

@@ -189,6 +189,11 @@ impl Pebble {
         format!("https://{}/dir", self.listen)
     }
 
+    /// Returns the address of its ACME server.
+    pub fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// Returns the roots of its own TLS certificate.
     pub fn roots(&self) -> Roots {
         Roots::Pem(self.ca_pem.clone())

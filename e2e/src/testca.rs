@@ -545,6 +545,9 @@ impl State {
         if behaviour.wrong_name {
             csr.params.subject_alt_names = vec![rcgen::SanType::DnsName("other.example".try_into()?)];
         }
+        for name in behaviour.added {
+            csr.params.subject_alt_names.push(rcgen::SanType::DnsName(name.try_into()?));
+        }
         let now = Timestamp::now() + behaviour.ahead;
         let life = behaviour.life.unwrap_or(SignedDuration::from_hours(24 * 90));
         let calendar = |t: Timestamp| time::OffsetDateTime::from_unix_timestamp(t.as_second());

@@ -11,7 +11,7 @@ use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Object;
 use gatewright_core::limits::Limits;
 use gatewright_core::translate::{Change, Delta, Engine, Settings};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -72,7 +72,7 @@ impl World {
             admin: Admin::Loopback(0),
             ready: None,
             max_heap_bytes: 4 << 30,
-            max_connections: 50_000,
+            connections: ConnectionLimit::of(50_000),
         };
         let envoy = Envoy::start(&bootstrap(&options).to_string()).await?;
         let engine = Mutex::new(engine);

@@ -19,6 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
 use gatewright_core::translate::{Ownable, Question};
 
@@ -191,6 +192,7 @@ async fn ready(State(asks): State<Asks>) -> Response {
 struct Asked {
     url: String,
     method: String,
+    upgrade: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -211,8 +213,18 @@ async fn release(State(asks): State<Asks>, Query(released): Query<Released>) -> 
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
-    match question(&asked.url, &asked.method) {
-        Ok(question) => typed(JSON, put(&asks, AdminQuery::Explain(question)).await),
+    let asked = question(&asked.url, &asked.method).map(|question| Question { upgrade: asked.upgrade, ..question });
+    match asked {
+        Ok(question) => {
+            let explanation = match put(&asks, AdminQuery::Explain(question.clone())).await {
+                Ok(text) => serde_json::from_str(&text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR),
+                Err(status) => Err(status),
+            };
+            match explanation {
+                Ok(explanation) => typed(JSON, Ok(checked(explanation, &question).await.to_string())),
+                Err(status) => status.into_response(),
+            }
+        }
         Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
     }
 }
@@ -235,6 +247,7 @@ pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
         port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
         path: uri.path().to_owned(),
         method: method.to_owned(),
+        upgrade: None,
         address: None,
     })
 }

@@ -2,7 +2,7 @@
 //! token as bearer and a certificate signing request (PKCS #10, PEM) as body. The response is the certificate, or one
 //! line with the reason of the refusal.
 //!
-//! The port is open to untrusted clients: connections, requests per address, and concurrent requests are bounded. A
+//! The port is open to untrusted clients: connections, refused tokens per address, and concurrent requests are bounded. A
 //! client whose token cannot be verified gets nothing.
 
 use std::collections::HashMap;
@@ -48,10 +48,13 @@ const BODY: usize = 16 << 10;
 const AT_ONCE: usize = 4;
 /// The maximum time that a request waits for that.
 const TURN: Duration = Duration::from_secs(10);
-/// The maximum number of requests of one address within [`PERIOD`]; a pod sends one in hours.
+/// The maximum number of refused tokens of one address within [`PERIOD`]. Accepted ones are not counted: an Envoy is not
+/// locked out by its own requests.
 const EACH: u32 = 30;
+/// The same of an IPv6 /64, which the pods of a node may share.
+const NETWORK: u32 = 16 * EACH;
 const PERIOD: Duration = Duration::from_secs(60);
-/// The maximum number of addresses that are counted.
+/// The maximum number of addresses and networks that are counted.
 const ADDRESSES: usize = 4096;
 
 /// A certificate that was signed.
@@ -180,40 +183,68 @@ impl Port {
         token: Option<&str>,
         request: &str,
     ) -> Result<Certified, (StatusCode, String)> {
-        if !self.attempts.lock().expect("nobody panics while holding it").take(client(from), Instant::now()) {
-            let why = format!("more than {EACH} requests from this address within {} s", PERIOD.as_secs());
-            return Err((StatusCode::TOO_MANY_REQUESTS, why));
-        }
+        self.admit(from)?;
         let nobody = || Refusal::Unauthenticated("the token of the pod is missing (Authorization: Bearer)".to_owned());
         let token = token.ok_or_else(|| nobody().answer())?;
         let busy = || Refusal::Unavailable("too many requests: try again in some seconds".to_owned());
         let turn = timeout(self.patience, self.turns.acquire()).await.map_err(|_| busy().answer())?;
         let _turn = turn.expect("it is never closed");
-        self.certifier.certify(token, request).await.map_err(Refusal::answer)
+        // Others of this address may have been refused meanwhile.
+        self.admit(from)?;
+        let told = self.certifier.certify(token, request).await;
+        if let Err(Refusal::Unauthenticated(_) | Refusal::Forbidden(_)) = &told {
+            self.attempts.lock().expect("nobody panics while holding it").count(from, Instant::now());
+        }
+        told.map_err(Refusal::answer)
+    }
+
+    /// Refuses a request of an address with too many refused tokens.
+    fn admit(&self, from: IpAddr) -> Result<(), (StatusCode, String)> {
+        if self.attempts.lock().expect("nobody panics while holding it").admits(from, Instant::now()) {
+            return Ok(());
+        }
+        let why = format!("more than {EACH} refused tokens from this address within {} s", PERIOD.as_secs());
+        Err((StatusCode::TOO_MANY_REQUESTS, why))
     }
 }
 
-/// The number of requests of each address.
+/// The number of refused tokens of each address and IPv6 network.
 #[derive(Default)]
 struct Attempts(HashMap<IpAddr, (Instant, u32)>);
 
+/// Returns what is counted for an address, with its limits: the address, and the network of an IPv6 address.
+fn limits(from: IpAddr) -> impl Iterator<Item = (IpAddr, u32)> {
+    let (from, network) = (from.to_canonical(), client(from));
+    [(from, EACH), (network, NETWORK)].into_iter().take(if network == from { 1 } else { 2 })
+}
+
 impl Attempts {
-    /// Counts a request. Returns whether the address is within its limit.
-    fn take(&mut self, from: IpAddr, now: Instant) -> bool {
-        let is_over = |begun: &Instant| now.saturating_duration_since(*begun) >= PERIOD;
-        if self.0.len() >= ADDRESSES && !self.0.contains_key(&from) {
-            self.0.retain(|_, (begun, _)| !is_over(begun));
-            if self.0.len() >= ADDRESSES {
-                return false;
-            }
-        }
-        let (begun, count) = self.0.entry(from).or_insert((now, 0));
-        if is_over(begun) {
-            (*begun, *count) = (now, 0);
-        }
-        *count += 1;
-        *count <= EACH
+    /// Returns whether an address is within its limits.
+    fn admits(&self, from: IpAddr, now: Instant) -> bool {
+        limits(from)
+            .all(|(key, limit)| self.0.get(&key).is_none_or(|(begun, count)| is_over(*begun, now) || *count < limit))
     }
+
+    /// Counts a refused token. If too many addresses are counted already, further ones are not.
+    fn count(&mut self, from: IpAddr, now: Instant) {
+        for (key, _) in limits(from) {
+            if self.0.len() >= ADDRESSES && !self.0.contains_key(&key) {
+                self.0.retain(|_, (begun, _)| !is_over(*begun, now));
+                if self.0.len() >= ADDRESSES {
+                    continue;
+                }
+            }
+            let (begun, count) = self.0.entry(key).or_insert((now, 0));
+            if is_over(*begun, now) {
+                (*begun, *count) = (now, 0);
+            }
+            *count += 1;
+        }
+    }
+}
+
+fn is_over(begun: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(begun) >= PERIOD
 }
 
 #[cfg(test)]
@@ -268,27 +299,60 @@ mod tests {
         assert_eq!(told.0.as_u16(), 503);
     }
 
+    async fn code(port: &Port, from: IpAddr, token: Option<&str>) -> u16 {
+        port.certified(from, token, "").await.map_or_else(|(code, _)| code.as_u16(), |_| 200)
+    }
+
     #[tokio::test]
-    async fn an_address_that_asks_too_often_is_refused_and_others_are_not() {
+    async fn an_address_with_too_many_refused_tokens_is_refused_and_others_are_not() {
         let port = port();
         for _ in 0..EACH {
-            assert!(port.certified(address(1), Some("forged"), "").await.is_err_and(|told| told.0.as_u16() == 401));
+            assert_eq!(code(&port, address(1), Some("forged")).await, 401);
         }
-        let told = port.certified(address(1), Some("good"), "").await.expect_err("too often");
-        assert_eq!(told.0.as_u16(), 429);
-        assert!(port.certified(address(2), Some("good"), "").await.is_ok());
-        let mut attempts = port.attempts.lock().expect("nobody panicked");
-        assert!(attempts.take(address(1), Instant::now() + PERIOD), "later it may ask again");
+        assert_eq!(code(&port, address(1), Some("good")).await, 429, "too often");
+        assert_eq!(code(&port, address(2), Some("good")).await, 200, "another address");
+        let attempts = port.attempts.lock().expect("nobody panicked");
+        assert!(attempts.admits(address(1), Instant::now() + PERIOD), "later it may ask again");
+    }
+
+    #[tokio::test]
+    async fn accepted_tokens_and_requests_without_one_are_not_counted() {
+        let port = port();
+        for _ in 0..3 * EACH {
+            assert_eq!(code(&port, address(1), Some("good")).await, 200);
+            assert_eq!(code(&port, address(1), None).await, 401);
+        }
+        assert_eq!(code(&port, address(1), Some("forged")).await, 401);
+    }
+
+    /// Pods of a node may share an IPv6 /64.
+    #[tokio::test]
+    async fn refused_tokens_of_one_pod_do_not_lock_out_its_neighbours() {
+        let of = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]);
+        let port = port();
+        for _ in 0..=EACH {
+            let told = code(&port, of(2), Some("forged")).await;
+            assert!([401, 429].contains(&told), "{told}");
+        }
+        assert_eq!(code(&port, of(2), Some("good")).await, 429, "that pod");
+        assert_eq!(code(&port, of(3), Some("good")).await, 200, "the pod beside it");
+        // One client may have all addresses of its network.
+        for last in 10..10 + u16::try_from(NETWORK).expect("small") {
+            code(&port, of(last), Some("forged")).await;
+        }
+        assert_eq!(code(&port, of(3), Some("forged")).await, 429, "the network");
+        assert_eq!(code(&port, [0x2001, 0xdb8, 0, 2, 0, 0, 0, 3].into(), Some("good")).await, 200, "another network");
     }
 
     #[test]
     fn addresses_that_are_counted_have_an_end() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         let of = |number: usize| IpAddr::from(u32::try_from(number).expect("small").to_be_bytes());
-        assert!((0..ADDRESSES).all(|number| attempts.take(of(number), now)));
-        assert!(!attempts.take(of(ADDRESSES), now), "those that are known go before");
-        assert!(attempts.take(of(0), now));
-        assert!(attempts.take(of(ADDRESSES), now + PERIOD));
-        assert_eq!(attempts.0.len(), 1);
+        for number in 0..2 * ADDRESSES {
+            attempts.count(of(number), now);
+        }
+        assert_eq!(attempts.0.len(), ADDRESSES, "the first ones");
+        attempts.count(of(2 * ADDRESSES), now + PERIOD);
+        assert_eq!(attempts.0.len(), 1, "the others are over");
     }
 }

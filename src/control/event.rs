@@ -23,6 +23,8 @@ pub const FILE: &str = "File";
 pub const LEASE: &str = "Lease";
 /// The event name for watches of the API server; field `kind`.
 pub const WATCH: &str = "Watch";
+/// The event name for the record of owners; field `count`.
+pub const RECORD: &str = "Record";
 /// The event name for the last good state that a controller stores.
 pub const LAST_GOOD: &str = "LastGood";
 /// The event name for the keys and certificates of xDS; fields `object` and `step` where it is about one.

@@ -232,7 +232,7 @@ mod tests {
         let id = FrontendId::tcp(ObjectName::new("infra", "edge"), 443);
         let host = Hostname::parse("a.example.org").expect("a hostname");
         let cluster = Cluster::Sni { frontend: id.clone(), hostname: host.clone(), port: None };
-        let virtual_host = VirtualHost { hostname: host.clone(), filters: None, routes: Vec::new() };
+        let virtual_host = VirtualHost::new(host.clone(), Vec::new());
         let scope = Scope { frontend: id.clone(), listener: Some(host.clone()), virtual_host };
         let table = TableId { frontend: id.clone(), listener: None };
         let frontend = Frontend {

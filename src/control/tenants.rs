@@ -44,8 +44,7 @@ pub(super) fn explain(pipeline: &Pipeline, question: &Question, explanation: &mu
     let owners = pipeline.tenancy().explain(&host);
     // Plain HTTP has no owner: it redirects all requests to HTTPS.
     let matters = question.tls && !explanation.links.is_empty();
-    let links =
-        owners.into_iter().take(4).map(|owner| Link { what: "tenant", ok: owner.ok || !matters, text: owner.text });
+    let links = owners.into_iter().take(4).map(|owner| Link::new("tenant", owner.ok || !matters, owner.text));
     let mut links: Vec<Link> = links.collect();
     // One owner with the hostname is enough.
     let held = links.iter().any(|link| link.ok);

@@ -291,9 +291,7 @@ fn weight(change: &Change) -> u64 {
         Change::Object(ObjectChange::Put(Object::Route(route))) => route.extent(&|_| 0).matches / 16,
         Change::Object(ObjectChange::Put(Object::Gateway(gateway))) => gateway.listeners.len() as u64 / 8,
         Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => set.listeners.len() as u64 / 8,
-        Change::Object(ObjectChange::Put(Object::EndpointSlice(slice))) => {
-            (slice.addresses.len() * slice.ports.len()) as u64 / 64
-        }
+        Change::Object(ObjectChange::Put(Object::EndpointSlice(slice))) => slice.endpoints() as u64 / 64,
         _ => 0,
     }
 }

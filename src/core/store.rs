@@ -398,8 +398,13 @@ impl Store {
     }
 
     /// All GatewayClasses.
-    pub(crate) fn classes(&self) -> impl Iterator<Item = &GatewayClass> {
+    pub fn classes(&self) -> impl Iterator<Item = &GatewayClass> {
         self.classes.values().map(Arc::as_ref)
+    }
+
+    /// True if a Gateway has this class.
+    pub fn has_gateways(&self, class: &str) -> bool {
+        self.indexes.gateways_by_class(class).next().is_some()
     }
 
     /// A GatewayClass by name.

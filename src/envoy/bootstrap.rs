@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::REFUSED;
+use super::connection_limit::ConnectionLimit;
 use super::{limits, readiness};
 
 /// The parts that differ between Envoys.
@@ -23,8 +24,8 @@ pub struct BootstrapOptions {
     pub ready: Option<SocketAddr>,
     /// The heap limit of the overload manager, in bytes; its actions begin at 80% of it.
     pub max_heap_bytes: u64,
-    /// The most downstream connections over all listeners.
-    pub max_connections: u32,
+    /// The limit of downstream connections over all listeners.
+    pub connections: ConnectionLimit,
 }
 
 /// The address of the xDS server.
@@ -100,7 +101,7 @@ pub fn bootstrap(options: &BootstrapOptions) -> Value {
 
 /// As [`bootstrap`], with additional static listeners in proto JSON, e.g. one for readiness.
 pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) -> Value {
-    let BootstrapOptions { node_id, node_cluster, ads, admin, ready, max_heap_bytes, max_connections } = options;
+    let BootstrapOptions { node_id, node_cluster, ads, admin, ready, max_heap_bytes, connections } = options;
     let mut clusters = vec![ads_cluster(ads), refused()];
     let mut listeners = listeners.to_vec();
     if let Some(ready) = ready {
@@ -137,7 +138,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             // Overrides that an operator sets at the admin interface.
             { "name": "admin", "admin_layer": {} },
         ] },
-        "overload_manager": overload_manager(*max_heap_bytes, *max_connections),
+        "overload_manager": overload_manager(*max_heap_bytes, connections),
     })
 }
 
@@ -244,14 +245,18 @@ fn excluded_stats() -> Value {
 }
 
 /// The overload manager's actions as the heap fills, mildest first: shorter idle timeouts, fewer connections, reset of
-/// the largest streams, and only then refusal of new connections and requests.
-fn overload_manager(max_heap_bytes: u64, max_connections: u32) -> Value {
+/// the largest streams, and only then refusal of new connections and requests. Idle timeouts also become shorter as
+/// connections near their limit.
+fn overload_manager(max_heap_bytes: u64, connections: &ConnectionLimit) -> Value {
     const HEAP: &str = "envoy.resource_monitors.fixed_heap";
     let when = |heap: f64| json!([{ "name": HEAP, "threshold": { "value": heap } }]);
     let between = |from: f64, to: f64| json!([{ "name": HEAP, "scaled": { "scaling_threshold": from, "saturation_threshold": to } }]);
     let action =
         |name: &str, triggers: Value| json!({ "name": format!("envoy.overload_actions.{name}"), "triggers": triggers });
     let mut reduce_timeouts = action("reduce_timeouts", between(0.80, 0.95));
+    if let (Some(triggers), Some(trigger)) = (reduce_timeouts["triggers"].as_array_mut(), connections.trigger()) {
+        triggers.push(trigger);
+    }
     let timer = |timer: &str, least: &str| json!({ "timer": timer, "min_timeout": least });
     reduce_timeouts["typed_config"] = json!({
         "@type": "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
@@ -263,22 +268,17 @@ fn overload_manager(max_heap_bytes: u64, max_connections: u32) -> Value {
             timer("HTTP_DOWNSTREAM_STREAM_FLUSH", "2s"),
         ],
     });
+    let mut monitors = connections.monitors();
+    monitors.push(json!({ "name": HEAP, "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
+        "max_heap_size_bytes": max_heap_bytes.to_string(),
+    } }));
     json!({
         "refresh_interval": "0.25s",
         "buffer_factory_config": { "minimum_account_to_track_power_of_two": limits::TRACKED_STREAM_POWER },
-        "resource_monitors": [
-            { "name": HEAP, "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig",
-                "max_heap_size_bytes": max_heap_bytes.to_string(),
-            } },
-            { "name": "envoy.resource_monitors.global_downstream_max_connections", "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
-                "max_active_downstream_connections": max_connections.to_string(),
-            } },
-        ],
+        "resource_monitors": monitors,
         "actions": [
             reduce_timeouts,
-            action("close_idle_http_connections", when(0.88)),
             action("shrink_heap", when(0.90)),
             action("disable_http_keepalive", when(0.92)),
             action("reset_high_memory_stream", between(0.92, 0.98)),
@@ -301,7 +301,7 @@ mod tests {
             admin,
             ready: None,
             max_heap_bytes: 1 << 30,
-            max_connections: 10_000,
+            connections: ConnectionLimit::of(10_000),
         }
     }
 

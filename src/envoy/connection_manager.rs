@@ -1,8 +1,7 @@
 //! The HTTP connection manager: all HTTP settings that only a chain can hold.
 
-use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
-    CidrRange, HeaderValue, HeaderValueOption, Http2ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
+    CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
     header_value_option::HeaderAppendAction, http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::Filter;
@@ -14,9 +13,8 @@ use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, ScopedRds, ScopedRoutes,
     http_connection_manager::{
-        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation, UpgradeConfig,
+        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
     },
-    http_filter,
     scoped_routes::{
         ConfigSpecifier, ScopeKeyBuilder,
         scope_key_builder::{
@@ -26,14 +24,17 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     },
 };
 use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
-use prost::{Message, Name};
 
 use super::chain::network_filter;
+use super::headers::mutation;
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::name::keyed;
-use super::proto::{ads, any, boolean, extension, seconds, uint};
+use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{Edge, ResourceName, cors, limits, listener_filters, misdirected, route_filters};
+use super::{
+    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected, route_filters,
+    websocket,
+};
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
 /// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI, whose virtual host
@@ -84,12 +85,14 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, ed
             (scoped_routes(), vec![early_headers(headers)], Some(misdirected::local_replies(elsewhere)))
         }
     };
+    let http_filters = http_filters(plain, cdn_id);
     let manager = HttpConnectionManager {
         stat_prefix: frontend.to_string(),
         route_specifier: Some(route_specifier),
         early_header_mutation_extensions: early,
         local_reply_config: local_replies,
-        http_filters: http_filters(plain, cdn_id),
+        upgrade_configs: vec![websocket::upgrade(&http_filters)],
+        http_filters,
         common_http_protocol_options: Some(HttpProtocolOptions {
             idle_timeout: seconds(edge.idle_seconds),
             max_connection_duration: (edge.max_connection_seconds > 0)
@@ -99,6 +102,8 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, ed
             headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
             ..Default::default()
         }),
+        // HTTP/1.0 of health checks and old proxies. Without a default host, a request needs a `Host`, as in HTTP/1.1.
+        http_protocol_options: Some(Http1ProtocolOptions { accept_http_10: true, ..Default::default() }),
         http2_protocol_options: Some(Http2ProtocolOptions {
             max_concurrent_streams: uint(limits::STREAMS),
             initial_stream_window_size: uint(limits::STREAM_WINDOW_BYTES),
@@ -107,7 +112,6 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, ed
             allow_connect: true,
             ..Default::default()
         }),
-        upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..Default::default() }],
         max_request_headers_kb: uint(limits::HEADERS_KIB),
         // The whole request has no timeout here, so that uploads and streams of any length pass; routes have timeouts.
         request_timeout: seconds(0),
@@ -165,16 +169,8 @@ fn scoped_routes() -> RouteSpecifier {
 
 /// An early header mutation: overwrites headers before a route is selected.
 fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtensionConfig {
-    let overwrite = |(key, value): (&str, String)| {
-        let option = HeaderValueOption {
-            header: Some(HeaderValue { key: key.to_owned(), value, ..Default::default() }),
-            append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-            ..Default::default()
-        };
-        HeaderMutation { action: Some(header_mutation::Action::Append(option)) }
-    };
-    let mutations = headers.into_iter().map(overwrite).collect();
-    extension("envoy.http.early_header_mutation.header_mutation", &EarlyHeaderMutation { mutations })
+    let mutations = headers.map(|(name, value)| mutation(name, &value, HeaderAppendAction::OverwriteIfExistsOrAdd));
+    extension("envoy.http.early_header_mutation.header_mutation", &EarlyHeaderMutation { mutations: mutations.into() })
 }
 
 /// The HTTP filters, which routes configure.
@@ -185,6 +181,9 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
     let router = Router { suppress_envoy_headers: true, ..Default::default() };
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
+        .chain(location::filters())
+        // Nothing of what a client says about itself is asked or forwarded.
+        .chain([http_filter(identity_headers::FILTER, &identity_headers::filter())])
         // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(listener_filters::FILTER, &FilterChainConfig::default()))])
         .chain([http_filter(cors::FILTER, &Cors {})])
@@ -196,22 +195,10 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
         .collect()
 }
 
-/// A disabled filter, which routes with a configuration for it enable.
-fn off(filter: HttpFilter) -> HttpFilter {
-    HttpFilter { disabled: true, ..filter }
-}
-
-fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
-    HttpFilter {
-        name: name.to_owned(),
-        config_type: Some(http_filter::ConfigType::TypedConfig(any(config))),
-        ..Default::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use envoy_types::pb::envoy::config::listener::v3::filter::ConfigType;
+    use prost::Message;
 
     use super::*;
     use crate::testdata::{frontend, host};

@@ -5,23 +5,23 @@ use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
 
 use super::proto::boolean;
 use super::request_match::{exact, matching};
-use gatewright_core::model::Cors;
+use gatewright_core::model::{Cors, Origin};
 
 /// The filter's name, under which routes configure it.
 pub(super) const FILTER: &str = "envoy.filters.http.cors";
 
 /// The policy of a rule.
 ///
-/// A preflight of another origin is answered without `access-control-*` and never reaches a backend. With credentials
-/// `*` is no wildcard to a browser (Fetch standard, 3.3.5): Envoy then responds with the values that the preflight
-/// requests.
+/// With credentials `*` is no wildcard to a browser (Fetch standard, 3.3.5). Envoy then responds with the method and the
+/// headers that the preflight requests; for exposed headers there is no such request, and `*` is left out.
 pub(super) fn policy(cors: &Cors) -> CorsPolicy {
-    let Cors { allow_origins, allow_methods, allow_headers, expose_headers, allow_credentials, max_age } = cors;
+    let Cors { allow_origins: _, allow_methods, allow_headers, expose_headers, allow_credentials, max_age } = cors;
+    let exposed = expose_headers.iter().map(String::as_str).filter(|name| !*allow_credentials || *name != "*");
     CorsPolicy {
-        allow_origin_string_match: allow_origins.iter().map(|origin| origin_matcher(origin)).collect(),
+        allow_origin_string_match: origin_matchers(cors).collect(),
         allow_methods: list(allow_methods),
         allow_headers: list(allow_headers),
-        expose_headers: expose_headers.join(", "),
+        expose_headers: exposed.collect::<Vec<_>>().join(", "),
         allow_credentials: boolean(*allow_credentials),
         max_age: max_age.as_secs().to_string(),
         forward_not_matching_preflights: boolean(false),
@@ -44,14 +44,23 @@ fn is_any(all: &[String]) -> bool {
     all.iter().any(|one| one == "*")
 }
 
-/// A matcher for an origin: `*` is any origin; the wildcard of `https://*.example.org` covers any number of labels.
-fn origin_matcher(origin: &str) -> StringMatcher {
-    match origin.split_once('*') {
-        None => exact(origin),
-        Some(("", "")) => matching(".*"),
-        Some((before, after)) => {
-            let port = if after.contains(':') { "" } else { "(:[0-9]+)?" };
-            matching(&format!("{}[^/:]+{}{port}", regex::escape(before), regex::escape(after)))
+/// Matchers for the origins that a policy allows.
+pub(super) fn origin_matchers(cors: &Cors) -> impl Iterator<Item = StringMatcher> {
+    cors.allow_origins.iter().flat_map(origin_matcher)
+}
+
+/// Matchers for an origin with and without the default port, in any case: browsers write it in lower case and without the
+/// port, and other clients need not. A wildcard covers any number of labels.
+fn origin_matcher(origin: &Origin) -> Vec<StringMatcher> {
+    let Origin::Tuple { scheme, host, port } = origin else { return vec![matching(".*")] };
+    let (bare, is_default) = (format!("{}://{host}", scheme.as_str()), *port == scheme.default_port());
+    let in_any_case = |text: String| StringMatcher { ignore_case: true, ..exact(&text) };
+    match (bare.split_once('*'), is_default) {
+        (None, true) => vec![in_any_case(format!("{bare}:{port}")), in_any_case(bare)],
+        (None, false) => vec![in_any_case(format!("{bare}:{port}"))],
+        (Some((before, after)), _) => {
+            let port = if is_default { format!("(?::{port})?") } else { format!(":{port}") };
+            vec![matching(&format!("(?i){before}[^/:]+{}{port}", regex::escape(after)))]
         }
     }
 }
@@ -63,31 +72,66 @@ mod tests {
 
     use super::*;
 
+    fn cors(origin: &str, allow_credentials: bool) -> Cors {
+        Cors {
+            allow_origins: vec![Origin::parse(origin).expect("an origin")],
+            allow_methods: vec!["GET".into(), "*".into()],
+            allow_headers: vec!["x-a".into(), "x-b".into()],
+            expose_headers: vec!["x-a".into(), "*".into(), "x-b".into()],
+            allow_credentials,
+            max_age: Duration::from_secs(5),
+        }
+    }
+
     fn allows(origin: &str, candidate: &str) -> bool {
-        match origin_matcher(origin).match_pattern {
-            Some(MatchPattern::Exact(text)) => text == candidate,
+        origin_matchers(&cors(origin, true)).any(|matcher| match matcher.match_pattern {
+            Some(MatchPattern::Exact(text)) if matcher.ignore_case => text.eq_ignore_ascii_case(candidate),
             Some(MatchPattern::SafeRegex(regex)) => {
                 regex::Regex::new(&format!("^(?:{})$", regex.regex)).expect("a regular expression").is_match(candidate)
             }
             other => panic!("{other:?}"),
-        }
+        })
     }
 
     #[test]
     fn origins() {
         for (origin, candidate, expected) in [
             ("*", "https://a.org", true),
+            ("*", "null", true),
             ("https://a.org", "https://a.org", true),
+            ("https://a.org", "https://a.org:443", true),
+            ("https://a.org", "https://a.org:80", false),
+            ("https://a.org", "https://a.org:8443", false),
+            ("https://a.org", "HTTPS://A.ORG", true),
+            ("https://A.org", "https://a.org", true),
+            ("https://a.org", "http://a.org", false),
             ("https://a.org", "https://a.org.evil.org", false),
+            ("https://a.org:443", "https://a.org", true),
+            ("https://a.org:80", "https://a.org", false),
+            ("https://a.org:80", "https://a.org:80", true),
+            ("http://a.org:80", "http://a.org", true),
+            ("http://a.org", "http://a.org:80", true),
+            ("http://a.org", "http://a.org:443", false),
+            ("http://a.org:443", "http://a.org", false),
             ("https://*.a.org", "https://b.a.org", true),
             ("https://*.a.org", "https://c.b.a.org", true),
-            ("https://*.a.org", "https://b.a.org:8443", true),
+            ("https://*.a.org", "https://b.a.org:443", true),
+            ("https://*.a.org", "https://b.a.org:8443", false),
+            ("https://*.a.org", "https://B.A.org", true),
             ("https://*.a.org", "https://a.org", false),
             ("https://*.a.org", "http://b.a.org", false),
             ("https://*.a.org", "https://evil.org/.a.org", false),
+            ("https://*.a.org", "https://evil.org:1.a.org", false),
             ("https://*.a.org", "https://bxa.org", false),
             ("https://*.a.org:8443", "https://b.a.org:8443", true),
             ("https://*.a.org:8443", "https://b.a.org", false),
+            ("https://*.a.org:443", "https://b.a.org", true),
+            ("http://*.a.org", "http://b.a.org:80", true),
+            ("http://*.a.org", "http://b.a.org:8080", false),
+            ("https://*", "https://b.a.org", true),
+            ("https://*", "https://b.a.org:8443", false),
+            ("https://*:8443", "https://b.a.org:8443", true),
+            ("https://*", "null", false),
         ] {
             assert_eq!(allows(origin, candidate), expected, "{origin} {candidate}");
         }
@@ -95,16 +139,14 @@ mod tests {
 
     #[test]
     fn any_stands_alone() {
-        let cors = |allow_credentials| Cors {
-            allow_origins: vec!["https://a.org".into()],
-            allow_methods: vec!["GET".into(), "*".into()],
-            allow_headers: vec!["x-a".into(), "x-b".into()],
-            expose_headers: vec![],
-            allow_credentials,
-            max_age: Duration::from_secs(5),
-        };
-        let (with, without) = (policy(&cors(true)), policy(&cors(false)));
+        let (with, without) = (policy(&cors("https://a.org", true)), policy(&cors("https://a.org", false)));
         assert_eq!((with.allow_methods.as_str(), without.allow_methods.as_str()), ("*", "*"));
         assert_eq!((with.allow_headers.as_str(), with.max_age.as_str()), ("x-a, x-b", "5"));
+    }
+
+    #[test]
+    fn with_credentials_no_header_of_the_name_star_is_exposed() {
+        assert_eq!(policy(&cors("https://a.org", true)).expose_headers, "x-a, x-b");
+        assert_eq!(policy(&cors("https://a.org", false)).expose_headers, "x-a, *, x-b");
     }
 }

@@ -11,7 +11,13 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
     AuthorizationResponse, BufferSettings, ExtAuthz, HttpService, ext_authz::Services,
 };
+use envoy_types::pb::envoy::service::auth::v3::{
+    AttributeContext, CheckRequest,
+    attribute_context::{self, HttpRequest},
+};
 use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatcher, string_matcher::MatchPattern};
+
+use prost::Message;
 
 use super::REFUSED;
 use super::limits::AUTH_SECONDS;
@@ -62,8 +68,7 @@ fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
     });
     let ExternalAuth { server, headers, body, protocol } = auth;
     let cluster = server.to_string();
-    let service = &server.port.service;
-    let authority = format!("{}.{}", service.name, service.namespace);
+    let authority = auth.authority();
     let mut allowed: Vec<StringMatcher> = headers.iter().map(|name| named(name)).collect();
     let services = match protocol {
         AuthProtocol::Grpc => Services::GrpcService(GrpcService {
@@ -121,6 +126,15 @@ fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
     }
 }
 
+/// The message that asks a server by gRPC for its consent to a request, encoded.
+pub fn check_request(method: &str, host: &str, path: &str) -> Vec<u8> {
+    let http =
+        HttpRequest { method: method.to_owned(), host: host.to_owned(), path: path.to_owned(), ..Default::default() };
+    let request = attribute_context::Request { http: Some(http), ..Default::default() };
+    let attributes = AttributeContext { request: Some(request), ..Default::default() };
+    CheckRequest { attributes: Some(attributes) }.encode_to_vec()
+}
+
 /// A matcher for a header of this lower-case name, in any case.
 fn named(name: &str) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::Exact(name.to_owned())), ignore_case: true }
@@ -132,8 +146,6 @@ fn prefix(text: &str) -> StringMatcher {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
-
     use super::*;
     use crate::testdata::backend;
     use gatewright_core::model::AppProtocol;

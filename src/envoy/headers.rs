@@ -1,5 +1,6 @@
 //! Header edits of the Gateway API as Envoy's lists.
 
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
 };
@@ -32,6 +33,16 @@ pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
         headers.remove.extend(remove.iter().filter(|name| editable(name)).cloned());
     }
     headers
+}
+
+/// A mutation of ours, whose value may have command operators.
+pub(super) fn mutation(name: &str, value: &str, action: HeaderAppendAction) -> HeaderMutation {
+    let option = HeaderValueOption {
+        header: Some(HeaderValue { key: name.to_owned(), value: value.to_owned(), ..Default::default() }),
+        append_action: action.into(),
+        ..Default::default()
+    };
+    HeaderMutation { action: Some(header_mutation::Action::Append(option)) }
 }
 
 fn editable(name: &str) -> bool {

@@ -34,7 +34,7 @@ pub(super) const CONNECT_SECONDS: u64 = 5;
 /// The initial fetch timeout of a cluster's client certificate. Other clusters wait for it.
 pub(super) const CLIENT_CERTIFICATE_SECONDS: u64 = 2;
 /// Timeout of a request to an authorization server.
-pub(super) const AUTH_SECONDS: u64 = 5;
+pub const AUTH_SECONDS: u64 = 5;
 /// The largest response of an authorization server; Envoy's default is 32 MiB for each request.
 pub(super) const AUTH_ANSWER_BYTES: u32 = 1024 * 1024;
 /// The most concurrent retries to one cluster; Envoy's default is 3, which disables a user's retry policy under load.

@@ -8,9 +8,7 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
-use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, TypedExtensionConfig, header_value_option::HeaderAppendAction,
-};
+use envoy_types::pb::envoy::config::core::v3::{TypedExtensionConfig, header_value_option::HeaderAppendAction};
 use envoy_types::pb::envoy::config::route::v3::{
     FilterConfig, Route, VirtualHost, route::Action, route_action::ClusterSpecifier,
 };
@@ -41,9 +39,10 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::external_auth;
+use super::headers;
 use super::internal_headers::ROUTE_HEADER;
-use super::proto::{any, extension, map, xds_extension};
-use super::route::routes;
+use super::preflight::routes;
+use super::proto::{any, extension, map, map_with, xds_extension};
 use super::route_filters;
 use super::virtual_host::answer;
 use gatewright_core::model::{ListenerFilters, VirtualHost as Host};
@@ -83,7 +82,7 @@ pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: Option<&Rou
         ListenerFilters::Ask(servers) => servers,
     };
     let mut marked = MarkedFilters::default();
-    let made_routes = host.routes.iter().flat_map(routes).map(|route| marked.mark(route));
+    let made_routes = routes(&host.routes).into_iter().map(|route| marked.mark(route));
     let mut all: Vec<Route> = first.chain(made_routes).collect();
     // Every request has a route, so that the filters run for it.
     all.push(answer(404));
@@ -105,7 +104,7 @@ pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: Option<&Rou
 /// A route that the filters do not stand before.
 fn unasked(route: &Route) -> Route {
     let off = any(&FilterConfig { disabled: true, ..Default::default() });
-    Route { typed_per_filter_config: with(&route.typed_per_filter_config, FILTER, off), ..route.clone() }
+    Route { typed_per_filter_config: map_with(&route.typed_per_filter_config, FILTER, off), ..route.clone() }
 }
 
 /// The filters of the routes of a virtual host, each list of them with its mark.
@@ -132,16 +131,11 @@ impl MarkedFilters {
             return configs;
         }
         let mark = name(&filters);
-        let option = HeaderValueOption {
-            header: Some(HeaderValue { key: ROUTE_HEADER.to_owned(), value: mark.clone(), ..Default::default() }),
-            append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-            ..Default::default()
-        };
+        let set = headers::mutation(ROUTE_HEADER, &mark, HeaderAppendAction::OverwriteIfExistsOrAdd);
         if self.0.iter().all(|(known, _)| *known != mark) {
             self.0.push((mark, filters));
         }
-        let set = HeaderMutation { action: Some(header_mutation::Action::Append(option)) };
-        with(&configs, MARK, any(&mutation(set)))
+        map_with(&configs, MARK, any(&mutation(set)))
     }
 
     /// From the mark of a request to the filters of its route. A mark that is not known is of another version, and lets
@@ -153,13 +147,6 @@ impl MarkedFilters {
         let matchers = chosen.chain([unknown]).collect();
         Matcher { matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })), on_no_match: None }
     }
-}
-
-/// The configurations of a route's filters with one more.
-fn with(configs: &HashMap<String, Any>, name: &str, config: Any) -> HashMap<String, Any> {
-    let mut all: Vec<(&str, Any)> = configs.iter().map(|(name, config)| (name.as_str(), config.clone())).collect();
-    all.push((name, config));
-    map(&all)
 }
 
 fn mutation(mutation: HeaderMutation) -> HeaderMutationPerRoute {
@@ -213,7 +200,7 @@ mod tests {
     }
 
     fn made(filters: ListenerFilters, routes: Vec<ModelRoute>) -> VirtualHost {
-        let host = Host { hostname: host("a.org"), filters: Some(std::sync::Arc::new(filters)), routes };
+        let host = Host { filters: Some(std::sync::Arc::new(filters)), ..Host::new(host("a.org"), routes) };
         virtual_host(&host, Some(&answer(421)))
     }
 

@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     config_source::ConfigSourceSpecifier,
     socket_address::{self, PortSpecifier},
 };
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
 use envoy_types::pb::google::protobuf::{self, Any, BoolValue, UInt32Value};
 use envoy_types::pb::xds::core::v3::TypedExtensionConfig as XdsExtension;
 use prost::{Message, Name};
@@ -32,6 +33,13 @@ pub(super) fn map(entries: &[(&str, Any)]) -> HashMap<String, Any> {
     }
 }
 
+/// A map of packed messages with one more.
+pub(super) fn map_with(entries: &HashMap<String, Any>, name: &str, message: Any) -> HashMap<String, Any> {
+    let mut all: Vec<(&str, Any)> = entries.iter().map(|(name, message)| (name.as_str(), message.clone())).collect();
+    all.push((name, message));
+    map(&all)
+}
+
 /// An extension by its name and configuration.
 pub(super) fn extension<M: Message + Name>(name: &str, config: &M) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any(config)) }
@@ -40,6 +48,20 @@ pub(super) fn extension<M: Message + Name>(name: &str, config: &M) -> TypedExten
 /// The same in the `xds` package's own type.
 pub(super) fn xds_extension(name: &str, typed_config: Any) -> XdsExtension {
     XdsExtension { name: name.to_owned(), typed_config: Some(typed_config) }
+}
+
+/// A filter of a connection manager by its name and configuration.
+pub(super) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(any(config))),
+        ..Default::default()
+    }
+}
+
+/// A disabled filter, which routes with a configuration for it enable.
+pub(super) fn off(filter: HttpFilter) -> HttpFilter {
+    HttpFilter { disabled: true, ..filter }
 }
 
 pub(super) fn uint(value: u32) -> Option<UInt32Value> {

@@ -56,6 +56,10 @@ pub fn render_any(any: &Any) -> Result<Value, RenderError> {
 }
 
 fn opened(type_url: &str, bytes: &[u8]) -> Result<Value, RenderError> {
+    if type_url.is_empty() && bytes.is_empty() {
+        // A filter that is enabled as it is.
+        return Ok(Value::Mapping(Mapping::new()));
+    }
     let name = type_url.rsplit('/').next().unwrap_or(type_url);
     let mut mapping = Mapping::from_iter([(Value::from("@type"), Value::from(type_url))]);
     match show(&decode(name, bytes)?)? {

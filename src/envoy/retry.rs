@@ -25,7 +25,7 @@ pub(super) struct Times {
 /// The timeouts and retries of a rule.
 ///
 /// Retried are requests that were certainly not processed (no connection, a refused stream, a reset before the request
-/// was sent) and statuses that the user lists; never an attempt that timed out, which a backend may have processed
+/// was sent, gRPC UNAVAILABLE without a message) and statuses that the user lists; never an attempt that timed out, which a backend may have processed
 /// (GEP-1731). `request` limits all attempts together, `backendRequest` each (GEP-1742); with a single attempt the
 /// shorter counts.
 pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
@@ -48,7 +48,7 @@ pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
 
 fn policy(retry: &Retry, per_try: Option<Duration>) -> RetryPolicy {
     let Retry { codes, attempts, backoff } = retry;
-    let mut retry_on = "connect-failure,refused-stream,reset-before-request".to_owned();
+    let mut retry_on = "connect-failure,refused-stream,reset-before-request,unavailable".to_owned();
     if !codes.is_empty() {
         retry_on.push_str(",retriable-status-codes");
     }

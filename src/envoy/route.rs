@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3 as pb;
 use envoy_types::pb::envoy::config::route::v3::{
-    HeaderMatcher,
-    header_matcher::HeaderMatchSpecifier,
     redirect_action::{PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier},
     route::Action as PbAction,
     route_action::{ClusterSpecifier, HostRewriteSpecifier, RequestMirrorPolicy},
@@ -17,50 +15,25 @@ use envoy_types::pb::google::protobuf::Any;
 
 use super::cors;
 use super::headers::{Headers, headers};
+use super::location;
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, map, uint};
-use super::request_match::{exact, header, matching, request_match};
+use super::request_match::{header, matching, request_match};
 use super::retry::times;
 use super::route_filters;
 use gatewright_core::model::{
-    Action, Cors, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
+    Action, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
 };
 
 /// Parts per million: Envoy's finest fraction.
 const MILLION: u64 = 1_000_000;
 
-/// The routes of one match, in order.
+/// The routes of one match, in order, without those for preflights.
 ///
 /// Usually one. A rule with an invalid share, or with shares that rewrite the path, which Envoy's weighted clusters
 /// cannot express, becomes one route per share; these get their parts of the requests by cumulative fractions of the
 /// one random number of a request.
-pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
-    let all = by_action(route);
-    match &route.rule.cors {
-        Some(cors) if cors::echoes_headers(cors) => {
-            let preflights = all.iter().map(|made| without_headers(made, cors));
-            preflights.chain(all.iter().cloned()).collect()
-        }
-        _ => all,
-    }
-}
-
-/// The same route for preflights that request no headers, which are answered without any.
-fn without_headers(made: &pb::Route, cors: &Cors) -> pb::Route {
-    let mut made = made.clone();
-    let absent = HeaderMatcher {
-        name: "access-control-request-headers".to_owned(),
-        header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(false)),
-        ..Default::default()
-    };
-    let matches = made.r#match.get_or_insert_default();
-    matches.headers.extend([header(":method", exact("OPTIONS")), absent]);
-    let none = Cors { allow_headers: Vec::new(), ..cors.clone() };
-    made.typed_per_filter_config.insert(cors::FILTER.to_owned(), any(&cors::policy(&none)));
-    made
-}
-
-fn by_action(route: &Route) -> Vec<pb::Route> {
+pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,
         Action::Redirect(redirect) => return redirects(route, redirect),
@@ -76,8 +49,8 @@ fn by_action(route: &Route) -> Vec<pb::Route> {
     }
 }
 
-/// Envoy keeps the port of the request's host if the redirect has none. A second route for such hosts has an explicit
-/// one.
+/// Envoy keeps the port of the request's host if the redirect has none. A second route for such hosts has the default one
+/// of its scheme, which is taken out of the answer.
 fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
     let action = |redirect| PbAction::Redirect(redirect_action(&route.matches.path, redirect));
     let usual = made(route, &[], action(redirect));
@@ -86,7 +59,8 @@ fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
     }
     let redirect = Redirect { port: Some(redirect.default_port), ..redirect.clone() };
     let mut with_port = made(route, &[], action(&redirect));
-    with_port.r#match.get_or_insert_default().headers.push(header(":authority", matching(".*:[0-9]+")));
+    with_port.r#match.get_or_insert_default().headers.push(header(":authority", matching(".*:[0-9]*")));
+    with_port.typed_per_filter_config = location::turned_on(&with_port.typed_per_filter_config);
     vec![with_port, usual]
 }
 
@@ -287,7 +261,7 @@ mod tests {
     use gatewright_core::model::{AppProtocol, PathRewrite};
 
     fn forwarded(shares: Vec<WeightedTarget>) -> Vec<pb::Route> {
-        routes(&route("/a", rule(Action::Forward(shares))))
+        routes_of(&route("/a", rule(Action::Forward(shares))))
     }
 
     fn fraction_of(route: &pb::Route) -> Option<u32> {
@@ -343,7 +317,7 @@ mod tests {
         rewritten.rewrite.path = Some(PathRewrite::Prefix("/b".into()));
         let mut shared = rule(Action::Forward(vec![to("web", 1), rewritten]));
         shared.rewrite.path = Some(PathRewrite::Prefix("/c".into()));
-        let made = routes(&route("/a", shared));
+        let made = routes_of(&route("/a", shared));
         let prefixes: Vec<_> = made.iter().map(|r| action_of(r).prefix_rewrite.as_str()).collect();
         assert_eq!(prefixes, ["/c", "/b"]);
     }
@@ -355,7 +329,7 @@ mod tests {
         let with = |shares| {
             let mut rule = rule(Action::Forward(shares));
             rule.request_headers.set.push(("x-a".into(), "rule".into()));
-            routes(&route("/a", rule)).remove(0)
+            routes_of(&route("/a", rule)).remove(0)
         };
         let one = with(vec![edited.clone()]);
         assert_eq!(one.request_headers_to_add.len(), 2);
@@ -367,27 +341,6 @@ mod tests {
         };
         let edits: Vec<_> = clusters.clusters.iter().map(|c| c.request_headers_to_add.len()).collect();
         assert_eq!(edits, [2, 1]);
-    }
-
-    #[test]
-    fn a_preflight_that_asks_for_no_headers_is_answered_none() {
-        let cors = |allow_credentials: bool, headers: &str| {
-            let mut rule = rule(Action::Forward(vec![to("web", 1)]));
-            rule.cors = Some(Cors {
-                allow_origins: vec!["*".into()],
-                allow_methods: vec!["*".into()],
-                allow_headers: vec![headers.into()],
-                expose_headers: vec![],
-                allow_credentials,
-                max_age: std::time::Duration::from_secs(5),
-            });
-            routes(&route("/a", rule))
-        };
-        assert_eq!((cors(true, "x-a").len(), cors(false, "*").len()), (1, 1));
-        let made = cors(true, "*");
-        let conditions = |route: &pb::Route| route.r#match.as_ref().expect("a match").headers.len();
-        assert_eq!((made.len(), conditions(&made[0]), conditions(&made[1])), (2, 2, 0));
-        assert_ne!(made[0].typed_per_filter_config, made[1].typed_per_filter_config);
     }
 
     #[test]

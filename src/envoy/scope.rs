@@ -58,11 +58,10 @@ mod tests {
         let made = scope(&Scope {
             frontend: frontend(443),
             listener: Some(host("a.example.org")),
-            virtual_host: VirtualHost {
-                hostname: host("a.example.org"),
-                filters: None,
-                routes: vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
-            },
+            virtual_host: VirtualHost::new(
+                host("a.example.org"),
+                vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
+            ),
         });
         let config = made.route_configuration.expect("inline");
         let domains: Vec<_> = config.virtual_hosts.iter().map(|h| h.domains.as_slice()).collect();
@@ -77,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_host_whose_listener_speaks_no_http_sends_every_request_to_another_connection() {
-        let virtual_host = VirtualHost { hostname: host("a.example.org"), filters: None, routes: Vec::new() };
+        let virtual_host = VirtualHost::new(host("a.example.org"), Vec::new());
         let made = scope(&Scope { frontend: frontend(443), listener: None, virtual_host });
         let config = made.route_configuration.expect("inline");
         assert_eq!(config.virtual_hosts[0].routes.iter().map(status).collect::<Vec<_>>(), [Some(421)]);

@@ -70,14 +70,11 @@ mod tests {
 
     use super::*;
     use crate::testdata::{frontend, host, route, rule, to};
-    use gatewright_core::model::{Action, Challenges, Cors, TableId};
+    use gatewright_core::model::{Action, Challenges, Cors, Origin, TableId};
 
     fn plain(hosts: &[&str]) -> Table {
-        let serve = |name: &&str| VirtualHost {
-            hostname: host(name),
-            filters: None,
-            routes: vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
-        };
+        let routes = || vec![route("/", rule(Action::Forward(vec![to("web", 1)])))];
+        let serve = |name: &&str| VirtualHost::new(host(name), routes());
         Table {
             id: TableId { frontend: frontend(80), listener: None },
             virtual_hosts: hosts.iter().map(serve).collect(),
@@ -137,14 +134,14 @@ mod tests {
     fn equal_tables_encode_to_equal_bytes() {
         let mut guarded = rule(Action::Respond(404));
         guarded.cors = Some(Cors {
-            allow_origins: vec!["*".into()],
+            allow_origins: vec![Origin::Any],
             allow_methods: vec!["GET".into()],
             allow_headers: vec![],
             expose_headers: vec![],
             allow_credentials: false,
             max_age: Duration::ZERO,
         });
-        let hosts = vec![VirtualHost { hostname: host("a.org"), filters: None, routes: vec![route("/", guarded)] }];
+        let hosts = vec![VirtualHost::new(host("a.org"), vec![route("/", guarded)])];
         let made = Table { challenges: vec![known("thumb", &["a.org", "b.org"])], virtual_hosts: hosts, ..plain(&[]) };
         let bytes = table(&made).encode_to_vec();
         for _ in 0..50 {

@@ -10,7 +10,7 @@ use gatewright_core::model::{
 };
 
 pub(super) fn host(text: &str) -> Hostname {
-    Hostname::parse(text).expect("a hostname")
+    if text.is_empty() { Hostname::any() } else { Hostname::parse(text).expect("a hostname") }
 }
 
 pub(super) fn frontend(port: u16) -> FrontendId {

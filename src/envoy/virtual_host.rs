@@ -14,12 +14,14 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 
+use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::listener_filters::guarded;
-use super::proto::{any, boolean};
+use super::preflight::routes;
+use super::proto::{any, boolean, map_with};
 use super::request_match::{header, matching, regex_matcher};
-use super::route::{respond, routes};
-use gatewright_core::model::{self, Hostname};
+use super::route::respond;
+use gatewright_core::model::{self, Hostname, IdentityHeaders};
 
 /// The filter that extracts the token from a challenge's path; the challenge's own route configures it.
 pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";
@@ -45,10 +47,18 @@ pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>)
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     let name = host.hostname.to_string();
     let made = VirtualHost { domains: vec![name.clone()], name, ..Default::default() };
-    if let Some(filters) = &host.filters {
-        return guarded(host, filters, first, made);
+    let made = match &host.filters {
+        Some(filters) => guarded(host, filters, first, made),
+        None => VirtualHost { routes: first.cloned().into_iter().chain(routes(&host.routes)).collect(), ..made },
+    };
+    match host.identity_headers {
+        IdentityHeaders::Remove => made,
+        IdentityHeaders::Keep => {
+            let keep = any(&identity_headers::keep());
+            let configs = map_with(&made.typed_per_filter_config, identity_headers::FILTER, keep);
+            VirtualHost { typed_per_filter_config: configs, ..made }
+        }
     }
-    VirtualHost { routes: first.cloned().into_iter().chain(host.routes.iter().flat_map(routes)).collect(), ..made }
 }
 
 /// A virtual host with one response to all requests for some hosts, except for those that `first` matches.

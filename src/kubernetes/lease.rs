@@ -208,12 +208,14 @@ fn spec(candidate: &Candidate, old: Option<&LeaseSpec>) -> LeaseSpec {
     let now = MicroTime(Timestamp::now());
     let same = old.filter(|old| old.holder_identity.as_deref() == Some(&candidate.identity));
     let transitions = old.and_then(|old| old.lease_transitions).unwrap_or(0);
+    let is_change = old.is_some() && same.is_none();
     LeaseSpec {
         holder_identity: Some(candidate.identity.clone()),
         lease_duration_seconds: i32::try_from(candidate.duration.as_secs().max(1)).ok(),
         acquire_time: same.and_then(|old| old.acquire_time.clone()).or_else(|| Some(now.clone())),
         renew_time: Some(now),
-        lease_transitions: Some(if same.is_some() || old.is_none() { transitions } else { transitions + 1 }),
+        // At its end the counter stays: the API server refuses a negative one.
+        lease_transitions: Some(transitions.saturating_add(i32::from(is_change))),
         ..LeaseSpec::default()
     }
 }
@@ -284,5 +286,7 @@ mod tests {
         assert_eq!((renewed.lease_transitions, &renewed.acquire_time), (Some(0), &first.acquire_time));
         let other = Candidate { identity: "other".into(), ..candidate() };
         assert_eq!(spec(&other, Some(&renewed)).lease_transitions, Some(1));
+        let worn = LeaseSpec { lease_transitions: Some(i32::MAX), ..renewed };
+        assert_eq!(spec(&other, Some(&worn)).lease_transitions, Some(i32::MAX), "the Lease is taken all the same");
     }
 }

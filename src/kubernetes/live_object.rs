@@ -1,7 +1,9 @@
 //! The observed state of a derived object of a TenantGateway, and the action that it needs. Pure.
 //!
-//! Compares the fields that we applied and still own with the desired ones. A field of ours that another manager
-//! changed is owned by it since, and so counts as missing; defaults of the schema have no owner, and so do not appear.
+//! Compares the specification with the desired one, in which the defaults of the schema are filled in: what another
+//! manager or an admission policy changed or added is seen, whoever owns it. Of the metadata, the fields that we applied
+//! and still own are compared: labels and annotations of others are theirs. While the schema is not known, the same goes
+//! for the specification.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::compact_json::CompactJson;
+use crate::defaults::Defaults;
+use crate::deviation::{Deviation, Place, deviations};
 use crate::managed_fields;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::Hostname;
@@ -38,8 +42,8 @@ enum LastApplied {
     /// We never applied any.
     #[default]
     Nothing,
-    /// The fields.
-    Json(CompactJson),
+    /// The fields, and the whole specification.
+    Json(CompactJson, CompactJson),
     /// The digest of the desired manifest that the fields were equal to. Only the digest is kept, since there are many
     /// objects.
     Wanted(Digest),
@@ -81,7 +85,10 @@ impl LiveObject {
                     "ownerReferences": meta.owner_references},
                 "spec": object.data["spec"],
             });
-            LastApplied::Json(CompactJson::new(&managed_fields::project(&whole, &tree)))
+            LastApplied::Json(
+                CompactJson::new(&managed_fields::project(&whole, &tree)),
+                CompactJson::new(&object.data["spec"]),
+            )
         });
         let held = Self {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
@@ -91,7 +98,8 @@ impl LiveObject {
             ours,
             others: managed_fields::others(managed).into(),
         };
-        (held, Existing { owner, hosts: hosts(&object.data["spec"]) })
+        let class = object.data["spec"]["gatewayClassName"].as_str().map(Into::into);
+        (held, Existing { owner, hosts: hosts(&object.data["spec"]), class })
     }
 
     /// Returns the UID of the controlling owner reference; empty where there is none.
@@ -110,8 +118,14 @@ impl LiveObject {
     }
 
     /// Returns the action for an object. `decided` tells whether a TenantGateway of this UID exists and its derived
-    /// objects are decided, so that an unwanted object of it may be deleted.
-    pub fn step(held: Option<&Self>, wanted: Option<&Value>, decided: &dyn Fn(&str) -> bool) -> ApplyAction {
+    /// objects are decided, so that an unwanted object of it may be deleted. `defaults` are those of the schema, if it is
+    /// known.
+    pub fn step(
+        held: Option<&Self>,
+        wanted: Option<&Value>,
+        decided: &dyn Fn(&str) -> bool,
+        defaults: Option<&Defaults>,
+    ) -> ApplyAction {
         let own = |held: &Self| match wanted {
             _ if held.owner.is_empty() => false,
             Some(wanted) => wanted["metadata"]["ownerReferences"][0]["uid"] == *held.owner,
@@ -123,7 +137,7 @@ impl LiveObject {
             // The object is being deleted, or has another owner.
             (Some(held), _) if held.deleting || !own(held) => ApplyAction::Nothing,
             (Some(held), Some(_)) if !held.others.is_empty() => ApplyAction::TakeOver,
-            (Some(held), Some(wanted)) if !held.is(wanted) => ApplyAction::Apply,
+            (Some(held), Some(wanted)) if held.differences(wanted, defaults).is_some() => ApplyAction::Apply,
             (Some(_), Some(_)) => ApplyAction::Nothing,
             // Positive ownership: the owner reference is right, and we applied the object.
             (Some(held), None) if held.ours != LastApplied::Nothing => ApplyAction::Delete,
@@ -137,54 +151,37 @@ impl LiveObject {
     }
 
     /// Replaces the fields by the digest of the desired manifest, if they are equal to it.
-    pub fn keep_digest(&mut self, wanted: &Value) {
-        if matches!(self.ours, LastApplied::Json(_)) && self.is(wanted) {
+    pub(crate) fn keep_digest(&mut self, wanted: &Value, defaults: Option<&Defaults>) {
+        if matches!(self.ours, LastApplied::Json(..)) && self.differences(wanted, defaults).is_none() {
             self.ours = LastApplied::Wanted(digest(wanted));
         }
     }
 
-    /// Returns whether the fields that we applied are the desired ones.
-    fn is(&self, wanted: &Value) -> bool {
-        let ours = match &self.ours {
-            LastApplied::Nothing => return false,
-            LastApplied::Json(ours) => ours,
-            LastApplied::Wanted(known) => return *known == digest(wanted),
+    /// Returns the differences from the desired manifest, as far as they are known; `None` where the object is as
+    /// desired.
+    pub(crate) fn differences(&self, wanted: &Value, defaults: Option<&Defaults>) -> Option<Vec<Deviation>> {
+        let (ours, spec) = match &self.ours {
+            LastApplied::Nothing => return Some(Vec::new()),
+            LastApplied::Json(ours, spec) => (ours.value(), spec),
+            LastApplied::Wanted(known) => return (*known != digest(wanted)).then(Vec::new),
         };
-        let there = ours.value();
         let meta = &wanted["metadata"];
-        let mut wanted = json!({"metadata": {}, "spec": wanted["spec"]});
-        for field in ["labels", "annotations", "ownerReferences"] {
-            if !meta[field].is_null() {
-                wanted["metadata"][field] = meta[field].clone();
+        let fields = ["labels", "annotations", "ownerReferences"];
+        let meta: Value = fields.into_iter().map(|field| (field.to_owned(), meta[field].clone())).collect();
+        let mut all = deviations(&json!({"metadata": meta}), &json!({"metadata": ours["metadata"]}), &|_| false);
+        match defaults {
+            Some(defaults) => {
+                let mut filled = wanted["spec"].clone();
+                defaults.fill(&mut filled);
+                all.extend(deviations(&json!({"spec": filled}), &json!({"spec": spec.value()}), &|_| false));
+            }
+            None => {
+                // The server filled in defaults in lists that are one field.
+                let may_have = |place: &Place| place.is_in_atomic_list;
+                all.extend(deviations(&json!({"spec": wanted["spec"]}), &json!({"spec": ours["spec"]}), &may_have));
             }
         }
-        same("", &wanted, &there, true)
-    }
-}
-
-/// Returns whether two values are equal. `exact` is false inside atomic lists, where the server filled in defaults.
-fn same(field: &str, wanted: &Value, there: &Value, exact: bool) -> bool {
-    match (wanted, there) {
-        (Value::Object(wanted), Value::Object(there)) => {
-            wanted.iter().all(|(name, value)| there.get(name).is_some_and(|there| same(name, value, there, exact)))
-                && (!exact || there.keys().all(|name| wanted.contains_key(name)))
-        }
-        (Value::Array(wanted), Value::Array(there)) => {
-            let key = match field {
-                "listeners" => "name",
-                "ownerReferences" => "uid",
-                _ => {
-                    return wanted.len() == there.len()
-                        && wanted.iter().zip(there).all(|(wanted, there)| same("", wanted, there, false));
-                }
-            };
-            let by_key: BTreeMap<&str, &Value> =
-                there.iter().filter_map(|item| Some((item[key].as_str()?, item))).collect();
-            let found = |item: &Value| item[key].as_str().and_then(|key| by_key.get(key).copied());
-            wanted.len() == there.len()
-                && wanted.iter().all(|item| found(item).is_some_and(|there| same("", item, there, exact)))
-        }
-        (wanted, there) => wanted == there,
+        (!all.is_empty()).then_some(all)
     }
 }
 
@@ -228,6 +225,7 @@ pub fn derived(key: &ObjectKey) -> Option<Derived> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::defaults::SpecDefaults;
 
     const OWNER: &str = "u-1";
 
@@ -273,7 +271,7 @@ mod tests {
     }
 
     fn step(there: Value, wanted: Option<&Value>, owner: &str) -> ApplyAction {
-        LiveObject::step(Some(&held(there)), wanted, &|uid| uid == owner)
+        LiveObject::step(Some(&held(there)), wanted, &|uid| uid == owner, None)
     }
 
     #[test]
@@ -281,24 +279,24 @@ mod tests {
         let mut there = server(&wanted());
         there["spec"]["listeners"].as_array_mut().expect("a list").reverse();
         assert_eq!(step(there, Some(&wanted()), OWNER), ApplyAction::Nothing);
-        assert_eq!(LiveObject::step(None, Some(&wanted()), &|_| true), ApplyAction::Create);
+        assert_eq!(LiveObject::step(None, Some(&wanted()), &|_| true, None), ApplyAction::Create);
     }
 
     #[test]
     fn a_compared_object_is_remembered_by_its_digest() {
         let mut there = held(server(&wanted()));
         let json = there.clone();
-        there.keep_digest(&wanted());
+        there.keep_digest(&wanted(), None);
         assert_ne!(there, json);
         assert!(there.is_version_of(&json));
-        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true), ApplyAction::Nothing);
+        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None), ApplyAction::Nothing);
         let mut less = wanted();
         less["spec"]["listeners"].as_array_mut().expect("a list").pop();
-        assert_eq!(LiveObject::step(Some(&there), Some(&less), &|_| true), ApplyAction::Apply);
-        assert_eq!(LiveObject::step(Some(&there), None, &|_| true), ApplyAction::Delete);
+        assert_eq!(LiveObject::step(Some(&there), Some(&less), &|_| true, None), ApplyAction::Apply);
+        assert_eq!(LiveObject::step(Some(&there), None, &|_| true, None), ApplyAction::Delete);
         // An object that differs keeps its fields.
         let mut other = json.clone();
-        other.keep_digest(&less);
+        other.keep_digest(&less, None);
         assert_eq!(other, json);
     }
 
@@ -317,8 +315,48 @@ mod tests {
         edited["metadata"]["managedFields"].as_array_mut().expect("a list").push(json!({"manager": "kubectl-edit",
             "operation": "Update", "apiVersion": "g/v1", "fieldsV1": {"f:spec": {"f:gatewayClassName": {}}}}));
         let there = held(edited);
-        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true), ApplyAction::TakeOver);
+        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None), ApplyAction::TakeOver);
         assert_eq!(there.others(), ["kubectl-edit"]);
+    }
+
+    #[test]
+    fn what_admission_changes_or_adds_is_a_difference_and_defaults_are_none() {
+        let listener = json!({"properties": {
+            "tls": {"properties": {"certificateRefs": {"items": {"properties": {"kind": {"default": "Secret"}}}}}},
+            "allowedRoutes": {"default": {"namespaces": {"from": "Same"}}}}});
+        let spec = json!({"properties": {"listeners": {"items": listener}}});
+        let schema = json!({"x-kubernetes-group-version-kind": [{"group": Kind::Gateway.group(), "kind": "Gateway"}],
+            "properties": {"spec": spec}});
+        let defaults = SpecDefaults::read(&[json!({"components": {"schemas": {"g": schema}}})], &[Kind::Gateway]);
+        let mut right = server(&wanted());
+        right["spec"]["listeners"][1]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});
+        let found = |there: &Value| {
+            let all = held(there.clone()).differences(&wanted(), defaults.of(Kind::Gateway)).unwrap_or_default();
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&right), Vec::<String>::new(), "defaults are no differences");
+        right["metadata"]["labels"]["theirs"] = json!("x");
+        right["metadata"]["annotations"] = json!({"theirs": "x"});
+        assert_eq!(found(&right), Vec::<String>::new(), "labels and annotations of others are theirs");
+        for (pointer, value, told) in [
+            ("/spec/gatewayClassName", json!("d"), r#"spec.gatewayClassName is "d" in place of "c""#),
+            ("/spec/listeners/0/port", json!(1), "spec.listeners[a].port is 1 in place of 443"),
+            ("/spec/listeners/0/allowedRoutes/namespaces/from", json!("All"), r#"from is "All" in place of "Same""#),
+            ("/metadata/labels/l", json!("y"), r#"metadata.labels.l is "y" in place of "x""#),
+        ] {
+            let mut changed = right.clone();
+            *changed.pointer_mut(pointer).expect("it is there") = value;
+            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+        }
+        for (pointer, field, told) in [
+            ("/spec", "infrastructure", "spec.infrastructure was added"),
+            ("/spec/listeners/1", "hostname", "spec.listeners[b].hostname was added"),
+            ("/spec/listeners/0/tls/certificateRefs/0", "namespace", "certificateRefs[s].namespace was added"),
+        ] {
+            let mut changed = right.clone();
+            changed.pointer_mut(pointer).expect("it is there")[field] = json!("x");
+            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+        }
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(super) struct MetricsSnapshot {
     pub(super) isolated_troubles: usize,
     /// Writes of records: owners of hostnames and the like, and the acknowledgements of this replica's Envoys.
     pub(super) records: Writes,
+    /// The number of hostnames and ports whose owner the API server refused to record.
+    pub(super) unrecorded: usize,
     /// Writes of the certificate writer.
     pub(super) certificates: Writes,
     /// True if this replica holds the Lease and writes.
@@ -123,6 +125,8 @@ impl Collector for MetricsSnapshot {
         counters(to, "record_writes", help, "record", &self.records.begun)?;
         let help = "Writes of records that failed, by class";
         counters(to, "record_write_failures", help, "class", &self.records.failed)?;
+        let help = "Hostnames and ports that are not served, since their owner cannot be recorded";
+        gauge(to, "unrecorded_owners", help, self.unrecorded)?;
         let help = "Certificates put back or withdrawn, and notices of challenges and roots, by what was done";
         counters(to, "certificate_writes", help, "action", &self.certificates.begun)?;
         let help = "Writes for certificates that failed, by class";
@@ -152,6 +156,7 @@ mod tests {
             isolated_troubles: 18,
             records: Writes { begun: BTreeMap::from([("owners", 10)]), failed: BTreeMap::from([("gone", 11)]) }
                 .with(Writes { begun: BTreeMap::from([("replica", 12)]), failed: BTreeMap::from([("gone", 13)]) }),
+            unrecorded: 19,
             certificates: Writes {
                 begun: BTreeMap::from([("publish", 14)]),
                 failed: BTreeMap::from([("throttled", 15)]),
@@ -179,6 +184,7 @@ mod tests {
             "gatewright_record_writes_total{record=\"owners\"} 10",
             "gatewright_record_write_failures_total{class=\"gone\"} 24",
             "gatewright_record_writes_total{record=\"replica\"} 12",
+            "gatewright_unrecorded_owners 19",
             "gatewright_certificate_writes_total{action=\"publish\"} 14",
             "gatewright_certificate_write_failures_total{class=\"throttled\"} 15",
             "gatewright_leader 1",

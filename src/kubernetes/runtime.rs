@@ -29,10 +29,12 @@ use super::lease::Term;
 use super::replicas::{self, Record, Replica, ReplicaEvent, Replicas};
 use super::tenants::{self, Decided, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
+use crate::class_finalizers::{ClassFinalizers, ClassWritten};
 use crate::expose::services::{self, Services};
 use crate::isolated::IsolatedEnvoys;
 use crate::secrets::body::Body;
 use crate::secrets::references::{BodyRequest, References};
+use crate::watch::definitions::ServedDefinitions;
 use crate::watch::last_heard::LastHeard;
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
@@ -109,6 +111,7 @@ pub struct KubernetesRuntime {
     /// The writer of the derived objects of TenantGateways.
     tenants: Tenants,
     services: Services,
+    classes: ClassFinalizers,
     /// The writer of Gateways' own Envoys; `None` where the installation has none.
     isolated: Option<IsolatedEnvoys>,
     certificates: Certificates,
@@ -137,6 +140,7 @@ impl KubernetesRuntime {
             queued: QueuedChanges::default(),
             tenants: Tenants::new(client.clone()),
             services: Services::new(client.clone()),
+            classes: ClassFinalizers::new(client.clone(), controller),
             isolated: None,
             certificates: Certificates::new(issuance),
             statuses: Statuses::new(client.clone(), controller),
@@ -159,7 +163,7 @@ impl KubernetesRuntime {
         self
     }
 
-    /// Announces [`WatchEvent::Fields`]: the statuses of classes wait for the first one, since it decides about features.
+    /// Announces [`WatchEvent::Definitions`]: the statuses of classes wait for the first one, since it decides about features.
     pub fn awaiting_fields(self) -> Self {
         Self { fields: None, ..self }
     }
@@ -183,7 +187,7 @@ impl KubernetesRuntime {
     /// their configuration: the definitions may be about to be restored.
     pub fn knows_gateways(&mut self) -> bool {
         self.serving
-            && self.knows_owners()
+            && self.knows_owners(Instant::now())
             && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.has_listed(*kind))
     }
 
@@ -195,14 +199,7 @@ impl KubernetesRuntime {
                 self.begin(term);
                 return;
             }
-            WatchEvent::Fields(fields) => {
-                let is_first = self.fields.replace(fields).is_none();
-                self.tell_definitions(term);
-                if is_first && self.serving && self.leads(term) {
-                    self.want_kind(Kind::GatewayClass);
-                }
-                return;
-            }
+            WatchEvent::Definitions(definitions) => return self.take_definitions(definitions, term),
             WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Complete(kind), term),
             WatchEvent::Trouble(kind, text) => (kind, self.view_not_complete(kind).trouble(kind, text)),
             WatchEvent::Missing(kind) => (kind, self.view_not_complete(kind).missing(kind)),
@@ -320,6 +317,7 @@ impl KubernetesRuntime {
             written = self.statuses.writer.next() => RuntimeEvent(Request::Write(written)),
             outcome = self.tenants.next() => RuntimeEvent(Request::Tenants(outcome)),
             event = self.services.next() => RuntimeEvent(Request::Service(event)),
+            written = self.classes.next() => RuntimeEvent(Request::Class(written)),
             event = Self::next_isolated(self.isolated.as_mut()) => RuntimeEvent(Request::Isolated(event)),
             event = self.certificates.issuance.next() => RuntimeEvent(Request::Issued(event)),
             outcome = self.replicas.next() => RuntimeEvent(Request::Record(outcome)),
@@ -337,13 +335,16 @@ impl KubernetesRuntime {
             Request::Tenants(Some(outcome)) => self.tenants.take_outcome(outcome, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
             Request::Service(event) => self.take_service(event, term),
+            Request::Class(written) => self.classes.take_outcome(written),
             Request::Isolated(event) => self.take_isolated(event, term),
             Request::Issued(event) => self.take_issued(event, term),
             Request::Record(outcome) => self.replicas.take_outcome(outcome, Instant::now()),
             Request::Slices => self.catch_up(term),
             Request::Turn => self.take_turn(term),
             Request::Claims(event) => {
-                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_event(event)).unwrap_or_default();
+                let pipeline = self.live.pipeline();
+                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_event(event, pipeline));
+                let changes = changes.unwrap_or_default();
                 self.take_records(changes, term);
             }
         }
@@ -352,6 +353,19 @@ impl KubernetesRuntime {
     /// Returns whether the API server serves ClusterTrustBundles, as a fact.
     fn trust_bundles(&self) -> Change {
         Change::Fact(Fact::TrustBundles(!self.view.is_missing(Kind::ClusterTrustBundle)))
+    }
+
+    /// Takes in the served definitions: the fields and defaults in them, and that statuses may have more fields now.
+    fn take_definitions(&mut self, served: ServedDefinitions, term: Term) {
+        let is_first = self.fields.replace(served.fields).is_none();
+        self.tell_definitions(term);
+        self.tenants.take_defaults(served.defaults);
+        let mut kinds = self.statuses.writer.definitions_changed();
+        kinds.extend(is_first.then_some(Kind::GatewayClass));
+        if self.serving && self.leads(term) {
+            self.tenants.enqueue_all(self.live.pipeline().tenancy());
+            kinds.into_iter().for_each(|kind| self.want_kind(kind));
+        }
     }
 
     /// Tells the translation which kinds and fields the API server has, if that changed.
@@ -396,6 +410,7 @@ impl KubernetesRuntime {
                 _ => {}
             }
         }
+        self.classes.see(&changes);
         let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.queued.known);
         let (mut decided, may_write) = (None, self.leads(term));
@@ -510,6 +525,7 @@ impl KubernetesRuntime {
         self.statuses.stop().await;
         self.tenants.stop().await;
         self.services.stop().await;
+        self.classes.stop().await;
         if let Some(isolated) = self.isolated {
             isolated.stop().await;
         }
@@ -529,6 +545,7 @@ enum Request {
     Write(Option<Done>),
     Tenants(Option<tenants::WriteOutcome>),
     Service(services::WorkerEvent),
+    Class(Option<ClassWritten>),
     Isolated(crate::isolated::WorkerEvent),
     Issued(issuance::IssuanceEvent),
     Record(Option<replicas::WriteOutcome>),

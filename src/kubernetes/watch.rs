@@ -2,7 +2,7 @@
 //! object is dropped at once.
 
 mod backoff;
-pub(crate) mod defined_fields;
+pub(crate) mod definitions;
 pub(crate) mod discovery;
 pub(crate) mod kinds;
 pub(crate) mod last_heard;
@@ -38,7 +38,7 @@ use crate::REQUEST_TIMEOUT;
 use crate::live_object::{LiveObject, derived};
 use crate::watch::observed::ObservedObject;
 use backoff::{ChunkSummary, WatchBackoff};
-use gatewright_core::definitions::DefinedFields;
+use definitions::ServedDefinitions;
 use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
 use gatewright_core::interner::Interner;
 use gatewright_core::model::ObjectName;
@@ -70,8 +70,8 @@ pub enum WatchEvent {
     Missing(Kind),
     /// A kind that was missing is served, and is being listed.
     Listing(Kind),
-    /// The definitions have other fields of the experimental channel than before.
-    Fields(DefinedFields),
+    /// The definitions of our kinds, at the start and whenever they change.
+    Definitions(ServedDefinitions),
 }
 
 /// A change of one object.

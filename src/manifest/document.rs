@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::place;
+use super::unique_keys::{read_json, read_yaml};
 use gatewright_control::event::Event;
 use gatewright_core::inputs::{Object, ObjectKey};
 
@@ -199,7 +199,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
 
 fn from_yaml(text: &str) -> Result<Value, (usize, String)> {
     // The parser expands aliases under a limit of its own.
-    Value::deserialize(serde_yaml_ng::Deserializer::from_str(text)).or_else(|error| {
+    read_yaml(text).or_else(|error| {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Value::Null);
         }
@@ -209,7 +209,7 @@ fn from_yaml(text: &str) -> Result<Value, (usize, String)> {
 }
 
 fn from_json(text: &str) -> Result<Value, (usize, String)> {
-    serde_json::from_str(text).map_err(|error| (error.line(), format!("not JSON: {error}")))
+    read_json(text).map_err(|error| (error.line(), format!("not JSON: {error}")))
 }
 
 /// Converts the line numbers in a parser's message about a document that begins in line `first` to those of the file.
@@ -318,6 +318,54 @@ mod tests {
         let parsed = check(text);
         assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
         assert_eq!(parsed.objects.len(), 1);
+    }
+
+    #[test]
+    fn two_equal_keys_of_a_mapping_are_refused_with_the_line_of_the_second() {
+        let told = |file: &str, text: &str| {
+            let parsed = parse(Path::new(file), text);
+            let objects: Vec<String> = parsed.objects.iter().map(|(_, object)| object.key().to_string()).collect();
+            (objects, parsed.problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let block = SERVICE.replace("spec:\n", "spec:\n  ports: []\n");
+        let why = "x.yaml:12: not YAML: spec: duplicate key \"ports\" at column 3";
+        let all = format!("{SERVICE}---\n{block}---\n{}", SERVICE.replace("web", "beside"));
+        assert_eq!(
+            told("x.yaml", &all),
+            (vec!["service default/web".into(), "service default/beside".into()], vec![why.into()])
+        );
+        for (text, place) in [
+            ("apiVersion: v1\nkind: Service\nkind: Service\n", "x.yaml:3: not YAML: duplicate key \"kind\""),
+            ("spec: {ports: [],\n  ports: []}\n", "x.yaml:2: not YAML: spec: duplicate key \"ports\""),
+            ("a:\n- b: 1\n- c: 1\n  \"c\": 2\n", "x.yaml:4: not YAML: a[1]: duplicate key \"c\""),
+            ("a: {1: x, \"1\": y}\n", "x.yaml:1: not YAML: a: duplicate key \"1\""),
+            ("a: {? b : 1, b: 2}\n", "x.yaml:1: not YAML: a: duplicate key \"b\""),
+            ("a: &a {x: 1}\nb: {<<: *a, <<: *a}\n", "x.yaml:2: not YAML: b: duplicate key \"<<\""),
+        ] {
+            let (objects, problems) = told("x.yaml", text);
+            assert_eq!(objects, [""; 0], "{text}");
+            assert!(problems.len() == 1 && problems[0].starts_with(place), "{problems:?}");
+        }
+        let json = "{\"kind\": \"Service\",\n \"spec\": {\"ports\": [],\n  \"ports\": []}}";
+        let problems = told("x.json", json).1;
+        assert!(problems[0].starts_with("x.json:3: not JSON: duplicate key \"ports\""), "{problems:?}");
+        // In a List, too, no object of the document is used.
+        let list = "kind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a, name: b}}\n";
+        assert_eq!(told("x.yaml", list).0, [""; 0]);
+        // Equal keys of different mappings are usual.
+        assert_eq!(check(&format!("{SERVICE}---\n{SERVICE}")).problems, []);
+    }
+
+    #[test]
+    fn merge_keys_add_what_a_mapping_does_not_have() {
+        let read = |text: &str| from_yaml(text).expect("YAML");
+        let expected = read("a: {x: 1, y: 2}\nb: {x: 1, y: 3, z: 4}\n");
+        assert_eq!(read("a: &a {x: 1, y: 2}\nb: {y: 3, <<: *a, z: 4}\n"), expected);
+        assert_eq!(read("a: &a {x: 1, y: 2}\nb:\n  <<: [{y: 3}, *a]\n  z: 4\n"), expected, "the first one goes first");
+        let wrong = from_yaml("a: 1\nb: {<<: x}\n").expect_err("no mapping");
+        assert_eq!(wrong.0, 2, "{wrong:?}");
+        assert!(wrong.1.contains("<<"), "{wrong:?}");
+        assert_eq!(from_json("{\"<<\": {\"x\": 1}}").expect("JSON")["<<"]["x"], 1, "JSON has no merge keys");
     }
 
     #[test]

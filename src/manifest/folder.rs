@@ -49,9 +49,24 @@ impl Outcome {
 }
 
 impl Folder {
+    /// Returns whether a file would lose objects by this content.
+    pub(super) fn loses(&self, path: &Path, parsed: &Parsed) -> bool {
+        let there: BTreeSet<ObjectKey> = parsed.objects.iter().map(|(_, object)| object.key()).collect();
+        self.files.get(path).is_some_and(|objects| objects.keys().any(|key| !there.contains(key)))
+    }
+
+    /// Adds the content of a file to that which it had before.
+    pub(super) fn add(&mut self, path: &Path, parsed: Parsed) -> Outcome {
+        self.change(path, parsed, true)
+    }
+
     /// Sets the content of a file. If a part of it could not be parsed, missing objects that it had before are kept:
     /// they may be in the broken part.
     pub fn put(&mut self, path: &Path, parsed: Parsed) -> Outcome {
+        self.change(path, parsed, false)
+    }
+
+    fn change(&mut self, path: &Path, parsed: Parsed, keeps_missing: bool) -> Outcome {
         let mut problems = parsed.problems;
         let mut objects: BTreeMap<ObjectKey, (usize, Object)> = BTreeMap::new();
         for (line, object) in parsed.objects {
@@ -66,7 +81,7 @@ impl Folder {
                 }
             }
         }
-        if !problems.is_empty()
+        if (keeps_missing || !problems.is_empty())
             && let Some(old) = self.files.get(path)
         {
             for (key, entry) in old {

@@ -8,10 +8,14 @@ mod document;
 mod folder;
 mod last_good;
 mod place;
+mod private_group;
 mod reader;
 mod scan;
 mod stale;
+mod unique_keys;
 mod watcher;
+mod watches;
+mod ways;
 
 pub use document::{Parsed, Problem, ProblemKind, parse};
 pub use folder::{Folder, Outcome};

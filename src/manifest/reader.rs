@@ -11,10 +11,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::last_good::{Identity, Kept, LastGood, Text};
 use super::scan::{problem, read_text, scan};
+use super::ways::passes_links;
 use super::{Folder, Outcome, Parsed, Safety, Stale, parse};
 
 /// The delay before a file that does not parse is read again and reported, since it may be half written.
 const WRITING: Duration = Duration::from_millis(150);
+/// The delay before objects that are missing behind a link are deleted: the targets of links are exchanged one by one.
+const EXCHANGING: Duration = Duration::from_secs(1);
 /// The delay after the last deletion of a file before it takes effect: the file may be replaced, as by an editor, or be
 /// the first one of a directory that is being deleted.
 const GONE: Duration = Duration::from_millis(200);
@@ -54,7 +57,7 @@ pub(super) struct Reader {
     broken: BTreeSet<PathBuf>,
     /// The directories that cannot be read, with the time of the content that is served of them.
     unread: BTreeMap<PathBuf, SystemTime>,
-    /// The files that did not parse, and when they are read again.
+    /// The files that did not parse, or that may be half exchanged, and when they are read again.
     doubtful: BTreeMap<PathBuf, Instant>,
     /// The deleted files whose deletion has not taken effect yet.
     gone: BTreeSet<PathBuf>,
@@ -132,11 +135,6 @@ impl Reader {
         !is_as_before && read_text(&self.root, path, self.safety).is_some_and(|(_, good)| good.is_none())
     }
 
-    /// Returns the identity of the directory at a path, if it can be read.
-    pub(super) fn identity(root: &Path) -> Option<Identity> {
-        identity(root).ok()
-    }
-
     /// Returns the path of the directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
@@ -165,11 +163,6 @@ impl Reader {
 
     fn gone_at(&self) -> Option<Instant> {
         self.went.map(|(first, last)| (last + GONE).min(first + GONE_AT_MOST))
-    }
-
-    /// Returns the identity of the present directory.
-    pub(super) fn there(&self) -> Option<Identity> {
-        identity(&self.root).ok()
     }
 
     /// Reads the paths that may have changed, and runs due actions. With `patient`, files that do not parse are read
@@ -304,8 +297,14 @@ impl Reader {
             self.doubtful.insert(file, now.instant + WRITING);
             return Outcome::default();
         }
-        self.doubtful.remove(&file);
-        let outcome = self.folder.put(&file, parsed);
+        let is_moving = patient && self.folder.loses(&file, &parsed) && passes_links(&self.root, &file);
+        let outcome = if is_moving {
+            self.doubtful.insert(file.clone(), now.instant + EXCHANGING);
+            self.folder.add(&file, parsed)
+        } else {
+            self.doubtful.remove(&file);
+            self.folder.put(&file, parsed)
+        };
         match good {
             None => {
                 self.broken.insert(file);

@@ -1,12 +1,14 @@
 //! Finds the files of a directory, and rejects those that other users may change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::private_group::is_private;
+use super::ways::{Way, passed};
 use super::{Parsed, Problem, parse};
 
 /// The maximum size of a file.
@@ -17,7 +19,7 @@ const MAX_DEPTH: usize = 32;
 /// The safety checks of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Safety {
-    /// Rejects symlinks out of the directory, and files that group or others may write.
+    /// Rejects symlinks out of the directory, and files that others than their owner may write.
     #[default]
     Strict,
     /// Accepts any file.
@@ -27,6 +29,17 @@ pub enum Safety {
 /// Returns the manifest files at or under a path, sorted, and the problems of reaching them: nothing below the path of
 /// a problem was examined.
 pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Problem>) {
+    let mut walk = walked(root, path, safety);
+    walk.files.sort();
+    (walk.files, walk.problems)
+}
+
+/// Returns the ways to the manifests at or under a path.
+pub(super) fn ways(root: &Path, path: &Path, safety: Safety) -> BTreeMap<PathBuf, Way> {
+    walked(root, path, safety).ways
+}
+
+fn walked<'a>(root: &'a Path, path: &Path, safety: Safety) -> Walk<'a> {
     let mut walk = Walk {
         root,
         real_root: root.canonicalize().unwrap_or_else(|_| root.to_path_buf()),
@@ -34,16 +47,16 @@ pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Prob
         visited: BTreeSet::new(),
         files: Vec::new(),
         problems: Vec::new(),
+        ways: BTreeMap::new(),
     };
     for around in path.ancestors().skip(1).take_while(|around| around.starts_with(root)) {
         if walk.leads_back(around) {
-            return (Vec::new(), Vec::new());
+            return walk;
         }
         walk.visited.extend(around.canonicalize());
     }
     walk.walk(path, 0);
-    walk.files.sort();
-    (walk.files, walk.problems)
+    walk
 }
 
 /// A search for files.
@@ -55,6 +68,7 @@ struct Walk<'a> {
     visited: BTreeSet<PathBuf>,
     files: Vec<PathBuf>,
     problems: Vec<Problem>,
+    ways: BTreeMap<PathBuf, Way>,
 }
 
 impl Walk<'_> {
@@ -62,6 +76,10 @@ impl Walk<'_> {
         let is_other = path.extension().is_some() && !is_manifest(path);
         if hidden(self.root, path) {
             return;
+        }
+        let entries = self.passed(path);
+        if !entries.is_empty() {
+            self.ways.insert(path.to_path_buf(), Way { directory: None, entries });
         }
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
@@ -101,10 +119,22 @@ impl Walk<'_> {
         if self.leads_back(path) || !self.visited.insert(real.clone()) {
             return Err(format!("is a link to {}, whose files are read already: remove the link", real.display()));
         }
+        self.ways.entry(path.to_path_buf()).or_default().directory = Some(real);
         let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).map_err(failed)?;
         let mut entries: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
         entries.sort();
         Ok(entries)
+    }
+
+    /// Returns the links that a path passes; those before its last name are found at the directories that have them.
+    fn passed(&self, path: &Path) -> Vec<PathBuf> {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if path != self.root && path.is_symlink() => {
+                parent.canonicalize().map_or_else(|_| Vec::new(), |parent| passed(&parent, Path::new(name)))
+            }
+            _ if path == self.root => passed(Path::new("/"), path),
+            _ => Vec::new(),
+        }
     }
 
     /// Returns whether a path is a link to a directory whose files are read at their own paths.
@@ -169,8 +199,10 @@ fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
     if !inside {
         return Err(format!("is a link to {}, outside of the directory: copy it there, {flag}", real.display()));
     }
-    let mode = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.permissions().mode();
-    if mode & 0o022 != 0 {
+    let meta = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
+    let mode = meta.permissions().mode();
+    let is_group_trusted = mode & 0o020 == 0 || is_private(path, &meta);
+    if mode & 0o002 != 0 || !is_group_trusted {
         return Err(format!("may be written by others (mode {:o}): chmod go-w, {flag}", mode & 0o777));
     }
     Ok(())

@@ -1,23 +1,26 @@
 //! Waits for changes of a directory, in a thread of its own, since reading files may take long.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{mpsc, watch};
 
-use super::last_good::Identity;
 use super::reader::{Now, Reader};
+use super::scan::ways;
+use super::watches::{Event, Watches};
+use super::ways::Ways;
 use super::{Outcome, Safety, Stale};
 
 /// The debounce: a save is often several events, and the files are read this long after the last one.
 const DEBOUNCE: Duration = Duration::from_millis(5);
 /// The maximum of the debounce, from the first event.
 const BUSY: Duration = Duration::from_secs(1);
-/// The interval at which the presence of the directory is checked: there is no event when it is moved or unmounted.
+/// The interval at which the presence of directories is checked: there is no event when another one is mounted there.
 const PRESENCE: Duration = Duration::from_secs(1);
+/// The maximum number of times that the ways to manifests are looked for until nothing new is watched.
+const MAX_ROUNDS: usize = 16;
 
 /// A watched directory.
 pub struct Watcher {
@@ -34,7 +37,7 @@ pub enum WatchError {
         /// The path of the directory.
         path: PathBuf,
         /// The error.
-        why: std::io::Error,
+        why: io::Error,
     },
     /// The system does not report changes.
     #[error("{} cannot be watched: {why}", path.display())]
@@ -42,14 +45,12 @@ pub enum WatchError {
         /// The path of the directory.
         path: PathBuf,
         /// The error.
-        why: notify::Error,
+        why: io::Error,
     },
     /// The thread cannot be created.
     #[error("the thread that reads manifests: {0}")]
-    Thread(std::io::Error),
+    Thread(io::Error),
 }
-
-type Events = notify::Result<notify::Event>;
 
 impl Watcher {
     /// Watches a directory and reads its content. The last good content is stored in the file `store`, and served in
@@ -59,16 +60,22 @@ impl Watcher {
     /// When the directory is missing and the store has no content of it, or it cannot be watched.
     pub fn open(root: &Path, safety: Safety, store: Option<&Path>) -> Result<(Self, Outcome), WatchError> {
         let path = || root.to_path_buf();
-        let (sender, events) = channel();
+        let absolute = std::path::absolute(root).map_err(|why| WatchError::Open { path: path(), why })?;
         // The watch begins before the first read, so that a change during the read is not missed.
-        let there = Reader::identity(root);
-        let watched = there.map(|there| Ok((there, watched(root, sender.clone())?))).transpose();
-        let watched = watched.map_err(|why| WatchError::Watch { path: path(), why })?;
+        let watches = Watches::none().map_err(|why| WatchError::Watch { path: path(), why })?;
+        let mut watched = Watched { root: absolute, safety, ways: Ways::default(), watches };
+        let (_, failed) = watched.follow(&BTreeSet::from([watched.root.clone()]));
+        let (denied, failed): (Vec<Failure>, Vec<Failure>) =
+            failed.into_iter().partition(|(_, why)| why.kind() == io::ErrorKind::PermissionDenied);
+        if let Some((path, why)) = failed.into_iter().next() {
+            return Err(WatchError::Watch { path, why });
+        }
         let opened = Reader::open(root, safety, store, Now::read());
-        let (reader, outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
+        let (reader, mut outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
+        outcome.notes.extend(denied.iter().map(unwatched));
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
         let (stale_sender, stale) = watch::channel(reader.stale());
-        let watching = Watching { reader, sender, events, watched, outcome_sender, stale: stale_sender };
+        let watching = Watching { reader, watched, checked: Instant::now(), outcome_sender, stale: stale_sender };
         let thread = std::thread::Builder::new().name("manifests".to_owned());
         thread.spawn(move || watching.run()).map_err(WatchError::Thread)?;
         Ok((Self { outcomes, stale }, outcome))
@@ -91,22 +98,63 @@ impl Watcher {
     }
 }
 
-fn watched(root: &Path, sender: Sender<Events>) -> notify::Result<RecommendedWatcher> {
-    let mut watcher = notify::recommended_watcher(move |event| {
-        // The receiver is dropped only when the watch ends.
-        let _ = sender.send(event);
-    })?;
-    watcher.watch(root, RecursiveMode::Recursive)?;
-    Ok(watcher)
+/// The watched ways to the manifests of a directory.
+struct Watched {
+    root: PathBuf,
+    safety: Safety,
+    ways: Ways,
+    watches: Watches,
+}
+
+/// A directory that cannot be watched, and why.
+type Failure = (PathBuf, io::Error);
+
+fn unwatched((path, why): &Failure) -> String {
+    format!("{} cannot be watched: {why}", path.display())
+}
+
+impl Watched {
+    /// Looks for the ways to these paths and watches them. Returns the paths that may have changed until they were
+    /// watched, and the directories that cannot be watched.
+    fn follow(&mut self, touched: &BTreeSet<PathBuf>) -> (BTreeSet<PathBuf>, Vec<Failure>) {
+        let (mut changed, mut failed) = (BTreeSet::new(), Vec::new());
+        let mut todo = touched.clone();
+        // Directories that are exchanged all the time are looked at again later.
+        for _ in 0..MAX_ROUNDS {
+            for path in &todo {
+                self.ways.replace(path, ways(&self.root, path, self.safety));
+            }
+            let done = self.watches.set(self.ways.directories());
+            failed.extend(done.failed);
+            // Until now nobody noticed what changed there.
+            todo = done.new.iter().flat_map(|directory| self.ways.of_directory(directory)).collect();
+            if todo.is_empty() {
+                break;
+            }
+            changed.extend(todo.iter().cloned());
+        }
+        (changed, failed)
+    }
+
+    /// Adds the paths that events concern.
+    fn note(&self, touched: &mut BTreeSet<PathBuf>) {
+        for event in self.watches.events() {
+            match event {
+                Event::Entry(directory, name) => touched.extend(self.ways.of_entry(&directory, &name)),
+                Event::Directory(directory) => touched.extend(self.ways.of_directory(&directory)),
+                // Everything is read.
+                Event::Lost => drop(touched.insert(self.root.clone())),
+            }
+        }
+    }
 }
 
 /// The state of the thread.
 struct Watching {
     reader: Reader,
-    sender: Sender<Events>,
-    events: Receiver<Events>,
-    /// The watched directory, and its watcher.
-    watched: Option<(Identity, RecommendedWatcher)>,
+    watched: Watched,
+    /// The last time at which the presence of directories was checked.
+    checked: Instant,
     outcome_sender: mpsc::UnboundedSender<Outcome>,
     stale: watch::Sender<Vec<Stale>>,
 }
@@ -115,20 +163,9 @@ impl Watching {
     fn run(mut self) {
         while !self.outcome_sender.is_closed() {
             let mut touched = self.touched();
-            let mut notes = Vec::new();
-            if let Some(there) = self.reader.there()
-                && self.watched.as_ref().is_none_or(|(watched, _)| *watched != there)
-            {
-                // The old watcher is dropped first: it would report changes of a directory that is elsewhere now.
-                self.watched = None;
-                match watched(self.reader.root(), self.sender.clone()) {
-                    Ok(watcher) => self.watched = Some((there, watcher)),
-                    Err(error) => notes.push(format!("{} cannot be watched: {error}", self.reader.root().display())),
-                }
-                touched.insert(self.reader.root().to_owned());
-            }
+            let failed = self.follow(&mut touched);
             let mut outcome = self.reader.turn(&touched, Now::read(), true);
-            outcome.notes.extend(notes);
+            outcome.notes.extend(failed.iter().map(unwatched));
             let stale = self.reader.stale();
             self.stale.send_if_modified(|current| {
                 let is_different = *current != stale;
@@ -156,28 +193,30 @@ impl Watching {
         let now = Instant::now();
         let due = self.reader.due().map_or(PRESENCE, |at| at.saturating_duration_since(now)).min(PRESENCE);
         let mut wait = due;
-        loop {
-            match self.events.recv_timeout(wait) {
-                Ok(event) => self.note(event, &mut touched),
-                // The thread holds a sender itself.
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return touched,
-            }
+        while self.watched.watches.wait(wait) {
+            self.watched.note(&mut touched);
             if now.elapsed() > due + BUSY {
-                return touched;
+                break;
             }
             wait = DEBOUNCE;
         }
+        touched
     }
 
-    fn note(&self, event: Events, touched: &mut BTreeSet<PathBuf>) {
-        match event {
-            Ok(event) if event.kind.is_access() => {}
-            Ok(event) if !event.need_rescan() => touched.extend(event.paths),
-            // Events were lost, so everything is read.
-            Ok(_) | Err(_) => {
-                touched.insert(self.reader.root().to_owned());
-            }
+    /// Watches the ways to these paths, and adds the paths that may have changed without an event.
+    fn follow(&mut self, touched: &mut BTreeSet<PathBuf>) -> Vec<Failure> {
+        let is_due = self.checked.elapsed() >= PRESENCE;
+        if touched.is_empty() && !is_due {
+            return Vec::new();
         }
+        self.checked = Instant::now();
+        let root = self.reader.root();
+        if root.canonicalize().is_ok_and(|real| !self.watched.watches.has(&real)) {
+            touched.insert(root.to_owned());
+        }
+        let (changed, failed) = self.watched.follow(touched);
+        touched.extend(changed);
+        failed
     }
 }
 

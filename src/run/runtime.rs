@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::unserved_log::UnservedLog;
 use crate::manifest::{self, Outcome, Stale};
 use crate::replace::replace;
-use crate::standalone::{Addresses, ClaimLog, PortProbe, Tenants};
+use crate::standalone::{Addresses, ClaimLog, FirstSeen, PortProbe, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity, warn_of_file};
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
@@ -39,6 +39,8 @@ pub(super) struct StandaloneRuntime {
     pub(super) owners: ClaimLog<Addresses>,
     /// The content of that record at the start, until it is applied.
     pub(super) initial_owners: Vec<Change>,
+    /// The age of the objects of manifests.
+    pub(super) first_seen: FirstSeen,
     /// The probe of new ports; `None` where others start Envoy.
     pub(super) port_probe: Option<PortProbe>,
     pub(super) bundle: PathBuf,
@@ -52,7 +54,19 @@ pub(super) struct StandaloneRuntime {
 }
 
 impl StandaloneRuntime {
-    pub(super) fn take(&mut self, outcome: Outcome) {
+    /// Takes the objects of the directory at the start.
+    pub(super) fn begin(&mut self, mut outcome: Outcome) {
+        self.first_seen.begin(&mut outcome.changes, SystemTime::now());
+        self.enqueue(outcome);
+    }
+
+    /// Takes changes of the directory.
+    pub(super) fn take(&mut self, mut outcome: Outcome) {
+        self.first_seen.take(&mut outcome.changes, SystemTime::now());
+        self.enqueue(outcome);
+    }
+
+    fn enqueue(&mut self, outcome: Outcome) {
         for problem in outcome.problems {
             problem.event().log(Severity::Debug);
         }
@@ -139,6 +153,7 @@ impl StandaloneRuntime {
     /// Retries failed writes.
     pub(super) fn write_again(&mut self) {
         self.owners.write();
+        self.first_seen.write();
         self.claim_log.iter_mut().for_each(ClaimLog::write);
         if self.roots_wait {
             self.write_roots();

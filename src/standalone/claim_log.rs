@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,22 +15,28 @@ use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
 use gatewright_core::translate::{Ownable, OwnerRecord};
 
+/// The size of outdated lines, in bytes, up to which the file is not rewritten, however few records it has.
+const OUTDATED: u64 = 1 << 20;
+
 /// The file, open for appending.
-pub struct ClaimLog<E> {
+pub struct ClaimLog<E: Entry> {
     path: PathBuf,
     /// The size of its complete lines in bytes.
     length: u64,
+    /// The present line of each record.
+    present: BTreeMap<E::Key, Box<str>>,
+    /// The size of these lines in bytes.
+    present_length: u64,
     /// The lines that could not be written yet.
     waiting: String,
     /// True if the last write failed; the failure is logged once.
     failed: bool,
-    entries: PhantomData<E>,
 }
 
 /// The kind of a record.
 pub trait Entry {
     /// The subject that is owned.
-    type Key: Ord;
+    type Key: Ord + Clone;
     /// The recorded owner.
     type Owner;
 
@@ -140,16 +145,17 @@ impl<E: Entry> ClaimLog<E> {
                 (key, None) => records.remove(&key),
             };
         }
-        let short: String = records.iter().map(|(key, owner)| E::line(key, Some(owner)) + "\n").collect();
         let mut log = Self {
             path: path.to_path_buf(),
             length: whole.len() as u64,
+            present: BTreeMap::new(),
+            present_length: 0,
             waiting: String::new(),
             failed: false,
-            entries: PhantomData,
         };
-        match write_private(path, short.as_bytes()) {
-            Ok(()) => log.length = short.len() as u64,
+        records.iter().for_each(|(key, owner)| log.note(key, Some(owner)));
+        match log.rewrite() {
+            Ok(()) => {}
             // A longer file with outdated lines has the same content.
             Err(why) if text.is_empty() => return Err(io(why)),
             Err(why) => {
@@ -165,7 +171,33 @@ impl<E: Entry> ClaimLog<E> {
     /// and the failure is logged.
     pub fn append(&mut self, records: &BTreeMap<E::Key, Option<E::Owner>>) {
         self.waiting.extend(records.iter().map(|(key, owner)| E::line(key, owner.as_ref()) + "\n"));
+        records.iter().for_each(|(key, owner)| self.note(key, owner.as_ref()));
         self.write();
+        // A longer file with outdated lines has the same content: a failure is no loss, and the next change tries again.
+        if self.waiting.is_empty() && self.length > 2 * self.present_length + OUTDATED {
+            let _ = self.rewrite();
+        }
+    }
+
+    /// Notes the present line of a record, or its removal.
+    fn note(&mut self, key: &E::Key, owner: Option<&E::Owner>) {
+        let size = |line: &str| line.len() as u64 + 1;
+        let line = owner.map(|owner| Box::from(E::line(key, Some(owner))));
+        self.present_length += line.as_deref().map_or(0, size);
+        let before = match line {
+            Some(line) => self.present.insert(key.clone(), line),
+            None => self.present.remove(key),
+        };
+        self.present_length -= before.as_deref().map_or(0, size);
+    }
+
+    /// Rewrites the file without outdated lines.
+    fn rewrite(&mut self) -> std::io::Result<()> {
+        let text: String = self.present.values().flat_map(|line| [line, "\n"]).collect();
+        write_private(&self.path, text.as_bytes())?;
+        self.length = self.present_length;
+        // Lines that are appended to the new file must not be lost with its name.
+        self.path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
     }
 
     /// Retries lines that could not be written.
@@ -238,6 +270,26 @@ mod tests {
         }
         fs::write(&path, "nonsense\n").expect("writes");
         assert!(ClaimLog::<Tenants>::open(&path).is_err_and(|error| error.to_string().contains(":1: ")));
+    }
+
+    #[test]
+    fn the_file_stays_short_however_often_records_change() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("claims");
+        let (mut claim_log, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        let kept = [(host("kept.org"), record("x", 1))];
+        claim_log.append(&kept.clone().map(|(host, record)| (host, Some(record))).into());
+        let mut longest = 0;
+        for round in 0..300 {
+            let name = |index| host(&format!("h{index}-{round}.example.org"));
+            claim_log.append(&(0..60).map(|index| (name(index), Some(record("x", 2)))).collect());
+            claim_log.append(&(0..60).map(|index| (name(index), None)).collect());
+            longest = longest.max(fs::metadata(&path).expect("it is there").len());
+        }
+        assert!(longest < 2 * claim_log.present_length + OUTDATED + (16 << 10), "{longest} bytes");
+        assert!(longest > OUTDATED / 2, "it is not rewritten for each change: {longest} bytes");
+        let (_, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        assert_eq!(records, kept.into());
     }
 
     #[test]

@@ -28,6 +28,7 @@ use tracing::{info, warn};
 
 use gatewright_control::event::{PROCESS, warn_of_file};
 use gatewright_control::tasks::blocking;
+use gatewright_envoy::ConnectionLimit;
 
 use launch::{DETACH, Launch, SHELL, digest};
 use plan::{Info, Plan, Wanted, plan};
@@ -35,6 +36,7 @@ use process::{Process, Signal};
 pub use program::{NoEnvoy, find};
 
 use super::private_dir::write_private;
+use crate::connection_pressure;
 
 /// The lifetime after which an exit of Envoy does not count as a failed start, so that the back-off is reset.
 const STEADY: Duration = Duration::from_secs(30);
@@ -64,6 +66,8 @@ pub struct Supervisor {
     pub dir: PathBuf,
     /// The bootstrap.
     pub bootstrap: String,
+    /// The limit of connections, as in the bootstrap.
+    pub connections: ConnectionLimit,
     /// The admin socket, as in the bootstrap.
     pub admin: PathBuf,
     /// The fate of Envoy when this program is killed or fails.
@@ -127,6 +131,7 @@ impl Supervisor {
         let order = tokio::select! {
             never = self.keep_running() => match never {},
             never = log::follow(&log) => match never {},
+            never = connection_pressure::follow(&self.admin, &self.connections) => match never {},
             order = orders.wait_for(|order| *order != Order::Run) => order.ok().map(|order| *order),
         };
         match (order, self.lifetime) {
@@ -277,6 +282,7 @@ impl Supervisor {
     async fn start(&self, base_id: u32, epoch: u32) -> std::io::Result<Running> {
         let launch = Launch { base_id, epoch, digest: digest(&self.bootstrap, self.lifetime) };
         block_in_place(|| write_private(&launch.bootstrap(&self.dir), self.bootstrap.as_bytes()))?;
+        block_in_place(|| connection_pressure::reset(&self.connections))?;
         let log = log::open(&self.log()).map_or_else(
             |error| {
                 warn_of_file(&self.log(), error);

@@ -6,9 +6,11 @@
 
 mod jws;
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
+use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD, Engine};
 use bytes::Bytes;
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +20,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::budget::Wait;
+use crate::client::resource::problem;
 use crate::client::{Answer, Handle, Http, HttpError};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 use jws::{Signed, SigningKey};
@@ -25,6 +28,8 @@ use jws::{Signed, SigningKey};
 /// Most tries of a request that the CA answers with `badNonce`. Now and then that is normal; so many in a row is a
 /// different fault.
 const NONCE_TRIES: u32 = 8;
+/// Age up to which a replica of the CA may not know an account.
+const NEW: Duration = Duration::from_secs(600);
 
 /// The settings with which an account is registered (RFC 8555, 7.3).
 #[derive(Clone, Debug, Default)]
@@ -42,20 +47,35 @@ pub struct Registration {
 pub struct ExternalAccount {
     key_id: String,
     mac_key: Zeroizing<Vec<u8>>,
+    /// The file that has the key, for messages.
+    file: Option<PathBuf>,
 }
 
 impl ExternalAccount {
-    /// Reads the credentials; `mac_key` is base64url, as CAs hand it out (base64 is accepted as well).
+    /// Reads the credentials; `mac_key` is base64url, as CAs hand it out, or base64, with or without padding and line breaks.
     pub fn new(key_id: &str, mac_key: &str) -> Result<Self, AccountError> {
-        let bare = mac_key.trim().trim_end_matches('=');
+        let bare: Zeroizing<String> = Zeroizing::new(mac_key.chars().filter(|c| !c.is_whitespace()).collect());
+        let bare = bare.trim_end_matches('=');
         let key = BASE64_URL_SAFE_NO_PAD
             .decode(bare)
-            .or_else(|_| BASE64_STANDARD.decode(mac_key.trim()))
-            .map_err(|_| AccountError::External("the MAC key is not base64url".to_owned()))?;
+            .or_else(|_| BASE64_STANDARD_NO_PAD.decode(bare))
+            .map_err(|_| AccountError::External("the MAC key is neither base64url nor base64".to_owned()))?;
         if key.len() < 16 || key_id.trim().is_empty() {
             return Err(AccountError::External("expected a key id and a MAC key of at least 128 bits".to_owned()));
         }
-        Ok(Self { key_id: key_id.trim().to_owned(), mac_key: Zeroizing::new(key) })
+        Ok(Self { key_id: key_id.trim().to_owned(), mac_key: Zeroizing::new(key), file: None })
+    }
+
+    /// Names the file that has the key.
+    pub fn in_file(self, file: Option<PathBuf>) -> Self {
+        Self { file, ..self }
+    }
+}
+
+impl std::fmt::Display for ExternalAccount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the external account {:?} by the key", self.key_id)?;
+        self.file.as_ref().map_or(Ok(()), |file| write!(f, " in {}", file.display()))
     }
 }
 
@@ -111,6 +131,8 @@ pub struct Account {
     http: Arc<Http>,
     key: SigningKey,
     url: String,
+    /// Time of its registration, if that was in this process.
+    registered: Option<Instant>,
 }
 
 /// Returns the thumbprint of the account's key (RFC 7638); generates and persists the key if there is none. Nothing is
@@ -225,6 +247,7 @@ impl Account {
             write_json(storage, &key, &record, &Expect::Anything).await?;
         }
         let signing = record.key.load()?;
+        let mut registered = None;
         let url = match record.url {
             Some(url) => url,
             None => {
@@ -233,10 +256,16 @@ impl Account {
                 let url = register(&http, &signing, registration).await?;
                 record.url = Some(url.clone());
                 write_json(storage, &key, &record, &Expect::Anything).await?;
+                registered = Some(Instant::now());
                 url
             }
         };
-        Ok(Self { http, key: signing, url })
+        Ok(Self { http, key: signing, url, registered })
+    }
+
+    /// Returns true if the account was registered a moment ago.
+    pub(crate) fn is_new(&self) -> bool {
+        self.registered.is_some_and(|at| at.elapsed() < NEW)
     }
 
     /// Returns the account's URL, which CAA records may name (RFC 8657).
@@ -290,7 +319,7 @@ impl Account {
         record.key = StoredKey::of(&next);
         record.next_key = None;
         write_json(storage, &entry, &record, &Expect::Anything).await?;
-        Ok(Self { http: self.http.clone(), key: next, url: self.url.clone() })
+        Ok(Self { http: self.http.clone(), key: next, url: self.url.clone(), registered: self.registered })
     }
 
     /// Deactivates the account for good (RFC 8555, 7.3.6) and removes its record.
@@ -323,7 +352,12 @@ async fn register(http: &Http, key: &SigningKey, registration: &Registration) ->
     let url = &directory.new_account;
     let answer =
         post(http, "new-account", url, |nonce| key.sign(Some(&payload), &Signed::Jwk, url, Some(nonce))).await?;
-    succeeded(&answer)?;
+    if let Err(mut error) = succeeded(&answer) {
+        if let AccountError::Refused { external, .. } = &mut error {
+            *external = registration.external.as_ref().map(ToString::to_string);
+        }
+        return Err(error);
+    }
     answer.exchange().location.ok_or(AccountError::NoLocation)
 }
 
@@ -364,13 +398,14 @@ fn succeeded(answer: &Answer) -> Result<(), AccountError> {
     if answer.status.is_success() {
         return Ok(());
     }
-    let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let text = |field: &str| problem[field].as_str().map(|t| t.chars().take(500).collect::<String>());
+    let problem = problem(answer.status, &answer.body);
+    let text = |field: &str| problem[field].as_str().unwrap_or_default().chars().take(500).collect::<String>();
     Err(AccountError::Refused {
-        kind: text("type").unwrap_or_default(),
-        detail: text("detail").unwrap_or_else(|| format!("status {}", answer.status.as_u16())),
+        kind: text("type"),
+        detail: text("detail"),
         status: answer.status.as_u16(),
         retry_after: answer.exchange().retry_after,
+        external: None,
     })
 }
 
@@ -424,6 +459,8 @@ pub enum AccountError {
         status: u16,
         /// The CA's `Retry-After`.
         retry_after: Option<jiff::SignedDuration>,
+        /// The external account to which the account was to be bound, and the file with its key.
+        external: Option<String>,
     },
     /// The CA's limit of new accounts per address is reached.
     #[error("{0}")]
@@ -434,4 +471,34 @@ pub enum AccountError {
     /// The storage cannot be read or written.
     #[error(transparent)]
     Storage(#[from] StorageError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_key_is_read_in_every_alphabet_padding_and_wrapping() {
+        let key: Vec<u8> = (0..35).map(|i| 0xf8 | i).collect();
+        let standard = base64::prelude::BASE64_STANDARD.encode(&key);
+        assert!(standard.contains(['+', '/']) && standard.ends_with('='), "{standard}");
+        let url = standard.replace('+', "-").replace('/', "_");
+        for text in [&standard, &url] {
+            let bare = text.trim_end_matches('=');
+            let (head, tail) = text.split_at(20);
+            for given in
+                [text.clone(), bare.to_owned(), format!(" {head}\r\n{tail}\r\n"), format!("{head}\n\t{}", &bare[20..])]
+            {
+                let read = ExternalAccount::new("kid", &given).expect(&given);
+                assert_eq!(*read.mac_key, key, "{given:?}");
+            }
+        }
+        for wrong in ["", "c2hvcnQ", "n0t!base64 at all, and long enough", "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=YWJj"] {
+            let error = ExternalAccount::new("kid", wrong).expect_err("it is wrong").to_string();
+            assert!(
+                error.starts_with("external account binding: ") && (wrong.is_empty() || !error.contains(wrong)),
+                "{error}"
+            );
+        }
+    }
 }

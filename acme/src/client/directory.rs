@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hyper::Uri;
 use serde::{Deserialize, Serialize};
+
+use super::resource::{DIRECTORY, Unreadable};
 
 /// The directory: URLs of the CA's resources, and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,15 +31,11 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Returns true if every resource has a URL. `instant-acme` builds its request for a nonce of whatever stands
-    /// there, and panics where that is none.
-    pub(super) fn has_urls(&self) -> bool {
-        let Self { new_nonce, new_account, new_order, revoke_cert, key_change, renewal_info, meta: _ } = self;
-        let all = [Some(new_nonce), Some(new_account), Some(new_order)];
-        let others = [revoke_cert.as_ref(), key_change.as_ref(), renewal_info.as_ref()];
-        let is_url =
-            |text: &String| text.parse::<Uri>().is_ok_and(|url| url.scheme().is_some() && url.host().is_some());
-        all.into_iter().chain(others).flatten().all(is_url)
+    /// Reads the directory at `url`. Each resource has a URL: `instant-acme` builds its request for a nonce of whatever stands there,
+    /// and panics where that is none.
+    pub(super) fn read(body: &[u8], url: &str) -> Result<Self, Unreadable> {
+        let read = DIRECTORY.read(body, url)?;
+        Ok(serde_json::from_value(read).expect("each member has the type of its field"))
     }
 }
 
@@ -65,24 +62,49 @@ pub struct Meta {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
+    fn read(member: &str, value: Value) -> Result<Directory, String> {
+        let mut found = json!({
+            "newNonce": "https://ca.example/nonce", "newAccount": "/account", "newOrder": "https://ca.example/order",
+            "renewalInfo": "https://ca.example/info", "meta": { "profiles": { "classic": "long" } },
+        });
+        found[member] = value;
+        Directory::read(found.to_string().as_bytes(), "https://ca.example/dir").map_err(|error| error.to_string())
+    }
+
     #[test]
-    fn a_directory_with_an_invalid_url_is_refused() {
-        let directory = |nonce: &str, info: Option<&str>| Directory {
-            new_nonce: nonce.to_owned(),
-            new_account: "https://ca.example/account".to_owned(),
-            new_order: "https://ca.example/order".to_owned(),
-            revoke_cert: None,
-            key_change: None,
-            renewal_info: info.map(str::to_owned),
-            meta: Meta::default(),
-        };
-        let good = "https://ca.example/nonce";
-        assert!(directory(good, None).has_urls() && directory(good, Some("http://[::1]:80/info")).has_urls());
-        for bad in ["", " ", "/nonce", "https://", "https://ca.example/a b", "a\0b", "mailto:a"] {
-            assert!(!directory(bad, None).has_urls(), "{bad:?}");
-            assert!(!directory(good, Some(bad)).has_urls(), "{bad:?}");
+    fn a_directory_without_a_needed_url_is_refused_by_its_name() {
+        for bad in [json!(null), json!(""), json!(" "), json!("https://"), json!("a\0b"), json!("mailto:a"), json!(7)] {
+            for member in ["newNonce", "newAccount", "newOrder"] {
+                let told = read(member, bad.clone()).expect_err("it is needed");
+                assert!(
+                    told.starts_with(&format!("the directory has no usable {member}: expected a URL, found ")),
+                    "{told}"
+                );
+            }
+        }
+        assert_eq!(read("x", json!(1)).map(|read| read.new_account), Ok("https://ca.example/account".to_owned()));
+    }
+
+    #[test]
+    fn odd_optional_members_of_a_directory_count_as_absent() {
+        for odd in [json!(null), json!(""), json!([]), json!({}), json!(true), json!([null]), json!({ "profiles": 1 })]
+        {
+            for member in ["meta", "renewalInfo", "keyChange", "revokeCert"] {
+                let read = read(member, odd.clone()).expect("it is optional");
+                assert!(read.key_change.is_none(), "{member} {odd}");
+                assert_eq!(read.renewal_info.is_none(), member == "renewalInfo", "{member} {odd}");
+                assert_eq!(read.meta == Meta::default(), member == "meta", "{member} {odd}");
+            }
+            for member in ["termsOfService", "website", "caaIdentities", "externalAccountRequired"] {
+                let read =
+                    read("meta", json!({ member: odd.clone(), "profiles": { "tiny": odd } })).expect("it is optional");
+                assert!(read.meta.profiles.contains_key("tiny"), "{member} {odd}");
+                assert!(read.meta.caa_identities.is_empty() && read.meta.website.is_none(), "{member} {odd}");
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod directory;
 mod handle;
 mod nonces;
 mod rate_limits;
+pub(crate) mod resource;
 mod roots;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use connector::Proxy;
 pub use directory::Directory;
 pub(crate) use handle::Handle;
 pub use rate_limits::{AddressLimits, RateLimits};
+pub use resource::Unreadable;
 pub use roots::Roots;
 
 use connector::Connector;
@@ -69,6 +71,8 @@ pub struct Http {
 /// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
+    /// The URL that was requested, against which those of the headers are resolved.
+    url: String,
     /// Status.
     pub status: StatusCode,
     /// Headers.
@@ -159,9 +163,10 @@ impl Http {
         if !answer.status.is_success() {
             return Err(HttpError::Status { url: self.directory_url().to_owned(), status: answer.status.as_u16() });
         }
-        let directory = serde_json::from_slice::<Directory>(&answer.body).ok().filter(Directory::has_urls);
-        let directory = directory.ok_or_else(|| HttpError::NoDirectory { url: self.directory_url().to_owned() })?;
-        Ok((answer.body, Arc::new(directory)))
+        let directory = Directory::read(&answer.body, self.directory_url())
+            .map_err(|why| HttpError::NoDirectory { url: self.directory_url().to_owned(), why })?;
+        let body = serde_json::to_vec(&directory).expect("texts and lists are JSON");
+        Ok((body.into(), Arc::new(directory)))
     }
 
     /// Returns a nonce from the pool, or a fresh one (RFC 8555, 7.2).
@@ -171,7 +176,7 @@ impl Http {
         }
         let url = self.directory().await?.new_nonce.clone();
         let answer = self.send("new-nonce", Method::HEAD, &url, None).await?;
-        self.nonces.take().ok_or(HttpError::Status { url, status: answer.status.as_u16() })
+        self.nonces.take().ok_or(HttpError::NoNonce { url, status: answer.status.as_u16() })
     }
 
     /// Sends one request: limited in rate, time and size; counts it and keeps the answer's nonce. Redirects are not
@@ -211,6 +216,11 @@ impl Http {
             && let Some(after) = answer.exchange().retry_after
         {
             self.config.address_limits.record_retry_after(endpoint, after, Timestamp::now());
+        }
+        if answer.status.is_redirection()
+            && let Some(to) = answer.exchange().location
+        {
+            return Err(HttpError::Redirected { url: url.to_owned(), status: answer.status.as_u16(), to });
         }
         Ok(answer)
     }
@@ -256,7 +266,7 @@ impl Http {
             .await
             .map_err(|e| HttpError::Unreachable { url: url.to_owned(), cause: e.to_string() })?
             .to_bytes();
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        Ok(Answer { url: url.to_owned(), status: parts.status, headers: parts.headers, body })
     }
 }
 
@@ -265,12 +275,13 @@ impl Answer {
         let text = |v: &HeaderValue| v.to_str().ok().map(str::to_owned);
         let links = |rel: &'static str| {
             let all = self.headers.get_all("link").iter().filter_map(text);
-            all.flat_map(move |l| l.split(',').filter_map(|link| linked(link, rel)).collect::<Vec<_>>())
+            let found = all.flat_map(move |l| l.split(',').filter_map(|link| linked(link, rel)).collect::<Vec<_>>());
+            found.filter_map(|url| resource::absolute(&self.url, &url))
         };
         Exchange {
             status: self.status.as_u16(),
             retry_after: retry_after(&self.headers, Timestamp::now()),
-            location: self.headers.get(LOCATION).and_then(text),
+            location: self.headers.get(LOCATION).and_then(text).and_then(|url| resource::absolute(&self.url, &url)),
             alternates: links("alternate").take(10).collect(),
             help: links("help").find(|url| url.len() <= 500 && url.starts_with("https://")),
         }
@@ -367,12 +378,37 @@ pub enum HttpError {
     },
     /// The answer is no ACME directory.
     #[error(
-        "{url} is no ACME directory: expected JSON with the URLs newNonce, newAccount and newOrder; check the directory URL"
+        "{url} is no ACME directory: {why}; expected JSON with the URLs newNonce, newAccount and newOrder; check the directory URL"
     )]
     NoDirectory {
         /// The URL.
         url: String,
+        /// What it lacks.
+        why: Unreadable,
     },
+    /// The resource has moved.
+    #[error(
+        "{url} answered with status {status} and another address, {to}; redirects are not followed: configure the directory URL at the new address"
+    )]
+    Redirected {
+        /// The URL.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// The new address.
+        to: String,
+    },
+    /// The newNonce resource gives no nonce.
+    #[error("HEAD {url} (newNonce) answered with status {status} and without a Replay-Nonce")]
+    NoNonce {
+        /// The URL.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The answer of the CA cannot be used.
+    #[error("the CA's answer cannot be used: {0}")]
+    Unreadable(#[from] Unreadable),
 }
 
 #[cfg(test)]

@@ -150,7 +150,8 @@ impl Authorities {
         }
         servers.truncate(SERVER_LIMIT);
         if servers.is_empty() && private {
-            let text = "are in private networks alone, which are not asked";
+            let text = "are in private networks alone, which are asked only if the issuer's allowedNetworks \
+                        (--acme-allowed-network) name them";
             return Err(unavailable(format!("the name servers of {} {text}", plain(zone))));
         }
         if servers.is_empty() {
@@ -185,16 +186,9 @@ impl Authorities {
             if is_synthesised(&servers, &at, &target).await? {
                 return Ok(plain(&at));
             }
-            if chain.contains(&target) {
-                chain.push(target);
-                return Err(refused(name, format!("its CNAMEs form a loop, {}; remove one of them", join(&chain))));
-            }
-            chain.push(target);
+            append(name, &mut chain, target)?;
         }
-        Err(refused(
-            name,
-            format!("more than {CNAME_LIMIT} CNAMEs follow each other, {}; shorten the chain", join(&chain)),
-        ))
+        Err(too_long(name, &chain))
     }
 
     /// Queries every authoritative server for the TXT records at a name.
@@ -295,18 +289,37 @@ async fn answer(server: &Server, name: &Name, kind: RecordType) -> Result<Messag
 /// Returns true if a wildcard synthesised the CNAME: then a random sibling name has it, too (RFC 4592, 2.1.1). A CNAME
 /// that was made for the challenge does not exist there.
 async fn is_synthesised(servers: &[Server], at: &Name, target: &Name) -> Result<bool, DnsError> {
-    let mut random = [0; 8];
-    SystemRandom::new().fill(&mut random).map_err(|_| unavailable("the machine has no random numbers".to_owned()))?;
-    let label = format!("_gw-{:016x}", u64::from_be_bytes(random));
     // At a name that leaves no room for a sibling of this length nobody intends a wildcard.
-    let Ok(sibling) = at.base_name().prepend_label(label.as_bytes()) else { return Ok(false) };
+    let Some(sibling) = random_sibling(at)? else { return Ok(false) };
     let answer = first_answer(servers, &sibling, RecordType::CNAME)
         .await
         .map_err(|why| unavailable(format!("asking for CNAME {}: {why}", plain(&at.base_name()))))?;
     Ok(cname(&answer, &sibling).as_ref() == Some(target))
 }
 
-fn cname(answer: &Message, at: &Name) -> Option<Name> {
+/// Returns a name beside another one that nobody uses; `None` where its parent leaves no room.
+pub(super) fn random_sibling(at: &Name) -> Result<Option<Name>, DnsError> {
+    let mut random = [0; 8];
+    SystemRandom::new().fill(&mut random).map_err(|_| unavailable("the machine has no random numbers".to_owned()))?;
+    let label = format!("_gw-{:016x}", u64::from_be_bytes(random));
+    Ok(at.base_name().prepend_label(label.as_bytes()).ok())
+}
+
+/// Adds the target of a CNAME to the chain that began at `name`.
+pub(super) fn append(name: &str, chain: &mut Vec<Name>, target: Name) -> Result<(), DnsError> {
+    let is_loop = chain.contains(&target);
+    chain.push(target);
+    if is_loop {
+        return Err(refused(name, format!("its CNAMEs form a loop, {}; remove one of them", join(chain))));
+    }
+    Ok(())
+}
+
+pub(super) fn too_long(name: &str, chain: &[Name]) -> DnsError {
+    refused(name, format!("more than {CNAME_LIMIT} CNAMEs follow each other, {}; shorten the chain", join(chain)))
+}
+
+pub(super) fn cname(answer: &Message, at: &Name) -> Option<Name> {
     answer.answers.iter().filter(|record| record.name == *at).find_map(|record| match &record.data {
         RData::CNAME(target) => {
             let mut target = target.0.to_lowercase();
@@ -318,7 +331,7 @@ fn cname(answer: &Message, at: &Name) -> Option<Name> {
 }
 
 /// Returns the TXT values at a name.
-fn texts<'a>(answer: &'a Message, at: &'a Name) -> impl Iterator<Item = Vec<u8>> + 'a {
+pub(super) fn texts<'a>(answer: &'a Message, at: &'a Name) -> impl Iterator<Item = Vec<u8>> + 'a {
     answer.answers.iter().filter(|record| record.name == *at).filter_map(|record| match &record.data {
         RData::TXT(text) => Some(text.txt_data.concat()),
         _ => None,

@@ -12,10 +12,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::api::quote;
@@ -34,7 +35,7 @@ pub struct ExecConfig {
     pub args: Vec<String>,
     /// Its environment, in addition to `PATH`.
     pub env: BTreeMap<String, Secret>,
-    /// Time limit of one call, after which the program is killed.
+    /// Time limit of one call, after which the program is killed, with the programs that it started.
     pub limit: Duration,
 }
 
@@ -94,7 +95,8 @@ impl Exec {
         command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.envs(self.config.env.iter().map(|(name, value)| (name, value.expose())));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
+        let mut child = command.process_group(0).spawn()?;
+        let mut group = Group::of(&child);
         let mut stdin = child.stdin.take().expect("standard input was asked for");
         let stdout = child.stdout.take().expect("standard output was asked for");
         let stderr = child.stderr.take().expect("standard error was asked for");
@@ -102,9 +104,34 @@ impl Exec {
             // A program may close its input unread.
             let _unread = stdin.write_all(input.to_string().as_bytes()).await;
         };
-        let ((), stdout, stderr, status) = tokio::join!(feed, drain(stdout), drain(stderr), child.wait());
+        let ((), stdout, stderr) = tokio::join!(feed, drain(stdout), drain(stderr));
+        // The number of the group is free for others only after this.
+        let status = child.wait().await;
+        group.forget();
         let stderr = String::from_utf8_lossy(&stderr?).into_owned();
         Ok(Ended { code: status?.code(), stdout: stdout?, stderr })
+    }
+}
+
+/// The process group of a program: the program and those that it started. Killed on drop.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(leader: &Child) -> Self {
+        Self(leader.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+    }
+
+    fn forget(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It may have ended already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 

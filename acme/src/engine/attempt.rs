@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::problem::of_protocol;
+use super::problem::{is_kind, of_protocol};
 use super::record::{OrderRecord, remove_txt_records};
 use super::{AcmeIssuer, of_storage};
 use crate::account::Account;
@@ -44,6 +44,10 @@ pub(super) struct OrderAttempt<'a> {
     pub(super) answering: Vec<(String, String)>,
     pub(super) request: &'a IssueRequest,
     pub(super) started: Instant,
+    /// True if the CA does not know the order.
+    pub(super) is_lost: bool,
+    /// True if a challenge was answered.
+    pub(super) has_answered: bool,
     /// True if the persisted record equals `record`.
     pub(super) written: bool,
     /// The permit to send requests to the CA; None while the attempt waits for something else.
@@ -83,7 +87,8 @@ impl<'a> OrderAttempt<'a> {
                     txt: txt_records,
                     downloaded: None,
                     over: false,
-                    lost: 0,
+                    finalized: false,
+                    lost_since: None,
                     since: request.now,
                 }
             }
@@ -100,6 +105,8 @@ impl<'a> OrderAttempt<'a> {
             answering: Vec::new(),
             request,
             started,
+            is_lost: false,
+            has_answered: false,
             written: false,
             ca_permit: None,
             pending_flushes: JoinSet::new(),
@@ -174,6 +181,14 @@ impl<'a> OrderAttempt<'a> {
 
     pub(super) fn failed(&self, error: &instant_acme::Error) -> Failure {
         let exchange = self.handle.last();
+        if self.account.is_new() && is_kind(error, "accountDoesNotExist") {
+            let message = format!(
+                "{}: the CA does not know the account {} yet, which it registered a moment ago",
+                self.issuer.config.name,
+                self.account.url()
+            );
+            return Failure::new(Class::Transient, message);
+        }
         of_protocol(self.issuer, error, Some(&exchange), Some(&self.record.names), Timestamp::now())
     }
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use futures::poll;
-use instant_acme::{AuthorizationStatus, ChallengeStatus, ChallengeType, Error, Order, Problem};
+use instant_acme::{AuthorizationState, AuthorizationStatus, ChallengeType, Error, Identifier, Order, Problem};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -16,8 +16,8 @@ use super::problem::{is_bad_nonce, is_kind, of_dns};
 use crate::challenge::dns::{Seen, TxtRecord};
 use crate::challenge::http::is_token;
 use crate::challenge::{ChallengeKind, DnsSolver, Solvers, alpn, dns_label};
-use crate::failure::{Class, Failure};
-use crate::names::DnsName;
+use crate::failure::{Class, Dependency, Failure};
+use crate::names::{DnsName, Names};
 
 /// Most characters of a foreign identifier that a message quotes.
 const MAX_QUOTED_NAME: usize = 253;
@@ -25,13 +25,13 @@ const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// An open challenge.
 struct OpenChallenge {
+    /// The URL of its authorization.
+    authorization: String,
     name: DnsName,
     kind: ChallengeKind,
     url: String,
     token: String,
     key_authorization: String,
-    /// True if the CA is validating it already.
-    underway: bool,
 }
 
 impl OpenChallenge {
@@ -52,7 +52,7 @@ impl OpenChallenge {
 }
 
 /// Presents every open challenge of an order and tells the CA to validate them. Records are persisted before they are
-/// made. Returns false if no challenge was open.
+/// made. Returns false if no challenge is open.
 pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order) -> Result<bool, Failure> {
     // Reading authorizations changes nothing at the CA, so that the order's URL may be persisted at the same time.
     let (saved, open_challenges) = futures::join!(attempt.save(), open_challenges(attempt, order));
@@ -66,12 +66,13 @@ pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order)
     if let Some(solver) = attempt.issuer.config.solvers.dns.clone() {
         prepare_dns(attempt, &solver, &open_challenges).await?;
     }
-    for open in open_challenges.iter().filter(|t| !t.underway && t.kind == ChallengeKind::DnsPersist01) {
+    for open in open_challenges.iter().filter(|t| t.kind == ChallengeKind::DnsPersist01) {
         persist::ensure(attempt, &open.name, &open.url).await?;
     }
-    let answered =
-        open_challenges.iter().filter(|t| matches!(t.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01));
-    let answered: Vec<&OpenChallenge> = answered.filter(|t| !t.underway).collect();
+    let answered: Vec<&OpenChallenge> = open_challenges
+        .iter()
+        .filter(|open| matches!(open.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01))
+        .collect();
     attempt.answering.extend(answered.iter().map(|open| (open.name.to_string(), open.token.clone())));
     let solvers = &attempt.issuer.config.solvers;
     let mut presenting = pin!(run_concurrently(answered.into_iter().map(|open| open.present(solvers))));
@@ -90,6 +91,7 @@ pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order)
     // requests to the CA.
     attempt.start_flush();
     set_ready(attempt, order, &open_challenges).await?;
+    attempt.has_answered |= !open_challenges.is_empty();
     Ok(!open_challenges.is_empty())
 }
 
@@ -143,17 +145,15 @@ async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Resul
                 }
                 Err(error) => return Err(attempt.failed(&error).into()),
             };
-            let found = authorization.identifier().to_string();
-            let name = DnsName::parse(&found).ok().filter(|name| attempt.record.names.contains(name));
-            let Some(name) = name else {
-                return Err(ListError::ForeignName(found.chars().take(MAX_QUOTED_NAME).collect()));
-            };
-            match authorization.status {
-                AuthorizationStatus::Valid => continue,
-                AuthorizationStatus::Pending => {}
-                // The order has the same status when it is read again.
-                _ => continue,
+            // One that is valid needs nothing; with any other status, the order has it too when it is read again.
+            if authorization.status != AuthorizationStatus::Pending {
+                continue;
             }
+            let taken: Vec<&DnsName> = open_challenges.iter().map(|open: &OpenChallenge| &open.name).collect();
+            let name = match named(&authorization, &attempt.record.names, &taken) {
+                Ok(name) => name,
+                Err(found) => return Err(ListError::ForeignName(found.chars().take(MAX_QUOTED_NAME).collect())),
+            };
             let offered: Vec<_> = authorization.challenges.iter().filter_map(|c| kind_of(&c.r#type)).collect();
             let Some(kind) = attempt.issuer.config.solvers.choose(&name, &offered) else {
                 let list = offered.iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
@@ -172,17 +172,39 @@ async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Resul
                 let message = format!("the CA's token for {name} is none: expected 16 to 128 characters of base64url");
                 return Err(Failure::new(Class::Bug, message).into());
             }
+            if challenge.url.is_empty() {
+                let message = format!("the CA's {} challenge for {name} has no usable url", kind.as_str());
+                return Err(Failure::new(Class::Transient, message).with_dependency(Dependency::Ca).into());
+            }
+            // One that is `processing` is answered as well: it may not have been ours, and to answer twice is to ask the CA to try
+            // again (RFC 8555, 8.2).
             open_challenges.push(OpenChallenge {
+                authorization: authorization.url().to_owned(),
                 name,
                 kind,
                 url: challenge.url.clone(),
                 token: challenge.token.clone(),
                 key_authorization: format!("{}.{thumbprint}", challenge.token),
-                underway: challenge.status != ChallengeStatus::Pending,
             });
         }
         return Ok(open_challenges);
     }
+}
+
+/// Returns the name of an order that an authorization is about, or the name that the CA gives it. A wildcard's authorization has the
+/// name without the star and the member `wildcard` (RFC 8555, 7.1.4); some CAs keep the star, and some leave the member out, which
+/// changes nothing in what proves it.
+fn named(authorization: &AuthorizationState, names: &Names, taken: &[&DnsName]) -> Result<DnsName, String> {
+    let identifier = authorization.identifier();
+    let Identifier::Dns(text) = identifier.identifier else { return Err(identifier.to_string()) };
+    let base = text.strip_prefix("*.").unwrap_or(text);
+    let wildcard = format!("*.{base}");
+    let exact = if identifier.wildcard || base != text { vec![] } else { vec![base] };
+    let meant = exact.iter().copied().chain([wildcard.as_str()]).filter_map(|name| DnsName::parse(name).ok());
+    let meant: Vec<DnsName> = meant.filter(|name| names.contains(name)).collect();
+    let free = meant.iter().find(|name| !taken.contains(name)).or(meant.first());
+    let told = exact.first().copied().unwrap_or(&wildcard);
+    free.cloned().ok_or_else(|| told.to_owned())
 }
 
 async fn prepare_dns(
@@ -265,41 +287,39 @@ async fn set_ready(
     order: &mut Order,
     open_challenges: &[OpenChallenge],
 ) -> Result<(), Failure> {
-    let mut tries = 6;
-    'again: loop {
-        let mut authorizations = order.authorizations();
-        while let Some(next) = authorizations.next().await {
-            let mut authorization = match next {
-                Ok(authorization) => authorization,
-                Err(error) if tries > 0 && is_bad_nonce(&error) => {
-                    tries -= 1;
-                    continue 'again;
-                }
-                Err(error) => return Err(attempt.failed(&error)),
-            };
-            let name = authorization.identifier().to_string();
-            let Some(open) = open_challenges.iter().find(|t| t.name.as_str() == name && !t.underway) else { continue };
-            let kind = authorization
-                .challenges
-                .iter()
-                .map(|c| c.r#type.clone())
-                .find(|t| kind_of(t) == Some(open.kind))
-                .expect("it was chosen among those offered");
-            let Some(mut challenge) = authorization.challenge(kind) else { continue };
-            match retry_bad_nonce!(challenge.set_ready().await) {
-                Ok(()) => {}
-                // The challenge is not pending any more: the CA received an earlier request after all.
-                Err(error) if is_kind(&error, "malformed") || is_kind(&error, "unauthorized") => {}
-                Err(error) => return Err(attempt.failed(&error)),
-            }
+    let mut answered = 0;
+    // They were read when the challenges were chosen, and are cached.
+    let mut authorizations = order.authorizations();
+    while let Some(next) = authorizations.next().await {
+        let mut authorization = next.map_err(|error| attempt.failed(&error))?;
+        let Some(open) = open_challenges.iter().find(|open| open.authorization == authorization.url()) else {
+            continue;
+        };
+        let kind = authorization.challenges.iter().map(|c| c.r#type.clone()).find(|t| kind_of(t) == Some(open.kind));
+        let Some(mut challenge) = kind.and_then(|kind| authorization.challenge(kind)) else { continue };
+        match retry_bad_nonce!(challenge.set_ready().await) {
+            Ok(()) => {}
+            // The challenge is not pending any more: the CA received an earlier request after all.
+            Err(error) if is_kind(&error, "malformed") || is_kind(&error, "unauthorized") => {}
+            Err(error) => return Err(attempt.failed(&error)),
         }
-        return Ok(());
+        answered += 1;
+    }
+    match open_challenges.len() - answered {
+        0 => Ok(()),
+        left => {
+            let (of, issuer) = (open_challenges.len(), &attempt.issuer.config.name);
+            Err(Failure::new(
+                Class::Bug,
+                format!("{issuer}: {left} of {of} challenges were presented and not answered"),
+            ))
+        }
     }
 }
 
 /// Returns the names whose authorization failed, each with the CA's problem.
-pub(super) async fn culprits(order: &mut Order) -> Result<Vec<(DnsName, Problem)>, Error> {
-    let mut culprits = Vec::new();
+pub(super) async fn culprits(order: &mut Order, names: &Names) -> Result<Vec<(DnsName, Problem)>, Error> {
+    let mut culprits: Vec<(DnsName, Problem)> = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
         let mut authorization = next?;
@@ -307,7 +327,8 @@ pub(super) async fn culprits(order: &mut Order) -> Result<Vec<(DnsName, Problem)
         if authorization.status != AuthorizationStatus::Invalid {
             continue;
         }
-        let name = DnsName::parse(&authorization.identifier().to_string());
+        let taken: Vec<&DnsName> = culprits.iter().map(|(name, _)| name).collect();
+        let name = named(&authorization, names, &taken);
         let problem = authorization.challenges.iter().find_map(|c| c.error.clone());
         if let (Ok(name), Some(problem)) = (name, problem) {
             culprits.push((name, problem));

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::attempt::{OrderAttempt, retry_bad_nonce};
 use super::poll_interval::{PollInterval, Polls};
-use super::problem::{is_kind, of_account, of_problem};
+use super::problem::{is_kind, of_problem, said};
 use super::record::remove_txt_records;
 use super::{authorize, of_storage};
 use crate::budget::Reserve;
@@ -21,19 +21,17 @@ const MAX_RETRY_AFTER: SignedDuration = SignedDuration::from_secs(60);
 /// Longest wait for the CA during which an order keeps its permit.
 const MAX_WAIT_WITH_PERMIT: Duration = Duration::from_millis(50);
 
-/// Consecutive attempts in which the CA may answer 404 or 410 before the order is abandoned.
-const MAX_LOST_ATTEMPTS: u32 = 3;
+/// Time for which the CA may not know a resource of an order before the order is abandoned: a replica of the CA may lag.
+const MAX_LOST: SignedDuration = SignedDuration::from_mins(10);
+/// The same for an order that was finalized: it may still give its certificate, and another one would cost a second.
+const MAX_LOST_FINALIZED: SignedDuration = SignedDuration::from_hours(1);
 
 impl OrderAttempt<'_> {
     /// Runs the attempt. After a failure the order can be resumed.
     pub(super) async fn drive(mut self) -> Result<IssuedCertificate, Failure> {
         let result = self.obtain().await;
-        match &result {
-            Err(failure) if failure.class == Class::Transient && failure.dependency.is_none() => {
-                self.count_lost().await
-            }
-            _ => {}
-        }
+        let is_lost = result.is_err() && (self.is_lost || matches!(self.handle.last().status, 404 | 410));
+        self.record_lost(is_lost).await;
         for (name, token) in std::mem::take(&mut self.answering) {
             if let Some(solver) = &self.issuer.config.solvers.http {
                 solver.cleanup(&name, &token).await;
@@ -45,14 +43,18 @@ impl OrderAttempt<'_> {
         result
     }
 
-    /// Counts a 404 or 410 for a resource of the order. Another replica of the CA may know the resource; an order that
-    /// is lost altogether is abandoned, so that the next attempt places a new one.
-    async fn count_lost(&mut self) {
-        if self.record.url.is_none() || !matches!(self.handle.last().status, 404 | 410) {
+    /// Records since when the CA answers 404 or 410 for a resource of the order. Another replica of the CA may know it; an order that
+    /// stays lost is abandoned, so that the next attempt places a new one.
+    async fn record_lost(&mut self, is_lost: bool) {
+        if self.record.url.is_none() || !is_lost && self.record.lost_since.is_none() {
             return;
         }
-        self.record.lost += 1;
-        self.record.over |= self.record.lost >= MAX_LOST_ATTEMPTS;
+        // A plan may be made for a later time.
+        let now = Timestamp::now().max(self.request.now);
+        let limit = if self.record.finalized { MAX_LOST_FINALIZED } else { MAX_LOST };
+        let since = self.record.lost_since.unwrap_or(now);
+        self.record.lost_since = is_lost.then_some(since);
+        self.record.over |= is_lost && now.duration_since(since) >= limit;
         if let Err(error) = self.save().await {
             tracing::warn!(issuer = self.issuer.config.name, %error, "cannot store that the CA has lost an order");
         }
@@ -79,13 +81,15 @@ impl OrderAttempt<'_> {
         let mut order = self.order().await?;
         let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
         let (mut accepted, mut finalized): (Option<Wait>, Option<Wait>) = (None, None);
+        let mut idle: Option<Polls> = None;
         loop {
             match (order.state().status, &mut accepted, &mut finalized) {
                 (OrderStatus::Pending, None, _) => {
                     // If everything was proven already, the CA says so at once, and there is nothing to wait for.
                     let responded = authorize::authorize(self, &mut order).await?;
                     let (mut polls, asked) = (validation.polls(), Instant::now());
-                    if responded && polls.is_immediate() && self.handle.last().retry_after.is_none() {
+                    let may_finalize = polls.is_immediate() && !order.state().finalize.is_empty();
+                    if responded && may_finalize && self.handle.last().retry_after.is_none() {
                         // A CA this fast is not polled: the order is finalized at once, and the CA answers
                         // orderNotReady if it is not done.
                         polls.pause();
@@ -97,8 +101,13 @@ impl OrderAttempt<'_> {
                         }
                     } else if responded {
                         self.wait(&mut polls).await?;
+                    } else if let Some(polls) = &mut idle {
+                        self.wait(polls).await?;
+                    } else {
+                        idle = Some(validation.polls());
                     }
-                    accepted = Some((polls, asked));
+                    // Where nothing was answered, a replica of the CA may have been behind: the authorizations are read again.
+                    accepted = responded.then_some((polls, asked));
                 }
                 (OrderStatus::Pending, Some((polls, _)), _) | (OrderStatus::Processing, _, Some((polls, _))) => {
                     self.wait(polls).await?;
@@ -147,17 +156,14 @@ impl OrderAttempt<'_> {
     /// Returns the persisted order, or places a new one.
     async fn order(&mut self) -> Result<Order, Failure> {
         if let Some(url) = self.record.url.clone() {
-            match retry_bad_nonce!(self.protocol.order(url.clone()).await) {
-                Ok(order) => return Ok(order),
-                // The order is gone: expired, or lost by the CA. Its key is reused, since nothing was issued to it.
-                Err(error) if self.handle.last().status == 404 || is_kind(&error, "malformed") => {
-                    tracing::info!(issuer = self.issuer.config.name, url, "the CA no longer knows the order");
-                    self.record.url = None;
-                    self.record.charged = false;
-                    self.prepare().await?;
+            return match retry_bad_nonce!(self.protocol.order(url.clone()).await) {
+                // Some CAs answer 400 for an order that they do not know.
+                Err(error) if is_kind(&error, "malformed") => {
+                    self.is_lost = true;
+                    Err(Failure::new(Class::Transient, format!("{}: {}", self.issuer.config.name, said(&error))))
                 }
-                Err(error) => return Err(self.failed(&error)),
-            }
+                answered => answered.map_err(|error| self.failed(&error)),
+            };
         }
         let order = self.place().await?;
         self.record.url = Some(order.url().to_owned());
@@ -205,6 +211,8 @@ impl OrderAttempt<'_> {
 
     /// Finalizes the order once all that is needed to resume it is on the disk. Returns false if the CA is not ready.
     async fn flush_and_finalize(&mut self, order: &mut Order) -> Result<bool, Failure> {
+        self.written &= self.record.finalized;
+        self.record.finalized = true;
         self.save_if_changed().await?;
         // Without the order's URL the certificate would be lost.
         self.flushed().await?;
@@ -228,29 +236,60 @@ impl OrderAttempt<'_> {
 
     /// Downloads the chain, or an alternate chain where one is preferred and offered (RFC 8555, 7.4.2).
     async fn download(&self, order: &mut Order) -> Result<String, Failure> {
-        let chain = retry_bad_nonce!(order.certificate().await).map_err(|e| self.failed(&e))?;
-        let chain = chain.ok_or_else(|| {
-            Failure::new(Class::Transient, format!("{}: the certificate is not there yet", self.issuer.config.name))
+        let name = &self.issuer.config.name;
+        let chain = retry_bad_nonce!(order.certificate().await).map_err(|error| match self.failed(&error) {
+            // The names are proven: neither their DNS nor the account is at fault.
+            refused if matches!(refused.class, Class::HostFault | Class::Account) => {
+                let message =
+                    format!("{name}: the CA has issued the certificate and refuses its download: {}", said(&error));
+                Failure::new(Class::Transient, message)
+            }
+            failure => failure,
+        })?;
+        // The order is kept: what stands there may be a page of a proxy.
+        let chain = chain.filter(|chain| chain.contains("-----BEGIN")).ok_or_else(|| {
+            Failure::new(Class::Transient, format!("{name}: at the URL of the certificate there is none yet"))
         })?;
         let Some(preferred) = &self.issuer.config.preferred_chain else { return Ok(chain) };
         if leads_to(&chain, preferred) {
             return Ok(chain);
         }
-        for url in self.handle.last().alternates {
-            let answer = self
-                .account
-                .post_as_get(&url)
-                .await
-                .map_err(|e| of_account(&self.issuer.config.name, &e, Timestamp::now()))?;
-            if let Ok(other) = String::from_utf8(answer.body.to_vec())
-                && answer.status.is_success()
-                && leads_to(&other, preferred)
+        let alternate = self.alternate(preferred, self.handle.last().alternates);
+        if let Ok(Some(alternate)) = tokio::time::timeout(self.issuer.config.timeout, alternate).await {
+            return Ok(alternate);
+        }
+        tracing::info!(issuer = name, preferred, "the CA offers no such chain that can be used; its own is taken");
+        Ok(chain)
+    }
+
+    /// Returns the first alternate chain that is the preferred one and may be served. One that cannot be fetched is skipped.
+    async fn alternate(&self, preferred: &str, urls: Vec<String>) -> Option<String> {
+        let (record, issuer) = (&self.record, &self.issuer.config.name);
+        for url in urls {
+            let fetched = match self.account.post_as_get(&url).await {
+                Ok(answer) if answer.status.is_success() => String::from_utf8(answer.body.to_vec()).unwrap_or_default(),
+                Ok(answer) => {
+                    tracing::warn!(
+                        issuer,
+                        url,
+                        status = answer.status.as_u16(),
+                        "an alternate chain cannot be fetched"
+                    );
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(issuer, url, %error, "an alternate chain cannot be fetched");
+                    continue;
+                }
+            };
+            let (chain, key, now) = (fetched.clone(), record.key.clone(), Timestamp::now());
+            if leads_to(&fetched, preferred)
+                && IssuedCertificate::verified(chain, key, &record.names, issuer, now).is_ok()
             {
-                return Ok(other);
+                return Some(fetched);
             }
         }
-        tracing::info!(issuer = self.issuer.config.name, preferred, "the CA offers no such chain; its own is taken");
-        Ok(chain)
+        None
     }
 
     /// Returns the certificate if it may be served; else closes the order, so that the next attempt places a new one.
@@ -284,7 +323,7 @@ impl OrderAttempt<'_> {
         let now = Timestamp::now();
         let exchange = self.handle.last();
         let name = &self.issuer.config.name;
-        let failure = match authorize::culprits(order).await {
+        let failure = match authorize::culprits(order, &self.record.names).await {
             Ok(culprits) if !culprits.is_empty() => {
                 let mut failure = of_problem(name, &culprits[0].1, None, None, now);
                 failure.message = culprits
@@ -334,8 +373,10 @@ impl OrderAttempt<'_> {
         let ours = polls.pause();
         let wanted = asked.and_then(|d| Duration::try_from(d).ok()).unwrap_or(ours);
         if left.is_zero() || wanted > left {
+            let idle = "none of its authorizations asks for a proof, so that nothing was answered; ";
+            let idle = if self.has_answered || self.record.finalized { "" } else { idle };
             let message =
-                format!("{}: the CA has not decided yet; the order is taken up again", self.issuer.config.name);
+                format!("{}: the CA has not decided yet; {idle}the order is taken up again", self.issuer.config.name);
             return Err(Failure::new(Class::Transient, message));
         }
         if wanted < MAX_WAIT_WITH_PERMIT {

@@ -30,6 +30,7 @@ use crate::account::{self, Account, AccountError, Registration};
 use crate::budget::{Budget, Limits};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::Solvers;
+use crate::client::resource::RENEWAL_INFO;
 use crate::client::{Directory, Http, HttpConfig, Proxy, RateLimits, Roots};
 use crate::denied_networks::DeniedNetworks;
 use crate::failure::{Class, Failure};
@@ -501,8 +502,8 @@ impl Issuer for AcmeIssuer {
         }
         let nonsense =
             |what: &str| Failure::new(Class::Bug, format!("{}: invalid ARI response: {what}", self.config.name));
-        let info: RenewalInfo =
-            serde_json::from_slice(&answer.body).map_err(|_| nonsense("not the JSON of RFC 9773"))?;
+        let info = RENEWAL_INFO.read(&answer.body, &url).map_err(|why| nonsense(&why.to_string()))?;
+        let info: RenewalInfo = serde_json::from_value(info).map_err(|_| nonsense("a time of its window is none"))?;
         Window::answered(
             previous,
             id,

@@ -27,16 +27,21 @@ impl OrderAttempt<'_> {
                 });
             }
             let error = match retry_bad_nonce!(self.protocol.new_order(&new).await) {
-                Ok(mut order) => {
-                    self.issuer.suspicion.lock().expect("nobody panics while holding it").accepted();
-                    return self.placed(&mut order).map(|()| order);
-                }
+                Ok(order) => return self.placed(order),
                 Err(error) => error,
             };
             let exchange = self.handle.last();
-            // The order was created but does not echo `replaces`: it is used all the same (RFC 9773, 5).
-            if let (201, Some(url)) = (exchange.status, exchange.location) {
-                return retry_bad_nonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
+            // The order was created, but its body cannot be used, or does not echo `replaces` (RFC 9773, 5). It is kept by its URL:
+            // another one would not be read any better.
+            if let (200..300, Some(url)) = (exchange.status, exchange.location) {
+                self.record.url = Some(url.clone());
+                self.save().await?;
+                let order = retry_bad_nonce!(self.protocol.order(url.clone()).await);
+                return self.placed(order.map_err(|error| self.failed(&error))?);
+            }
+            if matches!(exchange.status, 200..300) {
+                let message = format!("{}: the CA's answer to newOrder has no Location", self.issuer.config.name);
+                return Err(Failure::new(Class::Bug, message));
             }
             // RFC 9773, 5: already replaced, of another account, unknown. The order is placed again without `replaces`.
             // Pebble answers 500 for a certificate that it does not know.
@@ -67,14 +72,15 @@ impl OrderAttempt<'_> {
     }
 
     /// Checks the order's profile where it is required: a CA without profiles ignores the request for one.
-    fn placed(&self, order: &mut Order) -> Result<(), Failure> {
+    fn placed(&self, mut order: Order) -> Result<Order, Failure> {
+        self.issuer.suspicion.lock().expect("nobody panics while holding it").accepted();
         let want = self.issuer.config.profile.as_ref().filter(|p| p.required);
         match (want, &order.state().profile) {
             (Some(want), Some(found)) if *found != want.name => Err(Failure::new(
                 Class::Policy,
                 format!("{}: asked for profile {}, got {found}", self.issuer.config.name, want.name),
             )),
-            _ => Ok(()),
+            _ => Ok(order),
         }
     }
 
@@ -111,6 +117,6 @@ impl OrderAttempt<'_> {
 }
 
 fn account_refused(failure: Failure) -> Failure {
-    let message = format!("{}{}", failure.message, remedy("", Class::Account, &failure.message));
+    let message = format!("{}{}", failure.message, remedy("unauthorized", Class::Account, &failure.message));
     Failure { class: Class::Account, message, ..failure }.with_dependency(Dependency::Account)
 }

@@ -60,6 +60,7 @@ pub(super) fn of_problem(
     let kind = problem.r#type.as_deref().unwrap_or_default();
     let said = problem.detail.as_deref().unwrap_or("no reason given");
     let detail = stable(said);
+    // The status of the document is advisory (RFC 9457, 3.1.3); that of a problem without an answer of its own is all there is.
     let status = problem.status.or(exchange.map(|e| e.status));
     let class = class_of(kind, status, said);
     let mut message = format!("{issuer}: {detail}");
@@ -105,6 +106,10 @@ pub(super) fn remedy(kind: &str, class: Class, detail: &str) -> &'static str {
         Class::Account if detail.contains("deactivated") || detail.contains("revoked") => {
             "; that is for ever: `gatewright certs new-account ISSUER` makes another one"
         }
+        // A CA says why, by a type; the page of a web application firewall has none.
+        Class::Account if kind.is_empty() || kind == "about:blank" => {
+            "; this is no ACME error: a proxy or a firewall between us and the CA may refuse our requests"
+        }
         Class::Account => {
             "; ask the CA about the account, or make another one by `gatewright certs new-account ISSUER`"
         }
@@ -127,9 +132,9 @@ pub(super) fn of_protocol(
             Some(http) => of_http(name, http),
             None => Failure::new(Class::Bug, format!("{name}: {}", stable(&other.to_string()))),
         },
-        Error::Json(_) => {
-            Failure::new(Class::Transient, format!("{name} answered with something that is no ACME JSON"))
-                .with_dependency(Dependency::Ca)
+        Error::Json(error) => {
+            let text = format!("{name} answered with something that is no ACME JSON: {}", stable(&error.to_string()));
+            Failure::new(Class::Transient, text).with_dependency(Dependency::Ca)
         }
         other => Failure::new(Class::Bug, format!("{name}: {}", stable(&other.to_string()))),
     }
@@ -137,12 +142,22 @@ pub(super) fn of_protocol(
 
 pub(super) fn of_http(issuer: &str, error: &HttpError) -> Failure {
     let class = match error {
-        HttpError::Url { .. } | HttpError::Roots(_) | HttpError::NoDirectory { .. } => Class::Config,
+        HttpError::Url { .. }
+        | HttpError::Roots(_)
+        | HttpError::NoDirectory { .. }
+        | HttpError::Redirected { .. }
+        | HttpError::NoNonce { status: 200..300 | 404 | 405, .. } => Class::Config,
         // Waiting does not make an untrusted certificate trusted.
         HttpError::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => Class::Config,
         HttpError::Status { status: 404, .. } => Class::Config,
-        HttpError::Limited { .. } | HttpError::Status { status: 429, .. } => Class::RateLimited,
-        HttpError::Unreachable { .. } | HttpError::Timeout { .. } | HttpError::Status { .. } => Class::Transient,
+        HttpError::Limited { .. } | HttpError::Status { status: 429, .. } | HttpError::NoNonce { status: 429, .. } => {
+            Class::RateLimited
+        }
+        HttpError::Unreachable { .. }
+        | HttpError::Timeout { .. }
+        | HttpError::Status { .. }
+        | HttpError::NoNonce { .. }
+        | HttpError::Unreadable(_) => Class::Transient,
     };
     let hint = match error {
         HttpError::Unreachable { cause, .. } if cause.contains("UnknownIssuer") => {
@@ -165,13 +180,21 @@ pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> 
         AccountError::Limited(wait) => {
             Failure::new(Class::RateLimited, format!("issuer {issuer}: {wait}")).not_before(wait.until)
         }
-        AccountError::Refused { kind, detail, status, retry_after } => {
+        AccountError::Refused { kind, detail, status, retry_after, external } => {
             let class = match class_of(kind, Some(*status), detail) {
                 Class::HostFault | Class::Policy | Class::Bug => Class::Account,
                 class => class,
             };
             let text = format!("issuer {issuer}: the CA refuses the account: {}", stable(detail));
-            let mut failure = Failure::new(class, text + remedy(kind, class, detail));
+            let remedy = match external {
+                Some(external)
+                    if class == Class::Account && !kind.is_empty() && !kind.ends_with(":userActionRequired") =>
+                {
+                    format!("; the account was to be bound to {external}: check both at the CA")
+                }
+                _ => remedy(kind, class, detail).to_owned(),
+            };
+            let mut failure = Failure::new(class, text + &remedy);
             match (class, status) {
                 (Class::Account, _) => failure.dependency = Some(Box::new(Dependency::Account)),
                 (Class::Transient, 500..) => failure.dependency = Some(Box::new(Dependency::Ca)),
@@ -205,6 +228,14 @@ pub(super) fn of_dns(error: &DnsError, name: &DnsName, now: Timestamp) -> Failur
         crate::dns::VIEW => Dependency::zone_of(name),
         provider => Dependency::Provider(provider.to_owned()),
     })
+}
+
+/// Returns what an error of `instant-acme` says, fit for a message.
+pub(super) fn said(error: &Error) -> String {
+    match error {
+        Error::Api(problem) => stable(problem.detail.as_deref().unwrap_or("no reason given")),
+        other => stable(&other.to_string()),
+    }
 }
 
 pub(super) fn is_bad_nonce(error: &Error) -> bool {
@@ -352,6 +383,7 @@ mod tests {
                 detail: detail.to_owned(),
                 status: 403,
                 retry_after: None,
+                external: None,
             };
             let failure = of_account("le", &error, at("2026-11-21T00:00:00Z"));
             assert!(failure.class == Class::Account && failure.message.contains(word), "{failure}");

@@ -36,9 +36,12 @@ pub(super) struct OrderRecord {
     pub(super) downloaded: Option<String>,
     /// True if the order has ended, and only `txt` is left to clean up.
     pub(super) over: bool,
-    /// Consecutive attempts in which the CA did not know a resource of the order.
+    /// True once the CA may have been asked to issue the certificate.
     #[serde(default)]
-    pub(super) lost: u32,
+    pub(super) finalized: bool,
+    /// Time since which the CA does not know a resource of the order.
+    #[serde(default)]
+    pub(super) lost_since: Option<Timestamp>,
     pub(super) since: Timestamp,
 }
 

@@ -22,9 +22,8 @@ metadata:
 spec:
   serviceAccountName: gatewright-{{ $component }}
   automountServiceAccountToken: false
-  {{- with $root.Values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
+  {{- with include "gatewright.imagePullSecrets" $root }}
+  {{- . | nindent 2 }}
   {{- end }}
   {{- with include "gatewright.scheduling" (list $root $envoy) }}
   {{- . | trim | nindent 2 }}
@@ -32,20 +31,12 @@ spec:
   # {{ $serve }} s in which Envoy continues to serve while Services and load balancers remove it, {{ $drain }} s for connections to end, and
   # a reserve: see the container drain.
   terminationGracePeriodSeconds: {{ add $serve $drain 20 }}
-  securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    fsGroup: 65532
-    seccompProfile: {type: RuntimeDefault}
-    # Allows ports below 1024 without a capability.
-    sysctls:
-    - {name: net.ipv4.ip_unprivileged_port_start, value: "0"}
+  {{- include "gatewright.securityContext" $envoy.podSecurityContext | nindent 2 }}
   initContainers:
   {{- if $own }}
   # Gets the first certificate of this pod before Envoy starts.
   - name: first-identity
-    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    {{- include "gatewright.image" (list $root $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args:
     - envoy-identity
     - --once
@@ -55,10 +46,10 @@ spec:
     - {name: identity, mountPath: /identity, readOnly: true}
     resources:
       {{- toYaml $envoy.initResources | nindent 6 }}
-    {{- include "gatewright.restricted" . | nindent 4 }}
+    {{- include "gatewright.securityContext" $envoy.securityContext | nindent 4 }}
   {{- end }}
   - name: bootstrap
-    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    {{- include "gatewright.image" (list $root $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args:
     - bootstrap
     - --node=$(POD_NAME)
@@ -76,10 +67,10 @@ spec:
     - {name: run, mountPath: /run/envoy}
     resources:
       {{- toYaml $envoy.initResources | nindent 6 }}
-    {{- include "gatewright.restricted" . | nindent 4 }}
+    {{- include "gatewright.securityContext" $envoy.securityContext | nindent 4 }}
   containers:
   - name: envoy
-    {{- include "gatewright.image" (list $envoy.image "") | nindent 4 }}
+    {{- include "gatewright.image" (list $root $envoy.image "") | nindent 4 }}
     {{- $arguments := list "--config-path" "/run/envoy/bootstrap.json" "--use-dynamic-base-id" "--drain-time-s" (max 1 (sub $drain 5) | toString) }}
     args: {{ concat $arguments $envoy.extraArgs | toJson }}
     {{- with $envoy.ports }}
@@ -99,9 +90,9 @@ spec:
     {{- end }}
     resources:
       {{- toYaml $envoy.resources | nindent 6 }}
-    {{- include "gatewright.restricted" . | nindent 4 }}
+    {{- include "gatewright.securityContext" $envoy.securityContext | nindent 4 }}
   - name: drain
-    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    {{- include "gatewright.image" (list $root $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args: [drain, --envoy-admin=/run/envoy/admin.sock, --serve={{ $serve }}, --drain={{ $drain }}]
     # The pod is ready from Envoy's first configuration until it drains. The probe asks over Envoy's admin socket: clients
     # of the pod could exhaust a port for probes.
@@ -115,11 +106,11 @@ spec:
     resources:
       requests: {cpu: 1m, memory: 16Mi}
       limits: {memory: 64Mi}
-    {{- include "gatewright.restricted" . | nindent 4 }}
+    {{- include "gatewright.securityContext" $envoy.securityContext | nindent 4 }}
   {{- if $own }}
   # Renews the certificate.
   - name: identity
-    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    {{- include "gatewright.image" (list $root $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args:
     - envoy-identity
     {{- include "gatewright.envoyIdentity" $root | nindent 4 }}
@@ -129,7 +120,7 @@ spec:
     resources:
       requests: {cpu: 1m, memory: 16Mi}
       limits: {memory: 64Mi}
-    {{- include "gatewright.restricted" . | nindent 4 }}
+    {{- include "gatewright.securityContext" $envoy.securityContext | nindent 4 }}
   {{- end }}
   volumes:
   - name: run

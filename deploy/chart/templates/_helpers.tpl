@@ -21,21 +21,65 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 {{- end -}}
 
-{{/* image and imagePullPolicy of a container: list of an image of the values and the tag to use where it has none. */}}
+{{/* image and imagePullPolicy of a container: list of the root, an image of the values, and the tag to use where it has none. The
+registry of global replaces that of the repository, which is its first part if that has a dot or a colon or is localhost. */}}
 {{- define "gatewright.image" -}}
-{{- $image := index . 0 -}}
-image: {{ $image.repository }}:{{ $image.tag | default (index . 1) }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- $image := index . 1 -}}
+{{- $repository := $image.repository -}}
+{{- with ((index . 0).Values.global | default dict).imageRegistry -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "") -}}
+{{- end -}}
+image: {{ $repository }}:{{ $image.tag | default (index . 2) }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- with $image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Security context of every container: what restricted Pod Security asks for. */}}
-{{- define "gatewright.restricted" -}}
+{{/* imagePullSecrets of a pod: those of the chart, and those of global, which may be names. */}}
+{{- define "gatewright.imagePullSecrets" -}}
+{{- $all := .Values.imagePullSecrets | default list -}}
+{{- range (.Values.global | default dict).imagePullSecrets -}}
+{{- $all = append $all (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with $all | uniq -}}
+imagePullSecrets:
+{{ toYaml . }}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses keys of global that nothing reads. Below another chart they may be those of its other parts. */}}
+{{- define "gatewright.global" -}}
+{{- if .Chart.IsRoot -}}
+{{- range $name, $_ := omit (.Values.global | default dict) "imageRegistry" "imagePullSecrets" -}}
+{{- fail (printf "global.%s: nothing reads it: of global the chart has imageRegistry and imagePullSecrets" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* securityContext of a pod or container, if the values have one. */}}
+{{- define "gatewright.securityContext" -}}
+{{- with . -}}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* annotations of a ServiceAccount; nothing at all without. */}}
+{{- define "gatewright.accountAnnotations" -}}
+{{- with .annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end -}}
+
+{{/* Settings of the controller that depend on other values: Envoys listen on both families where their Service has both. */}}
+{{- define "gatewright.bind" -}}
+{{- if kindIs "invalid" .Values.controller.settings.bind -}}
+- --bind=0.0.0.0
+{{- if has .Values.envoy.service.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack") }}
+- "--bind=::"
+{{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/* controller.settings as arguments: the name of a setting is the flag in camelCase. */}}

@@ -26,6 +26,8 @@ pub struct Behaviour {
     pub ahead: SignedDuration,
     /// Issues for another name than requested.
     pub wrong_name: bool,
+    /// Names that it adds to each certificate.
+    pub added: Vec<String>,
     /// Names whose validation fails.
     pub failing: HashSet<String>,
     /// Names whose validation never ends.

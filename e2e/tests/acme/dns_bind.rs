@@ -1,7 +1,7 @@
 //! RFC 2136 with BIND: accepted and refused updates, and our messages.
 
 use acme::challenge::dns::{DnsError, DnsProvider, DnsRetry, DnsView, Seen, TxtRecord};
-use acme::dns::{Authorities, Resolver, Rfc2136, Rfc2136Config, Secret, TsigHash};
+use acme::dns::{Authorities, Recursive, Resolver, Rfc2136, Rfc2136Config, Secret, TsigHash};
 use anyhow::Result;
 use e2e::bind::{Bind, BindKey, BindZone};
 use futures::future::try_join_all;
@@ -161,4 +161,51 @@ async fn a_server_that_is_not_there_is_unavailable() {
     let error = provider.zone_of(NAME).await.expect_err("nobody is there");
     assert!(matches!(error, DnsError::Unavailable { .. }), "{error:?}");
     assert_eq!(error.retry(), DnsRetry::Later);
+}
+
+#[tokio::test]
+#[ignore = "needs BIND"]
+async fn a_cname_that_was_not_followed_is_told_where_the_key_is_refused() -> Result<()> {
+    let target = "_acme-challenge.www.other.test";
+    let grant = format!("grant k name {target} TXT;");
+    let zones = [
+        BindZone::new("example.test")
+            .records("*.www CNAME elsewhere.other.test.\n_acme-challenge.a CNAME b.other.test.")
+            .policy("grant nobody name x TXT;"),
+        BindZone::new("other.test").policy(&grant),
+    ];
+    let bind = Bind::start(&[key("k", TsigHash::Sha256), key("nobody", TsigHash::Sha256)], &zones).await?;
+    let provider = provider(&bind, "k", TsigHash::Sha256, SECRET);
+    for (name, told) in [(NAME, "elsewhere.other.test"), ("_acme-challenge.a.example.test", "b.other.test")] {
+        for error in [provider.zone_of(name).await.err(), provider.present(&record(name, "v")).await.err()] {
+            let error = error.expect("it is refused");
+            assert!(matches!(error, DnsError::Refused { .. }), "{error:?}");
+            assert!(error.to_string().contains(&format!("a CNAME to {told}")), "{error}");
+        }
+    }
+    let error = provider.zone_of("_acme-challenge.b.example.test").await.expect_err("it is refused").to_string();
+    assert!(!error.contains("CNAME"), "{error}");
+    assert_eq!(provider.zone_of(target).await?, "other.test");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs BIND"]
+async fn a_resolver_alone_follows_exact_cnames_and_none_of_a_wildcard() -> Result<()> {
+    let zone = BindZone::new("example.test")
+        .records("_acme-challenge.a CNAME b.other.test.\n*.www CNAME c.other.test.\nx TXT \"v\"");
+    let bind = Bind::start(&[], &[zone, BindZone::new("other.test").records("b CNAME d")]).await?;
+    let view = Recursive::new(Resolver::new(vec![bind.address()])?);
+    for (name, target) in [
+        ("_acme-challenge.a.example.test", "d.other.test"),
+        (NAME, NAME),
+        ("_acme-challenge.example.test", "_acme-challenge.example.test"),
+    ] {
+        assert_eq!(view.challenge_target(name).await?, target);
+    }
+    assert_eq!(view.values("x.example.test").await?, ["v"]);
+    // Where the resolver has no answer, the name stays as it is.
+    let silent = Recursive::new(Resolver::new(vec![([127, 0, 0, 1], 1).into()])?);
+    assert_eq!(silent.challenge_target("_acme-challenge.a.example.test").await?, "_acme-challenge.a.example.test");
+    Ok(())
 }

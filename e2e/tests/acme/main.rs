@@ -2,6 +2,8 @@
 //! program that uses it.
 
 mod airgap;
+mod answers;
+mod answers_of_pebble;
 mod badday;
 mod certbot;
 mod certs;

@@ -1,5 +1,9 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
+mod links;
+mod rivals;
+mod strict;
+
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;

@@ -374,7 +374,7 @@ async fn the_first_claimant_keeps_a_hostname_over_a_restart() -> Result<()> {
         ("services.yaml", service("tenant-a-c", "web", &early) + &service("tenant-a", "web", &late)),
         ("early.yaml", route("HTTPRoute", "tenant-a-c", "shop", host, "web")),
     ];
-    let mut site = Site::start(&files, &["--hostname-claims", "first-come"])?;
+    let mut site = Site::start(&files, &[])?;
     site.served_by(host, "early").await?;
     // A route whose name sorts first is added later.
     site.save("late.yaml", &route("HTTPRoute", "tenant-a", "shop", host, "web"))?;

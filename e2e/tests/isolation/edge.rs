@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
 use e2e::world::free_port;
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap_with_static};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap_with_static};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::site::{FORWARD, LIMIT, SOON, Site, envoy_stat, named, route};
 
 /// Sends these bytes to an HTTP/1.1 server; returns its answer up to the end of the connection.
-async fn say(port: u16, request: &str) -> Result<String> {
+pub(crate) async fn say(port: u16, request: &str) -> Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         // It may answer and close before it has read everything.
@@ -36,7 +36,7 @@ async fn get(site: &Site, path: &str, headers: &str) -> Result<String> {
     say(site.http, &head).await
 }
 
-fn status(answer: &str) -> Option<u16> {
+pub(crate) fn status(answer: &str) -> Option<u16> {
     answer.split(' ').nth(1)?.parse().ok()
 }
 
@@ -100,6 +100,66 @@ async fn the_address_of_the_client_is_appended_and_never_taken_from_the_client()
     ensure!(of("x-forwarded-proto") == [json!("http")], "{headers}");
     ensure!(of("x-envoy-internal").is_empty(), "{headers}");
     ensure!(!of("x-envoy-external-address").contains(&json!("203.0.113.9")), "{headers}");
+    Ok(())
+}
+
+/// Headers by which a client says who it is.
+const IDENTITY: [&str; 14] = [
+    "X-Real-IP",
+    "Forwarded",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Server",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Client-Cert",
+    "X-Original-URL",
+    "X-Original-Forwarded-For",
+    "X-Rewrite-URL",
+    "X-Client-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "Client-Cert",
+];
+
+/// Returns those that reach the backend.
+async fn identity(site: &Site, more: &str) -> Result<Vec<&'static str>> {
+    let forged: String = IDENTITY.iter().map(|name| format!("{name}: evil.example\r\n")).collect();
+    let asked = asked(site, "/", &format!("{forged}X-Mine: kept\r\n{more}")).await?;
+    ensure!(asked["headers"]["x-mine"] == json!(["kept"]), "{asked}");
+    ensure!(asked["headers"]["x-forwarded-proto"] == json!(["http"]), "{asked}");
+    let reached = |name: &&str| asked["headers"].get(name.to_ascii_lowercase()).is_some();
+    Ok(IDENTITY.into_iter().filter(reached).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn what_a_client_says_about_itself_reaches_backends_only_where_the_gateway_keeps_it() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    ensure!(identity(&site, "").await?.is_empty(), "{:?}", identity(&site, "").await?);
+    let upgrade = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    ensure!(identity(&site, upgrade).await?.is_empty(), "{:?}", identity(&site, upgrade).await?);
+    let said = site.tls("alice.example.org").header("x-real-ip", "203.0.113.9").send().await?;
+    ensure!(!String::from_utf8_lossy(&said.body).contains("203.0.113.9"), "over HTTP/2");
+
+    let base = std::fs::read_to_string(site.manifests.path().join("base.yaml"))?;
+    let class = "gatewayClassName: ours\n";
+    let reference =
+        "  infrastructure: {parametersRef: {group: gatewright.io, kind: GatewayParameters, name: behind}}\n";
+    let parameters = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
+                      metadata: {name: behind, namespace: infra}\nspec: {identityHeaders: Keep}\n---\n";
+    let keeping = parameters.to_owned() + &base.replace(class, &format!("{class}{reference}"));
+    site.save("base.yaml", &keeping)?;
+    let mut kept = IDENTITY.to_vec();
+    // Envoy itself decides about this one.
+    kept.retain(|name| *name != "X-Forwarded-Client-Cert");
+    let until = Instant::now() + LIMIT;
+    while identity(&site, "").await? != kept {
+        ensure!(Instant::now() < until, "{:?}", identity(&site, "").await?);
+    }
+    site.save("base.yaml", &base)?;
+    while !identity(&site, "").await?.is_empty() {
+        ensure!(Instant::now() < until, "{:?}", identity(&site, "").await?);
+    }
     Ok(())
 }
 
@@ -187,12 +247,11 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
         ready: None,
         // Less than Envoy itself uses.
         max_heap_bytes: 1 << 20,
-        max_connections: 1_000,
+        connections: ConnectionLimit::of(1_000),
     };
     let envoy = e2e::envoy::Envoy::start(&bootstrap_with_static(&options, &[listener]).to_string()).await?;
     for action in [
         "reduce_timeouts",
-        "close_idle_http_connections",
         "shrink_heap",
         "disable_http_keepalive",
         "reset_high_memory_stream",

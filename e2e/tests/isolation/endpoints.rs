@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::world::free_port;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -89,6 +90,26 @@ async fn answers(site: &Site, status: u16) -> Result<()> {
         ensure!(Instant::now() < until, "{HOST} is answered {found:?}, not {status}\n{}", site.program.output());
         sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn the_responder_of_the_program_is_no_backend() -> Result<()> {
+    let port = free_port()?;
+    for bound in ["127.0.0.1", "0.0.0.0"] {
+        let site = Site::start(&["--acme-responder", &format!("{bound}:{port}")]).await?;
+        site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
+        site.served_by(HOST, "mallory").await?;
+        for (address, endpoint) in [("127.0.0.1", "127.0.0.1"), ("::ffff:127.0.0.1", "[::ffff:127.0.0.1]")] {
+            site.save("mallory-service.yaml", &listing(address, port))?;
+            refused(&site, &format!("{endpoint}:{port}"), "where Gatewright listens itself").await?;
+            answers(&site, 503).await?;
+        }
+        site.save("mallory-service.yaml", &service("mallory", site.mallory.address()))?;
+        site.served_by(HOST, "mallory").await?;
+        site.alice_is_unharmed(1).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap};
 use serde_json::{Value, json};
 
 use crate::told::{http_route, manifest};
@@ -293,7 +293,7 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
         admin: Admin::Pipe(dir.path().join("admin")),
         ready: None,
         max_heap_bytes: 1 << 30,
-        max_connections: 100,
+        connections: ConnectionLimit::of(100),
     });
     let config = json!({
         "node": ours["node"], "layered_runtime": ours["layered_runtime"],

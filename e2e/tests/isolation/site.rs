@@ -50,6 +50,7 @@ pub(crate) struct Site {
     /// Backend of mallory's Service `web`.
     pub(crate) mallory: Echo,
     options: Vec<String>,
+    files: Option<u32>,
     turn: Turn,
 }
 
@@ -80,15 +81,20 @@ pub(crate) const FORWARD: &str = "[{backendRefs: [{name: web, port: 80}]}]";
 impl Site {
     /// Starts with alice's host `alice.example.org` served over HTTP and HTTPS; `options` are options of the program.
     pub(crate) async fn start(options: &[&str]) -> Result<Self> {
-        Self::start_in(Turn::Shared { _guard: MACHINE.read().await }, options).await
+        Self::start_in(Turn::Shared { _guard: MACHINE.read().await }, options, None).await
+    }
+
+    /// Starts with a limit of open files.
+    pub(crate) async fn start_within_files(files: u32) -> Result<Self> {
+        Self::start_in(Turn::Shared { _guard: MACHINE.read().await }, &[], Some(files)).await
     }
 
     /// Like [`Self::start`], while no other site runs.
     pub(crate) async fn start_alone(options: &[&str]) -> Result<Self> {
-        Self::start_in(Turn::Alone { _guard: MACHINE.write().await }, options).await
+        Self::start_in(Turn::Alone { _guard: MACHINE.write().await }, options, None).await
     }
 
-    async fn start_in(turn: Turn, options: &[&str]) -> Result<Self> {
+    async fn start_in(turn: Turn, options: &[&str], files: Option<u32>) -> Result<Self> {
         let (http, https) = (free_port()?, free_port()?);
         let (alice, mallory) = (Echo::start("alice").await?, Echo::start("mallory").await?);
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
@@ -107,15 +113,15 @@ impl Site {
         fs::write(manifests.path().join("mallory-service.yaml"), service("mallory", mallory.address()))?;
         fs::write(manifests.path().join("alice.yaml"), route("alice", "web", "alice.example.org", FORWARD))?;
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        let program = run(&manifests, &state, &options)?;
-        let site = Self { program, manifests, state, http, https, alice, mallory, options, turn };
+        let program = run(&manifests, &state, &options, files)?;
+        let site = Self { program, manifests, state, http, https, alice, mallory, options, files, turn };
         site.served_by("alice.example.org", "alice").await?;
         Ok(site)
     }
 
     /// Ends the program with its Envoy and starts both again over the same directories.
     pub(crate) fn restart(self) -> Result<Self> {
-        let Self { program, manifests, state, http, https, alice, mallory, options, turn } = self;
+        let Self { program, manifests, state, http, https, alice, mallory, options, files, turn } = self;
         drop(program);
         // The old Envoy ends with the program, and must not answer the next request.
         let began = Instant::now();
@@ -123,8 +129,8 @@ impl Site {
             ensure!(began.elapsed() < LIMIT, "Envoy outlives its program");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let program = run(&manifests, &state, &options)?;
-        Ok(Self { program, manifests, state, http, https, alice, mallory, options, turn })
+        let program = run(&manifests, &state, &options, files)?;
+        Ok(Self { program, manifests, state, http, https, alice, mallory, options, files, turn })
     }
 
     /// Writes a manifest file atomically.
@@ -234,7 +240,7 @@ pub(crate) async fn named(probe: &Probe) -> Result<String> {
     Ok(said["name"].as_str().context("a name")?.to_owned())
 }
 
-fn run(manifests: &TempDir, state: &TempDir, options: &[String]) -> Result<Gatewright> {
+fn run(manifests: &TempDir, state: &TempDir, options: &[String], files: Option<u32>) -> Result<Gatewright> {
     let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
     let mut args = vec!["standalone", &dir, "--state-dir", &private];
@@ -242,5 +248,8 @@ fn run(manifests: &TempDir, state: &TempDir, options: &[String]) -> Result<Gatew
         args.extend(["--envoy", &envoy]);
     }
     args.extend(options.iter().map(String::as_str));
-    Gatewright::start(&args)
+    match files {
+        Some(files) => Gatewright::start_within_files(files, &args),
+        None => Gatewright::start(&args),
+    }
 }

@@ -126,8 +126,14 @@ async fn an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
     kubectl(&["-n", NAMESPACE, "wait", "pods", "--all", "--for=delete", "--timeout=3m"])?;
     let deadline = Instant::now() + LIMIT;
     loop {
-        // Keys, records and the internal CA, for whoever installs again.
-        let kept = ["Secret gatewright-", "ConfigMap gatewright-", "Lease gatewright-controller"];
+        // Keys, records and the internal CA, for whoever installs again, and the classes of Gateways.
+        let kept = [
+            "Secret gatewright-",
+            "ConfigMap gatewright-",
+            "Lease gatewright-controller",
+            "GatewayClass ",
+            "GatewayParameters ",
+        ];
         let more: Vec<String> =
             left()?.into_iter().filter(|name| !kept.iter().any(|kept| name.starts_with(kept))).collect();
         if more.is_empty() {
@@ -206,7 +212,11 @@ async fn the_archive_installs_without_the_internet() -> Result<()> {
     until_served(&shop()?).await?;
 
     // Back to what was there.
-    let delete = format!("KUBECONFIG=/etc/kubernetes/admin.conf kubectl delete --wait -f {unpacked}/install.yaml");
+    let delete = format!(
+        "KUBECONFIG=/etc/kubernetes/admin.conf kubectl delete --wait=false -f {unpacked}/install.yaml && \
+         kubectl wait --for=delete --timeout=5m namespace/{NAMESPACE} && \
+         kubectl patch gatewayclass gatewright --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
+    );
     run("docker", &["exec", control, "sh", "-c", &delete])?;
     for node in &nodes {
         inside(node, &format!("rm -r {unpacked}.tar {unpacked}"))?;

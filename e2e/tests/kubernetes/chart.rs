@@ -3,7 +3,9 @@
 //! and an uninstall.
 
 mod alerts;
+mod global;
 mod hardened;
+mod pods;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +87,7 @@ fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
             // It has a table of its own.
         } else if inner && path != "envoy.resources" {
             rows(text, property, &values[name], &format!("{path}."));
-        } else if name != "global" {
+        } else {
             let default = match &values[name] {
                 Value::Null => String::new(),
                 value => format!("`{value}`"),
@@ -379,8 +381,9 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
         let said = args.iter().any(|arg| *arg == flag || arg.starts_with(&format!("{flag}=")));
         assert!(said, "{flag} is not in {args:?}");
     }
-    // A value of null is omitted; large numbers are integers.
-    std::fs::write(&file, json!({"controller": {"settings": {"bind": null, "maxRouteKib": 4_000_000}}}).to_string())?;
+    // A list of nothing is omitted; large numbers are integers.
+    let settings = json!({"bind": [], "maxRouteKib": 4_000_000});
+    std::fs::write(&file, json!({"controller": {"settings": settings}}).to_string())?;
     let rendered = helm.template(&["-f", &file.display().to_string()])?;
     let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
     let (_, controller) = arguments(deployment)?;
@@ -525,11 +528,18 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     }
 
     helm.run(&["rollback", "gatewright", "1", "-n", NAMESPACE])?;
-    let back = there(&server).await?;
+    let mut back = there(&server).await?;
+    // Gateways may use them.
+    for kept in ["GatewayClass gatewright-dedicated", "GatewayParameters gatewright-dedicated"] {
+        assert!(back.remove(kept).is_some(), "{kept} is gone");
+    }
     assert_eq!(back, installed);
 
     helm.run(&["uninstall", "gatewright", "-n", NAMESPACE])?;
-    assert_eq!(there(&server).await?.into_keys().collect::<Vec<_>>(), Vec::<String>::new());
+    let left: Vec<String> = there(&server).await?.into_keys().collect();
+    let kept =
+        ["GatewayClass gatewright", "GatewayClass gatewright-dedicated", "GatewayParameters gatewright-dedicated"];
+    assert_eq!(left, kept, "Gateways may use them");
     let parameters = server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?;
     assert!(parameters.get("kept").await.is_ok(), "what users wrote stays");
     Ok(())

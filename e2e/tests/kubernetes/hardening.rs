@@ -120,6 +120,23 @@ async fn the_token_of_the_controller_writes_only_what_the_controller_writes() ->
         "annotations": {"cozystack.io/gateway-attached-by": "a"}}});
     assert_eq!(merge(&namespaces, "default", both).await?, None);
 
+    // GatewayClasses.
+    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    let kind = GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "GatewayClass");
+    let classes: Api<DynamicObject> = Api::all_with(thief.clone(), &ApiResource::from_gvk(&kind));
+    let finalizer = |finalizer: &str| json!({"metadata": {"finalizers": [finalizer]}});
+    assert_eq!(
+        merge(&classes, "gatewright", finalizer("gateway-exists-finalizer.gateway.networking.k8s.io")).await?,
+        None
+    );
+    for (change, what) in [
+        (finalizer("example.org/kept"), "a finalizer of others"),
+        (json!({"metadata": {"labels": {"a": "b"}}}), "a label"),
+        (json!({"spec": {"description": "mine"}}), "a specification"),
+    ] {
+        assert!(merge(&classes, "gatewright", change).await?.is_some(), "{what} was admitted");
+    }
+
     // Services and other objects of Gateways.
     let services: Api<Service> = Api::namespaced(thief.clone(), "default");
     let delete = DeleteParams { dry_run: true, ..DeleteParams::default() };

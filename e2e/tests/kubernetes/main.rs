@@ -1,6 +1,7 @@
 //! Tests of the controller on a real API server, with its real counterparts: cert-manager, Cilium, and a kubelet of
 //! ours.
 
+mod admission_changes;
 mod bad_input;
 mod cert_manager;
 mod certificate_warnings;
@@ -13,6 +14,7 @@ mod client_certificates;
 mod conformance;
 mod deploy;
 mod edge;
+mod first_status;
 mod fixture;
 mod fleet;
 mod formats;
@@ -38,6 +40,7 @@ mod resend;
 mod revoke;
 mod rights;
 mod serving;
+mod stolen_token;
 mod stories;
 mod tenancy;
 mod traffic_policies;

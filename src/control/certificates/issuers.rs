@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use acme::account::{ExternalAccount, Registration};
 use acme::budget::Limits;
-use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
+use acme::challenge::dns::{DnsError, DnsProvider, DnsView};
 use acme::challenge::{DnsSolver, Persist, Solvers};
 use acme::client::{Proxy, Roots};
 use acme::dns::{
     Authorities, AwsKeys, AwsSource, Cloudflare, CloudflareConfig, DigitalOcean, DigitalOceanConfig, Exec, ExecConfig,
-    Resolver, Rfc2136, Rfc2136Config, Route53, Route53Config, Secret, TsigHash, Webhook, WebhookConfig,
+    Recursive, Resolver, Rfc2136, Rfc2136Config, Route53, Route53Config, Secret, TsigHash, Webhook, WebhookConfig,
 };
 use acme::engine::{AcmeConfig, AcmeIssuer, RequestedProfile, directory_url};
 use acme::preflight::{PreflightPolicy, Strictness};
 use acme::{Failure, Storage};
-use async_trait::async_trait;
 
 use super::proxy_self_check::{ProxyEndpoints, ProxySelfCheck, is_public};
 use super::settings::{Credential, DnsSettings, IssuerSettings, Preflight, SettingsError, Token};
@@ -105,7 +104,8 @@ async fn one(
         Some(external) => {
             let key = external.key_file.read("externalAccount.keyFile")?;
             let made = ExternalAccount::new(&external.key_id, &key);
-            Some(made.map_err(|error| SettingsError::value("externalAccount", error))?)
+            let made = made.map_err(|error| external.key_file.wrong("externalAccount.keyFile", error.to_string()))?;
+            Some(made.in_file(external.key_file.path().cloned()))
         }
         None => None,
     };
@@ -165,7 +165,7 @@ fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, Iss
         authorities = authorities.with_port(port);
     }
     let view: Arc<dyn DnsView> = match dns.skip_propagation_check {
-        true => Arc::new(Unchecked(authorities)),
+        true => Arc::new(Recursive::new(resolver(settings)?)),
         false => Arc::new(authorities),
     };
     Ok(DnsSolver {
@@ -254,24 +254,6 @@ fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
         env: std::collections::BTreeMap::new(),
         limit: Duration::from_secs(60),
     })?))
-}
-
-/// Follows CNAMEs, and skips the check of propagation.
-struct Unchecked(Authorities);
-
-#[async_trait]
-impl DnsView for Unchecked {
-    async fn challenge_target(&self, name: &str) -> Result<String, DnsError> {
-        self.0.challenge_target(name).await
-    }
-
-    async fn seen(&self, _: &TxtRecord) -> Result<Seen, DnsError> {
-        Ok(Seen::Everywhere { silent: Vec::new() })
-    }
-
-    async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
-        self.0.values(name).await
-    }
 }
 
 #[cfg(test)]

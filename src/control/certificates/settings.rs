@@ -294,7 +294,7 @@ impl SettingsError {
 }
 
 impl Credential {
-    fn path(&self) -> Option<&PathBuf> {
+    pub(super) fn path(&self) -> Option<&PathBuf> {
         if let Self::File(path) = self { Some(path) } else { None }
     }
 
@@ -325,7 +325,7 @@ impl Credential {
         Ok(text)
     }
 
-    fn wrong(&self, field: &str, problem: String) -> SettingsError {
+    pub(super) fn wrong(&self, field: &str, problem: String) -> SettingsError {
         let field = field.to_owned();
         match self.path().cloned() {
             Some(path) => SettingsError::File { field, path, problem },

@@ -75,6 +75,12 @@ impl TlsAlpnResponder {
         bounded_listener::receive(listener, "TLS-ALPN-01", HANDSHAKE, stop, shake).await;
     }
 
+    /// The name of the Service by which Envoys reach a responder on this machine.
+    pub fn service() -> ObjectName {
+        let (namespace, name, _) = SERVICE;
+        ObjectName::new(namespace, name)
+    }
+
     /// Returns the Service and the EndpointSlice by which Envoys reach a responder on this machine.
     ///
     /// # Errors
@@ -93,7 +99,7 @@ impl TlsAlpnResponder {
             "endpoints": [{"addresses": [address.ip().to_string()]}], "ports": [{"port": address.port()}],
         });
         let put = |object| Object::parse(object).map(Change::put).map_err(|error| error.to_string());
-        let service_port = ServicePort::tcp(ObjectName::new(namespace, name), port);
+        let service_port = ServicePort::tcp(Self::service(), port);
         Ok(vec![put(service)?, put(slice)?, Change::Fact(Fact::TlsChallenges(Some(service_port)))])
     }
 }

@@ -45,7 +45,7 @@ impl ControlPlane {
                 None if acks.all == 0 && !knows_all => (true, NO_ENVOY_HERE.to_owned()),
                 None => (acks.are_complete(), acks.text()),
             };
-            explanation.links.push(Link { what: "envoys", ok, text });
+            explanation.links.push(Link::new("envoys", ok, text));
         }
         explanation
     }

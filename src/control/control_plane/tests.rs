@@ -415,6 +415,7 @@ fn served() -> (ControlPlane, Question) {
         port: 80,
         path: "/".to_owned(),
         method: "GET".to_owned(),
+        upgrade: None,
         address: None,
     };
     (live, question)
@@ -500,6 +501,7 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
             port: 443,
             path: "/".to_owned(),
             method: "GET".to_owned(),
+            upgrade: None,
             address: None,
         };
         assert!(live.explain(&question, true).ok(), "{:?}", live.explain(&question, true));

@@ -115,7 +115,7 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
         name: listener["name"].as_str()?.into(),
         port: u16::try_from(listener["port"].as_u64()?).ok()?,
         protocol: listener["protocol"].as_str().unwrap_or_default().to_owned(),
-        hostname: Hostname::parse(listener["hostname"].as_str().unwrap_or_default()),
+        hostname: listener["hostname"].as_str().map_or(Ok(Hostname::any()), Hostname::parse),
         tls: None,
         allowed: AllowedRoutes { kinds: None, namespaces: NamespaceRule::None }.into(),
         filters: Vec::new(),

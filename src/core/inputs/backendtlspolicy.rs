@@ -41,7 +41,7 @@ impl Validation {
         let mut names = Vec::new();
         for (index, name) in spec.subject_alt_names.unwrap_or_default().into_iter().enumerate() {
             let name = match name.r#type {
-                SanType::Hostname => dns_name(&name.hostname.unwrap_or_default()),
+                SanType::Hostname => dns_name(name.hostname.as_deref()),
                 SanType::Uri => uri(name.uri.unwrap_or_default()),
             };
             names.push(name.map_err(|why| format!("validation.subjectAltNames[{index}]: {why}"))?);
@@ -72,12 +72,9 @@ impl Validation {
     }
 }
 
-fn dns_name(text: &str) -> Result<SubjectAltName, String> {
-    match Hostname::parse(text) {
-        Ok(hostname) if !hostname.is_any() => Ok(SubjectAltName::Dns(hostname)),
-        Ok(_) => Err("a name of type Hostname needs hostname".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+fn dns_name(text: Option<&str>) -> Result<SubjectAltName, String> {
+    let text = text.ok_or("a name of type Hostname needs hostname")?;
+    Hostname::parse(text).map(SubjectAltName::Dns).map_err(|error| error.to_string())
 }
 
 /// Parses a URI with a scheme and a non-empty rest (RFC 3986, 3).

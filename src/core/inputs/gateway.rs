@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::kind::GATEWAY_GROUP;
-use super::schema::{port, same_shape};
+use super::schema::{self, same_shape};
 use super::{
     Address, AddressRequest, FrontendTls, ListenerFilter, LocalRef, Meta, NamespaceRule, ParametersRef, ParseError,
     Selector, SetKey, SetKind,
@@ -226,7 +226,7 @@ fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<V
         }
         Ok::<_, ParseError>(Arc::new(listener))
     };
-    let listeners = super::schema::exact(listeners.into_iter().map(&mut read))?;
+    let listeners = schema::exact(listeners.into_iter().map(&mut read))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -277,11 +277,13 @@ impl Listener {
                 };
             }
         }
+        let hostname =
+            schema::hostname(&format!("spec.listeners[{}].hostname", listener.name), listener.hostname.as_deref())?;
         Ok(Self {
-            port: port(listener.port, &format!("spec.listeners[{}].port", listener.name))?,
+            port: schema::port(listener.port, &format!("spec.listeners[{}].port", listener.name))?,
             name: Arc::from(listener.name),
             protocol: listener.protocol,
-            hostname: Hostname::parse(listener.hostname.as_deref().unwrap_or_default()),
+            hostname,
             tls,
             allowed: Arc::new(allowed),
             filters: super::listener_filter::read(&meta.name.namespace, listener.filters)?,

@@ -4,7 +4,7 @@ use super::httproute::{empty_rule, header_matches, match_count, parents, rule_na
 use super::schema::{self, exact, same_shape};
 use super::{Meta, ParseError, Route, RouteKind};
 use crate::gateway_api::{grpcroutes as gw, httproutes as http};
-use crate::model::{Call, Hostname, Match, PathMatch};
+use crate::model::{Call, Match, PathMatch};
 
 impl Route {
     pub(super) fn read_grpc(meta: Meta, spec: gw::GrpcRouteSpec) -> Result<Self, ParseError> {
@@ -21,7 +21,7 @@ impl Route {
         match_count(rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum())?;
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
         Ok(Self {
-            hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
+            hostnames: schema::hostnames(&hostnames)?,
             parents: parents(same_shape(spec.parent_refs.unwrap_or_default())?)?,
             rules: exact(rules.into_iter().map(|rule| {
                 let gw::GrpcRouteRules { backend_refs, filters, matches, name, session_persistence } = rule;

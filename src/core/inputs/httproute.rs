@@ -12,8 +12,8 @@ use super::{
 };
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
-    Cors, Fraction, HeaderEdits, HeaderMatch, Hostname, Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry,
-    Rewrite, StringMatch, Timeouts,
+    Cors, Fraction, HeaderEdits, HeaderMatch, Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite,
+    StringMatch, Timeouts,
 };
 
 impl Route {
@@ -24,7 +24,7 @@ impl Route {
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
         match_count(rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum())?;
         Ok(Self {
-            hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
+            hostnames: schema::hostnames(&hostnames)?,
             parents: parents(spec.parent_refs.unwrap_or_default())?,
             rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
             uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),
@@ -253,13 +253,13 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
             }
             gw::HttpRouteRulesFiltersType::RequestRedirect => {
                 let redirect = redirect(filter.request_redirect.ok_or_else(missing)?)?;
-                verdict = verdict.and(new_path("requestRedirect.path", redirect.path.as_ref(), text::redirected_path));
+                verdict = verdict.and(new_path("requestRedirect.path", redirect.path.as_ref()));
                 all.redirect = Some(redirect);
             }
             gw::HttpRouteRulesFiltersType::UrlRewrite => {
                 let rewrite = filter.url_rewrite.ok_or_else(missing)?;
                 let path = rewrite.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?;
-                verdict = verdict.and(new_path("urlRewrite.path", path.as_ref(), text::rewritten_path));
+                verdict = verdict.and(new_path("urlRewrite.path", path.as_ref()));
                 all.rewrite = Rewrite { hostname: one_host("urlRewrite.hostname", rewrite.hostname)?, path };
             }
             gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)?),
@@ -298,14 +298,10 @@ fn headers(field: &str, edits: &HeaderEdits) -> Result<(), Refused> {
     edits.remove.iter().try_for_each(|name| text::edited_header(field, name))
 }
 
-fn new_path(
-    field: &str,
-    path: Option<&PathRewrite>,
-    check: fn(&str, &str) -> Result<(), Refused>,
-) -> Result<(), Refused> {
+fn new_path(field: &str, path: Option<&PathRewrite>) -> Result<(), Refused> {
     match path {
-        Some(PathRewrite::Full(path)) => check(&format!("{field}.replaceFullPath"), path),
-        Some(PathRewrite::Prefix(path)) => check(&format!("{field}.replacePrefixMatch"), path),
+        Some(PathRewrite::Full(path)) => text::new_path(&format!("{field}.replaceFullPath"), path),
+        Some(PathRewrite::Prefix(path)) => text::new_path(&format!("{field}.replacePrefixMatch"), path),
         Some(PathRewrite::PlainSlashes) | None => Ok(()),
     }
 }
@@ -379,8 +375,10 @@ fn cors(cors: gw::HttpRouteRulesFiltersCors) -> Result<Cors, ParseError> {
         list.iter().try_for_each(|item| check(field, item))?;
         Ok::<_, ParseError>(list)
     };
+    let origins = schema::at_most("cors.allowOrigins", 64, cors.allow_origins.unwrap_or_default())?;
+    let origins = origins.iter().map(|origin| text::origin("cors.allowOrigins", origin)).collect::<Result<_, _>>();
     Ok(Cors {
-        allow_origins: list("cors.allowOrigins", cors.allow_origins, text::origin)?,
+        allow_origins: origins?,
         allow_methods: list("cors.allowMethods", cors.allow_methods, text::method_or_any)?,
         allow_headers: list("cors.allowHeaders", cors.allow_headers, text::header_or_any)?,
         expose_headers: list("cors.exposeHeaders", cors.expose_headers, text::header_or_any)?,

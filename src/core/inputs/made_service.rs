@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, json};
 
 use crate::model::{ObjectName, Transport, TransportPort};
 
@@ -31,6 +32,8 @@ pub struct MadeService {
     pub owner: String,
     /// Its type, as written.
     pub kind: String,
+    /// `spec`, as written.
+    pub spec: Value,
     /// `spec.loadBalancerClass`
     pub load_balancer_class: Option<String>,
     /// `spec.loadBalancerIP`
@@ -50,6 +53,8 @@ pub struct MadeSlice {
     pub uid: String,
     /// The UID of the Gateway that is its owner reference.
     pub owner: String,
+    /// `addressType`, `ports` and `endpoints`, as written.
+    pub content: Value,
     /// Set for a lent slice, which is behind a Service that a user made: it is the record of which Envoy ports belong
     /// to the Gateway; all replicas follow it.
     pub lent: Option<LentSlice>,
@@ -68,7 +73,8 @@ pub struct LentSlice {
 
 impl MadeSlice {
     /// Reads an EndpointSlice; `None` for one that we did not make.
-    pub(super) fn read(meta: &ObjectMeta) -> Option<Box<Self>> {
+    pub(super) fn read(object: &EndpointSlice) -> Option<Box<Self>> {
+        let meta = &object.metadata;
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
         let labels = meta.labels.as_ref()?;
         let ours = labels.get(SLICES_BY).is_some_and(|manager| manager == MANAGER);
@@ -80,7 +86,14 @@ impl MadeSlice {
                 annotations: annotations?.clone(),
             })
         };
-        let made = || Self { uid: meta.uid.clone().unwrap_or_default(), owner: owner.uid.clone(), lent: lent() };
+        let content =
+            || json!({"addressType": object.address_type, "ports": object.ports, "endpoints": object.endpoints});
+        let made = || Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            owner: owner.uid.clone(),
+            content: content(),
+            lent: lent(),
+        };
         (ours && owner.kind == "Gateway").then(|| Box::new(made()))
     }
 }
@@ -114,6 +127,7 @@ impl MadeService {
             uid: meta.uid.clone().unwrap_or_default(),
             owner: owner.uid.clone(),
             kind: spec.type_.clone().unwrap_or_default(),
+            spec: serde_json::to_value(spec).unwrap_or_default(),
             load_balancer_class: spec.load_balancer_class.clone(),
             load_balancer_ip: spec.load_balancer_ip.clone(),
             targets: ports.collect(),

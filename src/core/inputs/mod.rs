@@ -39,6 +39,7 @@ mod secret;
 mod selector;
 mod service;
 mod session;
+mod slice_endpoint;
 mod tcproute;
 mod tenantgateway;
 mod text;
@@ -69,8 +70,9 @@ pub(crate) use names::is_label;
 pub use namespace::{HOST_LABEL, Namespace};
 pub use object::Object;
 pub use parameters::{
-    AllowedHostnames, DefaultGateways, EscapedSlashes, FleetKind, GatewayParameters, NamedServices, PARAMETERS_CRD,
-    Parameters, ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+    AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind, GatewayParameters,
+    NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PortProtocol, RouteHostnames, ServiceParameters,
+    ServiceType, SpokenProtocol,
 };
 pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
@@ -82,6 +84,7 @@ pub use secret::{
 pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec, TargetPort};
 pub use session::SessionPersistence;
+pub use slice_endpoint::SliceEndpoint;
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
     SecretKey, Source, Spec, TenantGateway,

@@ -175,6 +175,28 @@ impl Object {
         })
     }
 
+    /// The creation time, of the kinds whose age decides between rivals.
+    pub fn created_mut(&mut self) -> Option<&mut i64> {
+        match self {
+            Object::Gateway(o) => Some(&mut o.meta.created),
+            Object::ListenerSet(o) => Some(&mut o.meta.created),
+            Object::Route(o) => Some(&mut o.meta.created),
+            Object::Policy(o) => Some(&mut o.meta.created),
+            Object::TenantGateway(o) => Some(&mut o.created),
+            Object::Namespace(_)
+            | Object::GatewayClass(_)
+            | Object::ReferenceGrant(_)
+            | Object::GatewayParameters(_)
+            | Object::Service(_)
+            | Object::EndpointSlice(_)
+            | Object::Secret(_)
+            | Object::ConfigMap(_)
+            | Object::ClusterTrustBundle(_)
+            | Object::Pod(_)
+            | Object::Node(_) => None,
+        }
+    }
+
     /// Kind and name.
     pub fn key(&self) -> ObjectKey {
         let (kind, name) = match self {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
 use super::{IsolatedParameters, Meta, ParseError, Selector};
-use crate::model::{Hostname, ObjectName, Transport, TransportPort};
+use crate::model::{Hostname, IdentityHeaders, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
 pub const PARAMETERS_CRD: &str = include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
@@ -31,6 +31,8 @@ pub struct Parameters {
     pub fleet: Option<FleetKind>,
     /// The handling of requests whose path has an escaped slash.
     pub escaped_slashes: Option<EscapedSlashes>,
+    /// What becomes of headers by which clients say who they are.
+    pub identity_headers: Option<IdentityHeaders>,
     /// Decides whether routes of several namespaces may share a hostname.
     pub route_hostnames: Option<RouteHostnames>,
     /// In a class's parameters: the hostnames that each namespace may have. Without it every namespace may have any.
@@ -218,6 +220,8 @@ pub struct ServiceParameters {
     pub r#type: Option<ServiceType>,
     /// `spec.loadBalancerClass` of the Service.
     pub load_balancer_class: Option<String>,
+    /// `spec.externalTrafficPolicy` of the Service; by its type if `None`.
+    pub external_traffic_policy: Option<ExternalTrafficPolicy>,
     /// In a Gateway's own parameters: the name of an existing Service of its namespace. Excludes a type and a class,
     /// which that Service has already.
     #[serde(default, deserialize_with = "service_name")]
@@ -242,7 +246,36 @@ pub enum ServiceType {
     ClusterIP,
 }
 
+/// `spec.externalTrafficPolicy` of a Service: which Envoys a node forwards connections from outside to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+pub enum ExternalTrafficPolicy {
+    /// Those of the node itself, which see the address of the client.
+    Local,
+    /// All of them, which see the address of a node.
+    Cluster,
+}
+
+impl ExternalTrafficPolicy {
+    /// The name of the policy in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "Local",
+            Self::Cluster => "Cluster",
+        }
+    }
+}
+
 impl ServiceType {
+    /// The policy of a Service of this type that asks for none. Load balancers find the nodes that have an Envoy (by
+    /// `healthCheckNodePort`); clients of a node's port do not.
+    pub fn external_traffic_policy(self) -> Option<ExternalTrafficPolicy> {
+        match self {
+            ServiceType::LoadBalancer => Some(ExternalTrafficPolicy::Local),
+            ServiceType::NodePort => Some(ExternalTrafficPolicy::Cluster),
+            ServiceType::ClusterIP => None,
+        }
+    }
+
     /// The name of the type in the API.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -326,6 +359,7 @@ mod tests {
                 "defaultGateways",
                 "escapedSlashes",
                 "fleet",
+                "identityHeaders",
                 "isolated",
                 "namedServices",
                 "ports",
@@ -335,6 +369,9 @@ mod tests {
         );
         for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"escapedSlashes": slashes}))).expect("what the definition lists is understood");
+        }
+        for headers in schema["identityHeaders"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"identityHeaders": headers}))).expect("what the definition lists is understood");
         }
         for hostnames in schema["routeHostnames"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"routeHostnames": hostnames})))
@@ -361,8 +398,12 @@ mod tests {
         let service = &schema["service"]["properties"];
         assert_eq!(
             service.as_object().expect("fields").keys().collect::<Vec<_>>(),
-            ["loadBalancerClass", "name", "type"]
+            ["externalTrafficPolicy", "loadBalancerClass", "name", "type"]
         );
+        for policy in service["externalTrafficPolicy"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"service": {"externalTrafficPolicy": policy}})))
+                .expect("what the definition lists is understood");
+        }
         Object::parse(parse(json!({"service": {"name": "web-1"}}))).expect("what the definition lists is understood");
         for wrong in ["", "-a", "a.b", "A", &"a".repeat(64)] {
             assert!(Object::parse(parse(json!({"service": {"name": wrong}}))).is_err(), "{wrong}");

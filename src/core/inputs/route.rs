@@ -179,13 +179,10 @@ impl RouteRule {
 impl Filters {
     fn bytes(&self) -> u64 {
         let edits = [&self.request_headers, &self.response_headers].into_iter().map(HeaderEdits::bytes);
-        let lists = self.cors.iter().flat_map(|cors| {
-            [&cors.allow_origins, &cors.allow_methods, &cors.allow_headers, &cors.expose_headers].into_iter().flatten()
-        });
         let rewritten = self.rewrite.path.as_ref().map_or(0, |path| path.text().len() as u64);
         let redirected = self.redirect.iter().filter_map(|redirect| redirect.path.as_ref());
         edits.sum::<u64>()
-            + lists.map(|text| text.len() as u64).sum::<u64>()
+            + self.cors.as_ref().map_or(0, Cors::bytes)
             + rewritten
             + redirected.map(|path| path.text().len() as u64).sum::<u64>()
             + self.auth.as_ref().map_or(0, AuthFilter::bytes)

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
-use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
+use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice as K8sEndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{MadeService, MadeSlice, Meta, ParseError};
+use super::{MadeService, MadeSlice, Meta, ParseError, SliceEndpoint};
 use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
 
 /// A Service.
@@ -42,6 +42,8 @@ pub struct ServicePortSpec {
     pub transport: Transport,
     /// The application protocol, from `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
     pub protocol: AppProtocol,
+    /// The `appProtocol` that is treated so.
+    pub unknown_protocol: Option<Arc<str>>,
     /// The port of the pods, from `targetPort`.
     pub target: TargetPort,
 }
@@ -65,9 +67,10 @@ impl Service {
         let mut ports = Vec::new();
         for port in spec.ports.unwrap_or_default() {
             let Some(transport) = Transport::of(port.protocol.as_deref()) else { continue };
-            let protocol = match port.app_protocol.as_deref() {
-                Some("kubernetes.io/h2c") => AppProtocol::H2c,
-                _ => AppProtocol::Http1,
+            let (protocol, unknown_protocol) = match port.app_protocol.as_deref() {
+                Some("kubernetes.io/h2c") => (AppProtocol::H2c, None),
+                None | Some("" | "http" | "kubernetes.io/ws") => (AppProtocol::Http1, None),
+                Some(other) => (AppProtocol::Http1, Some(Arc::from(other))),
             };
             let number = super::schema::port(port.port, "spec.ports.port")?;
             let name = Arc::from(port.name.unwrap_or_default());
@@ -79,7 +82,7 @@ impl Service {
                 // The default is the port itself (`ServicePort.targetPort`).
                 Some(IntOrString::Int(_)) | None => TargetPort::Number(number),
             };
-            ports.push(ServicePortSpec { name, port: number, transport, protocol, target });
+            ports.push(ServicePortSpec { name, port: number, transport, protocol, unknown_protocol, target });
         }
         let external_name = spec.type_.as_deref() == Some("ExternalName");
         let selects = spec.selector.is_some_and(|selector| !selector.is_empty());
@@ -120,9 +123,14 @@ pub struct EndpointSlice {
     pub ports: Vec<(Arc<str>, TransportPort)>,
     /// Ready addresses. An absent `conditions.ready` counts as ready, as the API specifies.
     pub addresses: Vec<IpAddr>,
+    /// Addresses that terminate and still serve, which are used while the Service has no ready one (KEP-1669). An absent
+    /// `conditions.serving` counts as serving, as the API specifies.
+    pub terminating: Vec<IpAddr>,
     /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not verified: the writer
     /// of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
+    /// Its endpoints with their nodes, sorted by address: for slices of ours behind Services of Gateways.
+    pub placed: Box<[(IpAddr, SliceEndpoint)]>,
     /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,
 }
@@ -135,6 +143,8 @@ impl EndpointSlice {
             .as_ref()
             .and_then(|labels| labels.get("kubernetes.io/service-name"))
             .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
+        let placed = SliceEndpoint::read(object.endpoints.as_deref().unwrap_or_default());
+        let made = MadeSlice::read(&object);
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
             if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
@@ -142,26 +152,34 @@ impl EndpointSlice {
                 ports.push((Arc::from(port.name.unwrap_or_default()), TransportPort { number, transport }));
             }
         }
-        let (mut addresses, mut pods) = (Vec::new(), Vec::new());
+        let (mut addresses, mut terminating, mut pods) = (Vec::new(), Vec::new(), Vec::new());
         for endpoint in object.endpoints.unwrap_or_default() {
-            if endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true) {
-                let pod = endpoint.target_ref.and_then(|target| {
-                    let here = target.namespace.is_none_or(|namespace| *namespace == *meta.name.namespace);
-                    target.name.filter(|_| here && target.kind.as_deref() == Some("Pod"))
-                });
-                let pod: Option<Arc<str>> = pod.map(Arc::from);
-                for address in &endpoint.addresses {
-                    let address = address.parse().map_err(|_| {
-                        ParseError::Schema(format!("endpoints.addresses: {address:?} is not an IP address"))
-                    })?;
-                    addresses.push(address);
-                    pods.extend(pod.clone().map(|pod| (address, pod)));
-                }
+            let EndpointConditions { ready, serving, terminating: ends } = endpoint.conditions.unwrap_or_default();
+            let used = match (ready, serving, ends) {
+                (None | Some(true), ..) => &mut addresses,
+                (Some(false), None | Some(true), Some(true)) => &mut terminating,
+                (Some(false), ..) => continue,
+            };
+            let pod = endpoint.target_ref.and_then(|target| {
+                let here = target.namespace.is_none_or(|namespace| *namespace == *meta.name.namespace);
+                target.name.filter(|_| here && target.kind.as_deref() == Some("Pod"))
+            });
+            let pod: Option<Arc<str>> = pod.map(Arc::from);
+            for address in &endpoint.addresses {
+                let address = address.parse().map_err(|_| {
+                    ParseError::Schema(format!("endpoints.addresses: {address:?} is not an IP address"))
+                })?;
+                used.push(address);
+                pods.extend(pod.clone().map(|pod| (address, pod)));
             }
         }
         pods.sort();
-        let made = MadeSlice::read(&object.metadata);
-        Ok(Self { meta, service, ports, addresses, pods: pods.into(), made })
+        Ok(Self { meta, service, ports, addresses, terminating, pods: pods.into(), placed, made })
+    }
+
+    /// The largest number of its endpoints that are used together: addresses times ports.
+    pub fn endpoints(&self) -> usize {
+        self.addresses.len().max(self.terminating.len()) * self.ports.len()
     }
 
     /// Returns the pods that have an address by `targetRef`.

@@ -65,6 +65,10 @@ pub(super) fn read(asked: gw::HttpRouteRulesSessionPersistence) -> Result<Sessio
             name.iter().try_for_each(|name| text::cookie_name("sessionPersistence.cookie.name", name))?;
             let path = path.unwrap_or_else(|| "/".to_owned());
             text::cookie_path("sessionPersistence.cookie.path", &path)?;
+            // RFC 6265bis, 4.1.3.2: browsers ignore such a cookie with another path.
+            if path != "/" && name.as_ref().is_some_and(|name| has_host_prefix(name)) {
+                return refuse("cookie.path: browsers take a cookie whose name begins with __Host- with path / alone");
+            }
             let permanent = lifetime_type == Some(gw::HttpRouteRulesSessionPersistenceCookieLifetimeType::Permanent);
             let lifetime = match (permanent, timeout) {
                 (false, None) => None,
@@ -79,6 +83,11 @@ pub(super) fn read(asked: gw::HttpRouteRulesSessionPersistence) -> Result<Sessio
             Ok(SessionPersistence::Cookie { name, path, lifetime })
         }
     }
+}
+
+fn has_host_prefix(name: &str) -> bool {
+    const PREFIX: &str = "__Host-";
+    name.get(..PREFIX.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(PREFIX))
 }
 
 #[cfg(test)]
@@ -119,6 +128,8 @@ mod tests {
             (json!({"cookie": {"path": "/;Domain=org"}}), "cookie.path"),
             (json!({"cookie": {"path": ""}}), "cookie.path"),
             (json!({"cookie": {"path": "a"}}), "cookie.path"),
+            (json!({"cookie": {"name": "__Host-sid", "path": "/shop"}}), "with path / alone"),
+            (json!({"cookie": {"name": "__host-sid", "path": "/shop"}}), "with path / alone"),
             (json!({"header": {"name": "x-a"}}), "not allowed with type Cookie"),
             (json!({"type": "Header"}), "type Header needs it"),
             (json!({"type": "Header", "cookie": {}, "header": {"name": "x-a"}}), "not allowed with type Header"),

@@ -6,7 +6,7 @@ use super::route::any_request;
 use super::schema::{self, exact, same_shape};
 use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule};
 use crate::gateway_api::tlsroutes::{TlsRouteRules, TlsRouteSpec, TlsRouteUseDefaultGateways};
-use crate::model::{Hostname, Timeouts};
+use crate::model::Timeouts;
 
 impl Route {
     pub(super) fn read_tls(meta: Meta, spec: TlsRouteSpec) -> Result<Self, ParseError> {
@@ -17,7 +17,7 @@ impl Route {
         Ok(Self {
             meta,
             kind: RouteKind::Tls,
-            hostnames: spec.hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
+            hostnames: schema::hostnames(&spec.hostnames)?,
             parents: super::httproute::parents(same_shape(spec.parent_refs.unwrap_or_default())?)?,
             uses_defaults: spec.use_default_gateways == Some(TlsRouteUseDefaultGateways::All),
             rules,

@@ -15,6 +15,14 @@ pub struct ExternalAuth {
     pub protocol: AuthProtocol,
 }
 
+impl ExternalAuth {
+    /// The host of the requests that the server gets.
+    pub fn authority(&self) -> String {
+        let service = &self.server.port.service;
+        format!("{}.{}", service.name, service.namespace)
+    }
+}
+
 /// The protocol of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AuthProtocol {

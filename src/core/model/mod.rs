@@ -17,6 +17,7 @@ mod hostname;
 mod hostname_grant;
 mod listener_filters;
 mod name;
+mod origin;
 mod retry_budget;
 mod route;
 mod session;
@@ -39,11 +40,12 @@ pub use hostname::{Hostname, HostnameError};
 pub use hostname_grant::HostnameGrant;
 pub use listener_filters::ListenerFilters;
 pub use name::ObjectName;
+pub use origin::{Origin, OriginScheme};
 pub use retry_budget::RetryBudget;
 pub use route::{
-    Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, OtherListeners, PathMatch,
-    PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target,
-    Timeouts, VirtualHost, WeightedTarget,
+    Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match, Mirror, OtherListeners,
+    PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId,
+    Target, Timeouts, VirtualHost, WeightedTarget,
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, Session};
+use serde::Deserialize;
+
+use super::{BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, Origin, Session};
 
 /// The routes of one exact hostname on one TLS frontend: one ScopedRouteConfiguration, keyed by the request's host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,8 +77,28 @@ pub struct VirtualHost {
     pub hostname: Hostname,
     /// The filters that every request passes before a route is looked for, if there are any.
     pub filters: Option<Arc<ListenerFilters>>,
+    /// What becomes of headers by which a client says who it is.
+    pub identity_headers: IdentityHeaders,
     /// The routes in order of precedence.
     pub routes: Vec<Route>,
+}
+
+impl VirtualHost {
+    /// A virtual host with the default of every setting.
+    pub fn new(hostname: Hostname, routes: Vec<Route>) -> Self {
+        Self { hostname, filters: None, identity_headers: IdentityHeaders::default(), routes }
+    }
+}
+
+/// What becomes of headers of a request that say who the client is, and that Envoy does not write itself: `Forwarded`,
+/// `X-Real-IP` and others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub enum IdentityHeaders {
+    /// They are removed: any client can write them.
+    #[default]
+    Remove,
+    /// Backends get them: all clients are proxies that write them.
+    Keep,
 }
 
 /// One match of one rule.
@@ -335,8 +357,8 @@ pub struct Fraction {
 /// Cross-origin resource sharing (GEP-1767).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cors {
-    /// `*`, exact origins, or origins with a wildcard such as `https://*.example.org`.
-    pub allow_origins: Vec<String>,
+    /// The allowed origins.
+    pub allow_origins: Vec<Origin>,
     /// Methods, or `*`.
     pub allow_methods: Vec<String>,
     /// Request headers, or `*`.
@@ -350,9 +372,17 @@ pub struct Cors {
 }
 
 impl Cors {
+    /// Bytes of its lists in Envoy, which has them for requests, for preflights, and the origins for preflights of
+    /// strangers.
+    pub fn bytes(&self) -> u64 {
+        let origins = self.allow_origins.iter().map(Origin::bytes).sum::<u64>();
+        let lists = [&self.allow_methods, &self.allow_headers, &self.expose_headers];
+        3 * origins + 2 * lists.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>()
+    }
+
     /// The number of its origins that are patterns, which Envoy compiles.
     pub fn patterns(&self) -> usize {
-        self.allow_origins.iter().filter(|origin| origin.contains('*')).count()
+        self.allow_origins.iter().filter(|origin| origin.is_pattern()).count()
     }
 }
 

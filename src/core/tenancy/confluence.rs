@@ -223,7 +223,7 @@ fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_c
     let hosts = [("extra", "y.a.org"), ("https-x-2b6b8ae4", "x.a.org")];
     let hosts = hosts.map(|(name, host)| (name.to_owned(), Hostname::parse(host).expect("a name"))).into();
     let gateway = Derived { kind: DerivedKind::Gateway, name: name() };
-    engine.apply(vec![Change::Existing(gateway, Some(Existing { owner: "tenant-a".into(), hosts }))]);
+    engine.apply(vec![Change::Existing(gateway, Some(Existing { owner: "tenant-a".into(), hosts, class: None }))]);
     assert_eq!(listeners(&engine), before);
 
     let secret = super::names::host_certificate("cozystack", "x.a.org");
@@ -347,7 +347,7 @@ pub(super) fn existing_objects(engine: &Tenancy) -> Vec<Change> {
     let existing = objects.map(|(derived, object)| {
         let listeners = object.listeners().iter().filter(|listener| listener.port == 443);
         let hosts = listeners.map(|l| (l.name.to_string(), l.hostname.clone().expect("a name"))).collect();
-        Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts }))
+        Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts, class: None }))
     });
     existing.collect()
 }

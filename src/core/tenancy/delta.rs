@@ -70,6 +70,8 @@ pub struct Existing {
     pub owner: String,
     /// The hostnames of its TLS listeners, by listener name, which must not be moved.
     pub hosts: BTreeMap<String, Hostname>,
+    /// The class of a Gateway.
+    pub class: Option<Box<str>>,
 }
 
 /// A change of one input; `None` for a deleted object.

@@ -18,6 +18,7 @@ use crate::wanted::AcmeIssuer;
 pub(super) struct Owner {
     pub(super) name: ObjectName,
     pub(super) uid: String,
+    pub(super) created: i64,
 }
 
 /// A desired object.
@@ -146,6 +147,14 @@ impl Desired {
         }
     }
 
+    /// The class of a Gateway.
+    pub(super) fn class(&self) -> Option<&str> {
+        match &self.content {
+            Content::Gateway(gateway) => Some(&gateway.class),
+            _ => None,
+        }
+    }
+
     /// The listeners; empty for kinds without listeners.
     pub fn listeners(&self) -> &[Arc<Listener>] {
         match &self.content {
@@ -265,6 +274,6 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
 
 impl Owner {
     pub(super) fn of(tenant: &TenantGateway) -> Arc<Self> {
-        Arc::new(Self { name: tenant.name.clone(), uid: tenant.uid.clone() })
+        Arc::new(Self { name: tenant.name.clone(), uid: tenant.uid.clone(), created: tenant.created })
     }
 }

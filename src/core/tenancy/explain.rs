@@ -3,7 +3,6 @@
 use super::claim::within;
 use super::claims::Claims;
 use super::hosts::Hosts;
-use super::settings::ClaimPrecedence;
 use super::tenants::Tenants;
 use super::{ClaimKey, Verdict, names};
 use crate::model::{Hostname, ObjectName};
@@ -21,7 +20,6 @@ pub struct OwnershipExplanation {
 
 /// The states that explanations read.
 pub(super) struct Explaining<'a> {
-    pub(super) claims: ClaimPrecedence,
     pub(super) tenants: &'a Tenants,
     pub(super) hosts: &'a Hosts,
     pub(super) claimants: &'a Claims,
@@ -54,12 +52,13 @@ impl Explaining<'_> {
             return (false, text);
         };
         let key = owner.rank.key();
-        let others = self.hosts.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
-        let why = match others.count() {
-            0 => "nobody else claims it".to_owned(),
-            _ if self.claims != ClaimPrecedence::Smallest => "it claimed it first".to_owned(),
-            _ if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first".to_owned(),
-            _ => "its namespace/name is the smallest".to_owned(),
+        let others = self.hosts.bids(&name).map(|(rank, _)| rank);
+        let others = others.filter(|rank| rank.namespace() != owner.rank.namespace());
+        let why = match others.min() {
+            None => "nobody else claims it",
+            Some(other) if *other < owner.rank => "it claimed it first",
+            Some(_) if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first",
+            Some(_) => "its namespace/name is the smallest",
         };
         let what = if name == *host { name.to_string() } else { format!("{host} by {name}") };
         let place = match self.hosts.shard_of(tenant, &name) {

@@ -9,7 +9,7 @@ use super::dirty::Dirty;
 use super::host::{HostId, Name};
 use super::hosts::{Hosts, Priority};
 use super::namespaces::Namespaces;
-use super::record::Records;
+use super::record::{Records, Winner};
 use super::tenants::Tenants;
 
 /// The states that the stage reads and writes.
@@ -24,7 +24,7 @@ pub(super) struct Settling<'a> {
 impl Settling<'_> {
     /// Decides the owner of a hostname: one namespace, for all TenantGateways where it claims it.
     ///
-    /// Of several claimants the first one wins, unless the owner of a wildcard over the name precedes it in the same
+    /// Of several claimants the first one wins, by record or by rank, unless the owner of a wildcard over the name precedes it in the same
     /// TenantGateway: the owner of `*.b.example.org` has `x.b.example.org` as well. Of several TenantGateways whose
     /// Gateways share addresses, the recorded owner keeps it. A name that a namespace released recently stays reserved,
     /// unless both namespaces belong to one owner.
@@ -34,10 +34,14 @@ impl Settling<'_> {
         for id in &hosts {
             let held = &self.hosts[*id];
             let over: SmallVec<[&Priority; 4]> = self.hosts.covering(held.host()).collect();
+            let counts = self.records.count_at(self.tenants.is_own(&held.host().tenant));
             let holds = |priority: &Priority| {
-                over.iter().all(|over| over.rank.namespace() == priority.rank.namespace() || priority < over)
+                over.iter().all(|over| {
+                    let is_first = if counts { priority < over } else { priority.rank < over.rank };
+                    is_first || over.rank.namespace() == priority.rank.namespace()
+                })
             };
-            let priorities = held.ranks().map(|rank| self.records.priority_of(name, rank)).filter(holds);
+            let priorities = held.ranks().map(|rank| self.records.priority_of(name, rank, counts)).filter(holds);
             bids.extend(priorities.map(|priority| (priority, *id)));
         }
         // The TenantGateway of a bid does not decide which is first, unless Gateways share addresses and one of them
@@ -54,7 +58,14 @@ impl Settling<'_> {
             }
             None => namespaces.next(),
         };
-        let winner = winner.cloned();
+        let winner = winner.map(|namespace| Winner {
+            namespace: namespace.clone(),
+            is_recorded: bids.iter().any(|(priority, id)| {
+                let is_own = self.tenants.is_own(&self.hosts[*id].host().tenant);
+                priority.rank.namespace() == namespace && self.records.count_at(is_own)
+            }),
+            holder_asks: self.records.all().get(&name.0).is_some_and(|held| asks(&held.namespace)),
+        });
         // A namespace that claims it at a TenantGateway which cannot be carried out keeps it until that is repaired.
         let (claims, tenants) = (self.claims, self.tenants);
         let is_frozen = |namespace: &Arc<str>| claims.asks(namespace, &name.0, |tenant| tenants.is_unmanaged(tenant));
@@ -63,7 +74,12 @@ impl Settling<'_> {
             let first = bids
                 .iter()
                 .find(|(priority, through)| *through == id && Some(priority.rank.namespace()) == winner.as_ref());
-            let owner = first.map(|(priority, _)| priority.clone());
+            let counts = self.records.count_at(self.tenants.is_own(&self.hosts[id].host().tenant));
+            // Its record may be new.
+            let owner = first.map(|(Priority { rank, .. }, _)| match self.records.priority_of(name, rank, counts) {
+                recorded if counts => recorded,
+                unrecorded => Priority { since: 0, ..unrecorded },
+            });
             let changed = self.hosts[id].own(owner);
             if changed && name.0.is_wildcard() {
                 // Names below it may begin or cease to have the wildcard's owner.

@@ -15,9 +15,20 @@ use super::settings::{ClaimPrecedence, Settings};
 use crate::model::{Hostname, HostnameError, ObjectName};
 use crate::reservations::Reservations;
 
+/// The namespace that has a hostname by its claim.
+pub(super) struct Winner {
+    pub(super) namespace: Arc<str>,
+    /// True if it claims it where records count.
+    pub(super) is_recorded: bool,
+    /// True if the recorded owner still claims it.
+    pub(super) holder_asks: bool,
+}
+
 /// Records, and proposed changes of them.
 pub(super) struct Records {
     claims: ClaimPrecedence,
+    /// True if records count at Gateways of other data planes.
+    elsewhere: bool,
     records: BTreeMap<Hostname, Record>,
     /// The records of released names that stay reserved.
     reserved: Reservations<Hostname>,
@@ -36,6 +47,7 @@ impl Records {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             claims: settings.claims,
+            elsewhere: settings.recorded_elsewhere,
             records: BTreeMap::new(),
             reserved: Reservations::new(settings.hold),
             clock: 0,
@@ -137,16 +149,16 @@ impl Records {
         names.find_map(|name| self.owned.get(&name)).is_some_and(|owner| *owner == tenant.namespace)
     }
 
-    /// The priority of a claimant. A name without an earlier owner counts as claimed now.
-    pub(super) fn priority_of(&self, name: &Name, rank: &Rank) -> Priority {
-        let since = match self.claims {
-            ClaimPrecedence::Smallest => 0,
-            ClaimPrecedence::FirstCome | ClaimPrecedence::Recorded => match self.records.get(&name.0) {
-                Some(record) if record.namespace == *rank.namespace() => record.since,
-                _ => self.now,
-            },
-        };
-        Priority { since, rank: rank.clone() }
+    /// True if records count at a TenantGateway, whose Gateway is ours (`own`) or of another data plane.
+    pub(super) fn count_at(&self, own: bool) -> bool {
+        self.claims != ClaimPrecedence::Smallest && (own || self.elsewhere)
+    }
+
+    /// The priority of a claimant: the recorded owner first, where records count (`counts`); then by rank. A name
+    /// without an earlier owner counts as claimed now.
+    pub(super) fn priority_of(&self, name: &Name, rank: &Rank, counts: bool) -> Priority {
+        let record = self.records.get(&name.0).filter(|record| counts && record.namespace == *rank.namespace());
+        Priority { since: record.map_or(self.now, |record| record.since), rank: rank.clone() }
     }
 
     /// The reservation of a name that its namespace claims no more, as long as it lasts. `asks` returns whether a
@@ -162,20 +174,24 @@ impl Records {
     pub(super) fn keep(
         &mut self,
         name: &Name,
-        winner: Option<Arc<str>>,
+        winner: Option<Winner>,
         reserved: Option<Record>,
         is_frozen: impl FnOnce(&Arc<str>) -> bool,
         dirty: &mut Dirty,
     ) -> Option<Arc<str>> {
         let held = self.records.get(&name.0);
         let holder = held.map(|record| record.namespace.clone());
+        let is_recorded = winner.as_ref().is_none_or(|winner| winner.is_recorded);
         let record = match &winner {
-            Some(namespace) => {
+            Some(Winner { namespace, is_recorded: true, .. }) => {
                 let since = held.filter(|held| held.namespace == *namespace).map_or(self.now, |held| held.since);
                 Some(Record { namespace: namespace.clone(), since, released: None })
             }
+            // The record of a namespace that claims it too counts again once its Gateway is ours.
+            Some(Winner { is_recorded: false, holder_asks, .. }) => held.filter(|_| *holder_asks).cloned(),
             None => reserved,
         };
+        let winner = winner.map(|winner| winner.namespace);
         let is_new = held != record.as_ref();
         match self.claims {
             ClaimPrecedence::Smallest => winner,
@@ -190,7 +206,7 @@ impl Records {
                 let kept = holder.as_ref().is_some_and(is_frozen);
                 let wanted = (is_new && !kept).then_some(record);
                 self.propose(name, wanted, dirty);
-                if holder == winner { winner } else { None }
+                if holder == winner || !is_recorded { winner } else { None }
             }
         }
     }
@@ -226,9 +242,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// Settings by which records count at the default class, of another data plane.
+    fn recorded(claims: ClaimPrecedence, hold: u64) -> Settings {
+        Settings { claims, hold, recorded_elsewhere: true, ..Settings::default() }
+    }
+
     /// Two namespaces at one Gateway, in a cluster.
     fn engine() -> Tenancy {
-        let mut engine = Tenancy::new(Settings { claims: ClaimPrecedence::Recorded, ..Settings::default() });
+        let mut engine = Tenancy::new(recorded(ClaimPrecedence::Recorded, 0));
         let spaces = [("tenant-a", "a.org"), ("tenant-b", "a.org"), ("tenant-c", "a.org")];
         engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
@@ -330,9 +351,60 @@ mod tests {
         assert_eq!(owner(&engine), None, "who has the wildcard was before");
     }
 
+    /// Beside another data plane the page's order holds, at a Gateway of ours the record; both have one owner for each name.
+    #[test]
+    fn records_count_at_gateways_of_ours_alone() {
+        for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
+            let mut engine = Tenancy::new(Settings { claims, ..Settings::default() });
+            let spaces = ["tenant-a", "tenant-b", "tenant-c", "cozy-x"];
+            engine.apply(spaces.iter().map(|name| namespace(name, "tenant-a", "a.org")).collect());
+            let class = |ours| Change::Class("cilium".into(), ours);
+            engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+            let settled = |engine: &mut Tenancy, changes| {
+                engine.apply(changes);
+                while claims == ClaimPrecedence::Recorded && keep(engine) > 0 {}
+                owner(engine).unwrap_or_default()
+            };
+            let claim = |namespace: &str| http(namespace, "web", &["x.a.org"]);
+            assert_eq!(settled(&mut engine, vec![claim("tenant-c")]), "tenant-c", "{claims:?}");
+            assert_eq!(settled(&mut engine, vec![claim("tenant-b")]), "tenant-b", "{claims:?}: the smaller name");
+            assert!(engine.records().is_empty(), "{claims:?}: nothing is recorded for another data plane");
+            assert_eq!(settled(&mut engine, vec![class(true)]), "tenant-b", "{claims:?}: they appear together at ours");
+            assert_eq!(
+                settled(&mut engine, vec![claim("cozy-x")]),
+                "tenant-b",
+                "{claims:?}: it has the name by record"
+            );
+            assert_eq!(
+                settled(&mut engine, vec![claim("tenant-a")]),
+                "tenant-b",
+                "{claims:?}: it has the name by record"
+            );
+            assert_eq!(settled(&mut engine, vec![class(false)]), "cozy-x", "{claims:?}: the page's order");
+            assert_eq!(settled(&mut engine, vec![class(true)]), "tenant-b", "{claims:?}: its record was kept");
+            settled(&mut engine, vec![class(false)]);
+            assert_eq!(settled(&mut engine, vec![gone(claim("tenant-b"))]), "cozy-x", "{claims:?}");
+            assert!(engine.records().is_empty(), "{claims:?}: a namespace that claims nothing has no record");
+        }
+    }
+
+    #[test]
+    fn of_claims_that_appear_together_the_page_s_order_decides_once() {
+        let mut engine = Tenancy::new(Settings { claims: ClaimPrecedence::FirstCome, ..Settings::default() });
+        let spaces = ["tenant-a", "tenant-b", "cozy-x"];
+        engine.apply(spaces.iter().map(|name| namespace(name, "tenant-a", "a.org")).collect());
+        engine.apply(vec![Change::Class("cilium".into(), true), tenant("tenant-a", json!({"apex": "a.org"}))]);
+        engine.apply(vec![http("tenant-a", "web", &["x.a.org"]), http("cozy-x", "web", &["x.a.org"])]);
+        assert_eq!(owner(&engine).as_deref(), Some("cozy-x"));
+        engine.apply(vec![gone(http("cozy-x", "web", &[])), http("tenant-b", "web", &["x.a.org"])]);
+        assert_eq!(owner(&engine).as_deref(), Some("tenant-a"));
+        engine.apply(vec![http("cozy-x", "web", &["x.a.org"])]);
+        assert_eq!(owner(&engine).as_deref(), Some("tenant-a"));
+    }
+
     /// Two namespaces of one owner, and two of others, with names that stay reserved for a while.
     fn with_hold(claims: ClaimPrecedence) -> Tenancy {
-        let mut engine = Tenancy::new(Settings { claims, hold: 100, ..Settings::default() });
+        let mut engine = Tenancy::new(recorded(claims, 100));
         let spaces = [("tenant-a", "a.org"), ("tenant-b", "x.a.org"), ("tenant-c", "c.a.org"), ("tenant-d", "C.a.org")];
         engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);

@@ -135,6 +135,11 @@ impl GatewayTemplate {
         }
     }
 
+    /// Metadata of an object that is not stored yet: it is as old as its TenantGateway.
+    fn written(&self, name: ObjectName) -> Meta {
+        Meta { name, generation: 1, created: self.owner.created }
+    }
+
     /// The listener of one hostname; `takes` are the namespaces that it selects.
     pub(super) fn listener(&self, names: &names::OfHost, hostname: &Hostname, takes: Takes<'_>) -> Listener {
         let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
@@ -175,7 +180,7 @@ impl GatewayTemplate {
         listeners.extend(items);
         listeners.extend(self.tail.iter().map(fixed));
         let gateway = Gateway {
-            meta: written(self.owner.name.clone()),
+            meta: self.written(self.owner.name.clone()),
             uid: Box::default(),
             class: self.class.clone(),
             requests: self.addresses.iter().cloned().map(AddressRequest::anywhere).collect(),
@@ -196,7 +201,7 @@ impl GatewayTemplate {
         let name = ObjectName::new(self.owner.name.namespace.clone(), name);
         let set = ListenerSet {
             kind: SetKind::Stable,
-            meta: written(name),
+            meta: self.written(name),
             parent: Some(self.owner.name.clone()),
             listeners,
         };
@@ -281,11 +286,6 @@ fn allowed(own: bool, of: &[&str], namespace: &str, takes: Takes<'_>) -> Allowed
 fn kinds(own: bool, of: &[&str]) -> Vec<(String, String)> {
     let kinds: &[&str] = if own { of } else { &["HTTPRoute", "TLSRoute"] };
     kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect()
-}
-
-/// Metadata of an object that is not stored yet.
-fn written(name: ObjectName) -> Meta {
-    Meta { name, generation: 1, created: 0 }
 }
 
 /// The hostname `label.apex`; `None` if it is too long.

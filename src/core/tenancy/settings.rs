@@ -20,6 +20,9 @@ pub struct Settings {
     pub directories: Option<BTreeSet<String>>,
     /// The precedence of claimants of one hostname.
     pub claims: ClaimPrecedence,
+    /// True if the record decides at Gateways of other data planes as well; else the smallest claimant has a hostname
+    /// there, as the Cozystack gateway page specifies.
+    pub recorded_elsewhere: bool,
     /// The number of seconds for which a recorded hostname stays reserved for the namespace that released it.
     pub hold: u64,
     /// The ports of Gateways: 80 and 443, unless an unprivileged program serves them itself.
@@ -46,6 +49,7 @@ impl Default for Settings {
             cert_manager: true,
             directories: None,
             claims: ClaimPrecedence::Smallest,
+            recorded_elsewhere: false,
             hold: 0,
             ports,
             unlabelled: false,
@@ -84,7 +88,7 @@ pub struct Ports {
 pub enum ClaimPrecedence {
     /// `cozy-*` namespaces first, then the smallest `namespace/name`.
     Smallest,
-    /// The recorded owner first; among others like `Smallest`.
+    /// At Gateways of ours the recorded owner first; among others, and elsewhere, like `Smallest`.
     FirstCome,
     /// Like `FirstCome`, for several replicas with one record: a hostname has no owner before it is recorded.
     Recorded,

@@ -31,6 +31,8 @@ pub struct ParentState {
     pub listeners: BTreeMap<Arc<str>, Listening>,
     /// The messages of its listeners whose `Programmed` has reason `Pending`.
     pub pending: BTreeMap<Arc<str>, String>,
+    /// True if a condition is about an earlier generation of the object.
+    pub is_behind: bool,
 }
 
 /// The conditions of a listener.
@@ -85,7 +87,7 @@ impl From<&ObjectStatus> for ParentState {
             Listening { accepted, programmed, resolved }
         };
         let listeners = listeners.iter().map(|listener| (listener.name.clone(), listening(&listener.conditions)));
-        Self { accepted, programmed, listeners: listeners.collect(), pending }
+        Self { accepted, programmed, listeners: listeners.collect(), pending, is_behind: false }
     }
 }
 
@@ -179,7 +181,10 @@ impl<'a> Statuses<'a> {
     ) -> Option<TenantStatus> {
         let given = self.tenants.given(tenant)?;
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
-        let mut state = look(&gateway).map(Arc::unwrap_or_clone).unwrap_or_default();
+        // The status of a Gateway of another class is about that class.
+        let other_class = self.other_class(&gateway);
+        let told = if other_class.is_none() { look(&gateway) } else { None };
+        let mut state = told.map(Arc::unwrap_or_clone).unwrap_or_default();
         let mut listeners: Vec<_> = self.listening(&gateway, &state).map(ListenerState::new).collect();
         // A host that is starting or fails does not affect the readiness of the others.
         let is_host = |name: &str| self.places.holder(tenant, Arc::from(name)).is_some();
@@ -210,6 +215,17 @@ impl<'a> Statuses<'a> {
         let decided = self.tenants.readiness(tenant);
         let (reason, message) = match decided.filter(|readiness| readiness.reason != "Reconciled") {
             Some(readiness) => (readiness.reason, readiness.message.clone()),
+            None if other_class.is_some() => {
+                let class = other_class.unwrap_or_default();
+                (
+                    "GatewayNotAccepted",
+                    format!("Gateway {tenant} has gatewayClassName {class}, which is not the one wanted"),
+                )
+            }
+            None if state.is_behind && !(state.accepted && state.programmed) => {
+                let text = format!("the conditions of Gateway {tenant} are about an earlier generation of it");
+                (if state.accepted { "GatewayNotProgrammed" } else { "GatewayNotAccepted" }, text)
+            }
             None if !state.accepted => ("GatewayNotAccepted", format!("Gateway {tenant} is not accepted")),
             None if !state.programmed => ("GatewayNotProgrammed", format!("Gateway {tenant} is not programmed")),
             None if waiting > 0 => {
@@ -227,6 +243,13 @@ impl<'a> Statuses<'a> {
         };
         let ready = reason == "Reconciled";
         Some(TenantStatus { generation: given.generation, ready, reason, message, listeners })
+    }
+
+    /// The class of the existing Gateway, if it is not the desired one.
+    fn other_class(self, gateway: &Derived) -> Option<&'a str> {
+        let wanted = self.derivations.desired(gateway)?.class()?;
+        let class = self.derivations.existing(gateway)?.class.as_deref()?;
+        (class != wanted).then_some(class)
     }
 
     /// The listeners of an object, with the reason for each that is not ready.

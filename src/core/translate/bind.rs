@@ -10,7 +10,7 @@ use super::fleet::{gateway_exposure, shared_service_ports};
 use super::frontends::{FOR_CHALLENGES, Frontends};
 use super::gateway_exposure::{Fleet, is_shared};
 use super::gateway_services::GatewayServices;
-use super::internal_ports::{self, recorded};
+use super::internal_ports::{recorded, reserved_ports};
 use super::key::ParentKey;
 use super::limits::Quotas;
 use super::named_service;
@@ -50,14 +50,15 @@ impl Binding<'_> {
             return;
         }
         let (age, socket) = self.sockets_of(gateway);
+        let reserved = reserved_ports(self.settings);
         let sockets: Vec<(Vec<IpAddr>, u16)> = ids.iter().map(|id| socket(id.transport_port())).collect();
         for (id, (addresses, port)) in ids.into_iter().zip(sockets) {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
             let at = TransportPort { number: port, transport: id.transport };
             let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
-            // A frontend for challenges alone yields to any listener.
-            let claims_socket =
-                !frontend.claims().is_empty() && !is_shared(&id.gateway) && !internal_ports::is_internal(port);
+            // A frontend for challenges alone yields to any listener, and Services record who has an internal port.
+            let is_recorded_elsewhere = is_shared(&id.gateway) || reserved.contains(&port);
+            let claims_socket = !frontend.claims().is_empty() && !is_recorded_elsewhere;
             let created = if frontend.claims().is_empty() { FOR_CHALLENGES } else { age };
             let namespace = &id.gateway.namespace;
             let claimant = Claimant {
@@ -140,7 +141,7 @@ impl Binding<'_> {
             false => settings.bind.clone(),
         };
         let (addresses, everywhere) = (bind(reached), bind(everywhere));
-        let may_be_dedicated = settings.envoys.is_some();
+        let reserved = reserved_ports(settings);
         let shared_service_ports = shared_service_ports(store, settings).filter(|_| is_shared(place));
         let socket = move |port: TransportPort| match &targets {
             // No traffic reaches a port that the Service does not have: Envoys do not open it.
@@ -151,7 +152,7 @@ impl Binding<'_> {
                 (Vec::new(), port.number)
             }
             // These ports are reserved for the dedicated fleet, no matter what a listener's status says.
-            None if may_be_dedicated && internal_ports::is_internal(port.number) => (Vec::new(), port.number),
+            None if reserved.contains(&port.number) => (Vec::new(), port.number),
             None => (addresses.clone(), port.number),
             Some(targets) => match targets.get(&port) {
                 Some(target) => (everywhere.clone(), *target),

@@ -272,7 +272,7 @@ mod tests {
         let listener: Arc<str> = Arc::from(format!("l{index}"));
         let rank =
             Rank { gateway: None, set: set.is_some(), created: 0, parent: parent.clone(), listener: listener.clone() };
-        let hostname = Hostname::parse(hostname).expect("a hostname");
+        let hostname = Hostname::of(hostname);
         (rank, Claim { listener: ListenerId { parent, name: listener }, hostname, protocol, admitted: None })
     }
 
@@ -281,7 +281,7 @@ mod tests {
         for (rank, claim) in claims {
             all.set(rank.clone(), Some(claim.clone()));
         }
-        let hostname = Hostname::parse(hostname).expect("a hostname");
+        let hostname = Hostname::of(hostname);
         let (winner, losers) = all.outcome(&hostname, |_| true);
         let text = |id: &ListenerId| format!("{}/{}", id.parent.name().name, id.name);
         (winner.map(|w| text(&w.listener)), losers.into_iter().map(|(id, reason)| (text(id), reason)).collect())

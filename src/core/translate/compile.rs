@@ -136,7 +136,9 @@ impl<'a> Units<'a> {
         let client = self.parents().client_of(&owner.listener);
         let policies = self.routing.policies;
         let filters = listener.guard.filters.as_ref().map(|filters| policies.filters_with_client(filters, client));
-        VirtualHost { hostname: hostname.clone(), filters, routes }
+        let parent = self.parents().get(&owner.listener.parent);
+        let identity_headers = parent.map(|parent| parent.placement.exposure.identity_headers).unwrap_or_default();
+        VirtualHost { hostname: hostname.clone(), filters, identity_headers, routes }
     }
 
     fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner, listener: &ParentListener) -> Unit {
@@ -226,7 +228,7 @@ impl<'a> Units<'a> {
         let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
             frontend: id.clone(),
             listener: None,
-            virtual_host: VirtualHost { hostname: hostname.clone(), filters: None, routes: Vec::new() },
+            virtual_host: VirtualHost::new(hostname.clone(), Vec::new()),
         });
         // Without a route the chain finds no cluster for the SNI and resets, which excludes the name from a wider
         // listener.
@@ -349,7 +351,7 @@ struct Unit {
 
 /// The unit that excludes a hostname from the wildcard or catch-all listener over it.
 fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
-    let virtual_host = VirtualHost { hostname: hostname.clone(), filters: None, routes: Vec::new() };
+    let virtual_host = VirtualHost::new(hostname.clone(), Vec::new());
     match protocol {
         Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
         _ => {

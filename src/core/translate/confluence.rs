@@ -435,7 +435,7 @@ fn challenge() -> impl Strategy<Value = Change> {
 
 fn parameters(fleet: &str) -> Object {
     let spec = match fleet {
-        "" => json!({"escapedSlashes": "Reject"}),
+        "" => json!({"escapedSlashes": "Reject", "identityHeaders": "Keep"}),
         "Shared, open" => json!({"fleet": "Shared", "ports": [
             {"port": 25_225, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
             {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}]}),

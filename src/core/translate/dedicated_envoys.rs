@@ -1,9 +1,10 @@
 //! The Envoys that serve Gateways of the dedicated fleet.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::settings::{DedicatedEnvoys, Settings};
+use crate::inputs::SliceEndpoint;
 use crate::model::ObjectName;
 use crate::store::Store;
 
@@ -11,17 +12,19 @@ use crate::store::Store;
 pub(super) fn service<'a>(settings: &'a Settings, store: &Store) -> Option<&'a ObjectName> {
     match &settings.dedicated {
         DedicatedEnvoys::Apart(own) => Some(own),
-        DedicatedEnvoys::Joining(own) if !behind(own, store).is_empty() => Some(own),
+        DedicatedEnvoys::Joining(own) if behind(own, store).values().any(|envoy| !envoy.terminating) => Some(own),
         DedicatedEnvoys::Joining(_) | DedicatedEnvoys::OfSharedFleet => settings.envoys.as_ref(),
     }
 }
 
-/// The addresses of these Envoys.
-pub(super) fn addresses(settings: &Settings, store: &Store) -> BTreeSet<IpAddr> {
+/// These Envoys by address.
+pub(super) fn endpoints(settings: &Settings, store: &Store) -> BTreeMap<IpAddr, SliceEndpoint> {
     service(settings, store).map(|service| behind(service, store)).unwrap_or_default()
 }
 
-/// The endpoint addresses of a Service.
-pub(super) fn behind(service: &ObjectName, store: &Store) -> BTreeSet<IpAddr> {
-    store.slices(service).flat_map(|slice| slice.addresses.iter().copied()).collect()
+/// The endpoints of a Service by address. Of an address in several slices the ready one counts.
+pub(super) fn behind(service: &ObjectName, store: &Store) -> BTreeMap<IpAddr, SliceEndpoint> {
+    let mut all: Vec<&(IpAddr, SliceEndpoint)> = store.slices(service).flat_map(|slice| &slice.placed).collect();
+    all.sort();
+    all.into_iter().rev().cloned().collect()
 }

@@ -19,6 +19,7 @@ use super::frontends::Frontends;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::limits::Quotas;
 use super::settings::Settings;
+use crate::inputs::EndpointSlice;
 use crate::model::{
     Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort, WeightedEndpoints,
 };
@@ -66,9 +67,9 @@ fn cdn_id(installation: &str) -> Arc<str> {
 #[derive(Default)]
 struct PortState {
     clusters: BTreeSet<ClusterId>,
-    /// Its ready addresses that may be used, sorted.
+    /// Its addresses that are used, sorted.
     addresses: Arc<[SocketAddr]>,
-    /// Its ready addresses that may not be used.
+    /// Its addresses that may not be used.
     refused: Box<[SocketAddr]>,
     /// Why they may not be used.
     problem: Option<Box<str>>,
@@ -180,7 +181,7 @@ impl ServiceEndpoints {
         if !self.ports.contains_key(port) {
             return;
         }
-        let (addresses, refused) = allowed.permitted(port);
+        let PermittedEndpoints { addresses, refused, terminating: _ } = allowed.permitted(port);
         let problem = (!refused.is_empty()).then(|| refusal(port, &refused).into_boxed_str());
         let refused: Box<[SocketAddr]> = refused.into_iter().map(|(address, _)| address).collect();
         let ServiceEndpoints { ports, by_address, .. } = self;
@@ -231,6 +232,17 @@ pub(super) fn compile_assignment(
     emissions.emit(ResourceKey::Endpoints(cluster), resource.map(Resource::Endpoints), dirty);
 }
 
+/// The endpoints of a Service port.
+#[derive(Debug, Default)]
+pub(super) struct PermittedEndpoints {
+    /// Those that are used, sorted.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// True if none of them is ready: they terminate and still serve.
+    pub(super) terminating: bool,
+    /// Those that may not be used, with the reasons.
+    pub(super) refused: Vec<(SocketAddr, String)>,
+}
+
 /// The states that decide which endpoints may be used.
 #[derive(Clone, Copy)]
 pub(super) struct AllowedEndpoints<'a> {
@@ -242,8 +254,20 @@ pub(super) struct AllowedEndpoints<'a> {
 }
 
 impl AllowedEndpoints<'_> {
-    /// Returns the ready addresses of a Service port that may be used, and the others with the reasons.
-    pub(super) fn permitted(self, port: &ServicePort) -> (Vec<SocketAddr>, Vec<(SocketAddr, String)>) {
+    /// Returns the endpoints of a Service port: the ready ones, or, if none of them may be used, those that terminate and
+    /// still serve (KEP-1669).
+    pub(super) fn permitted(self, port: &ServicePort) -> PermittedEndpoints {
+        let mut ready = self.judged(port, |slice| &slice.addresses);
+        if !ready.addresses.is_empty() {
+            return ready;
+        }
+        let PermittedEndpoints { addresses, refused, .. } = self.judged(port, |slice| &slice.terminating);
+        ready.refused.extend(refused);
+        PermittedEndpoints { terminating: !addresses.is_empty(), addresses, refused: ready.refused }
+    }
+
+    /// Judges some addresses of the slices of a Service port.
+    fn judged(self, port: &ServicePort, of: fn(&EndpointSlice) -> &[IpAddr]) -> PermittedEndpoints {
         let service = self.store.service(&port.service);
         let name = service.and_then(|service| service.port(port.port, port.transport)).map(|p| p.name.clone());
         // Each address, and whether it belongs to the pod that the endpoint names.
@@ -252,20 +276,20 @@ impl AllowedEndpoints<'_> {
             for slice in self.store.slices(&port.service).filter(|slice| self.quotas.serves(slice)) {
                 let is_it = |(n, of): &&(Arc<str>, TransportPort)| *n == name && of.transport == port.transport;
                 let numbers = || slice.ports.iter().filter(is_it).map(|(_, of)| of.number);
-                for ip in &slice.addresses {
+                for ip in of(slice) {
                     let is_pod = self.store.reserved().in_cluster() && self.store.is_of_its_pod(slice, *ip);
                     numbers().for_each(|number| *addresses.entry(SocketAddr::new(*ip, number)).or_default() |= is_pod);
                 }
             }
         }
-        let (mut permitted, mut refused) = (Vec::with_capacity(addresses.len()), Vec::new());
+        let mut judged = PermittedEndpoints { addresses: Vec::with_capacity(addresses.len()), ..Default::default() };
         for (address, is_pod) in addresses {
             match self.refuses(port, address, is_pod) {
-                None => permitted.push(address),
-                Some(why) => refused.push((address, why)),
+                None => judged.addresses.push(address),
+                Some(why) => judged.refused.push((address, why)),
             }
         }
-        (permitted, refused)
+        judged
     }
 
     /// Returns why an endpoint of a namespace may not have an address; `is_pod` is true for the address of a pod of
@@ -277,6 +301,9 @@ impl AllowedEndpoints<'_> {
         }
         if self.listens(address, port.transport) || !is_pod && self.fronts(address) {
             return Some("where Envoy listens itself".to_owned());
+        }
+        if self.answers(&port.service, address) {
+            return Some("where Gatewright listens itself".to_owned());
         }
         let reserved = self.store.reserved();
         let is_trusted = || self.store.labels(namespace).get(ENDPOINTS_LABEL).is_some_and(|value| value == "any");
@@ -307,13 +334,20 @@ impl AllowedEndpoints<'_> {
     fn listens(self, address: SocketAddr, transport: Transport) -> bool {
         let port = TransportPort { number: address.port(), transport };
         let bound = |ip: IpAddr| self.frontends.has_socket(ip, port);
-        let is_theirs = |ip: &IpAddr| {
-            ip.is_loopback()
-                || self.settings.default_addresses.contains(ip)
-                || self.store.reserved().is_installation(ip)
-        };
         let everywhere = || bound(Ipv4Addr::UNSPECIFIED.into()) || bound(Ipv6Addr::UNSPECIFIED.into());
-        forms(address.ip()).any(|form| bound(form) || is_theirs(&form) && everywhere())
+        forms(address.ip()).any(|form| bound(form) || self.is_of_envoys(form) && everywhere())
+    }
+
+    /// True if the program itself listens at an address, for other Services than this one.
+    fn answers(self, service: &ObjectName, address: SocketAddr) -> bool {
+        let others = self.settings.own_sockets.iter().filter(|own| own.service.as_ref() != Some(service));
+        let mut ips = others.map(|own| own.address).filter(|own| own.port() == address.port()).map(|own| own.ip());
+        ips.any(|ip| forms(address.ip()).any(|form| form == ip || ip.is_unspecified() && self.is_of_envoys(form)))
+    }
+
+    /// True for an address of the machines of Envoys, as far as they are known.
+    fn is_of_envoys(self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.settings.default_addresses.contains(&ip) || self.store.reserved().is_installation(&ip)
     }
 }
 

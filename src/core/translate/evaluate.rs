@@ -16,6 +16,7 @@ use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::gateway_exposure::is_shared;
 use super::gateway_services::GatewayServices;
+use super::host_settings::touch_hosts;
 use super::key::ParentKey;
 use super::limits::Quotas;
 use super::offer;
@@ -25,7 +26,6 @@ use super::parents::Parents;
 use super::policing::{touch_filtered, touch_units_of};
 use super::register::Register;
 use super::settings::Settings;
-use super::slashes::touch_slashes;
 use super::surroundings::Surroundings;
 use super::tls_secrets::place_roots;
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
@@ -101,7 +101,7 @@ impl Evaluation<'_> {
         }
         self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_routes(old.as_ref(), new.as_ref(), self.store, dirty);
-        touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);
+        touch_hosts(self.attachments, old.as_ref(), new.as_ref(), dirty);
         note_admitting(self.parents, self.register, old.as_ref(), new.as_ref(), dirty);
         self.parents.set_end(key, new.as_ref().and_then(Parent::first_end));
         self.parents.set(key, new);

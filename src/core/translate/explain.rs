@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
 use super::admission::Admission;
 use super::certificate::{self, Served};
@@ -16,7 +17,7 @@ use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
 use super::report::Report;
 use super::routes::{Port, Routing};
-use crate::model::{Certificate, FrontendId, Hostname, Match, PathMatch, Reason, TransportPort, ValidationMode};
+use crate::model::{Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort, ValidationMode};
 
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct Question {
     pub path: String,
     /// The method.
     pub method: String,
+    /// The protocol of an upgrade (RFC 9110, 7.8).
+    pub upgrade: Option<String>,
     /// The address; only frontends that are bound to it are considered.
     pub address: Option<IpAddr>,
 }
@@ -38,13 +41,23 @@ pub struct Question {
 /// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`, `filters`, `route`, `backend`,
-    /// `backend TLS`, `endpoints`.
+    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`, `filters`, `upgrade`, `route`,
+    /// `preflight`, `authorization`, `backend`, `backend TLS`, `endpoints`.
     pub what: &'static str,
     /// True if it holds.
     pub ok: bool,
     /// The finding, or the reason why it fails.
     pub text: String,
+    /// The authorization server that it is about, which is still to be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<AuthorizationServer>,
+}
+
+impl Link {
+    /// A link that is about no server.
+    pub fn new(what: &'static str, ok: bool, text: String) -> Self {
+        Self { what, ok, text, server: None }
+    }
 }
 
 /// The chain for a URL, up to the first link that fails.
@@ -68,11 +81,11 @@ impl Explanation {
     }
 
     fn hold(&mut self, what: &'static str, text: String) {
-        self.links.push(Link { what, ok: true, text });
+        self.links.push(Link::new(what, true, text));
     }
 
     fn fail(&mut self, what: &'static str, text: String) {
-        self.links.push(Link { what, ok: false, text });
+        self.links.push(Link::new(what, false, text));
     }
 }
 
@@ -126,6 +139,14 @@ impl<'a> Explainer<'a> {
         if own.guard.refuses() {
             let why = own.guard.accepted.as_ref().err().or(own.guard.resolved.as_ref().err());
             explanation.fail("filters", why.map(|(_, text)| text.clone()).unwrap_or_default());
+        }
+        for server in own.guard.filters.iter().flat_map(|filters| filters.servers()) {
+            self.explain_authorization("a filter of the listener", server, &mut explanation);
+        }
+        if let Some(upgrade) =
+            question.upgrade.as_deref().filter(|_| matches!(protocol, Protocol::Http | Protocol::Https))
+        {
+            explain_upgrade(upgrade, &mut explanation);
         }
         if !explanation.ok() {
             return explanation;
@@ -245,10 +266,16 @@ impl<'a> Explainer<'a> {
         };
         let at = Port { number: id.port, tls: protocol.family() == Family::Tls };
         let routes = self.routing.routes(at, &hostname, listener, None);
-        let found = routes
-            .iter()
-            .find(|route| !matches!(protocol, Protocol::Http | Protocol::Https) || matches(&route.matches, question));
+        let is_http = matches!(protocol, Protocol::Http | Protocol::Https);
+        let found = routes.iter().find(|route| !is_http || matches(&route.matches, question));
+        let answering = routes.iter().find(|route| is_http && answers_preflights(route, question));
+        if let Some(answering) = answering.filter(|_| question.method == "OPTIONS") {
+            explanation.hold("preflight", preflight(answering));
+        }
         let Some(route) = found else {
+            if answering.is_some() && question.method == "OPTIONS" {
+                return;
+            }
             let keys: BTreeSet<&RouteKey> = self.admission().served(&hostname, listener).map(|(key, _)| key).collect();
             let names: Vec<_> = keys.iter().map(|key| key.object().to_string()).collect();
             let (method, path) = (&question.method, &question.path);
@@ -261,8 +288,41 @@ impl<'a> Explainer<'a> {
             let _ = write!(conditions, " (if its header and query conditions hold)");
         }
         explanation.hold("route", format!("{} for {hostname}{conditions}", route.name));
+        if let Some(auth) = &route.rule.auth {
+            self.explain_authorization("filter ExternalAuth", auth, explanation);
+            if !explanation.ok() {
+                return;
+            }
+        }
         self.explain_action(route, protocol, explanation);
     }
+}
+
+/// Adds whether a request for another protocol passes.
+fn explain_upgrade(upgrade: &str, explanation: &mut Explanation) {
+    match upgrade.to_ascii_lowercase().as_str() {
+        "websocket" => explanation.hold("upgrade", "to WebSocket, if the backend agrees".to_owned()),
+        "h2c" => explanation.hold("upgrade", "to h2c, ignored: the request is answered over HTTP/1.1".to_owned()),
+        _ => explanation
+            .fail("upgrade", format!("to {upgrade}, answered 403: WebSocket is the only protocol that passes")),
+    }
+}
+
+/// True if a match answers preflights that ask for a request of this path; methods and headers are not known.
+fn answers_preflights(route: &Route, question: &Question) -> bool {
+    let any_method = Match { method: None, ..route.matches.clone() };
+    route.rule.cors.is_some() && matches(&any_method, question)
+}
+
+/// What a match does with preflights.
+fn preflight(route: &Route) -> String {
+    let method = route.matches.method.as_deref().filter(|method| *method != "OPTIONS");
+    let asked = method.map_or_else(|| "that".to_owned(), |method| format!("that ask for {method}, and"));
+    format!(
+        "preflights (Origin and Access-Control-Request-Method) {asked} match no rule before it are answered by filter CORS of \
+         {}, and reach no backend",
+        route.name
+    )
 }
 
 /// True if a listener's certificate is valid for a host. Nobody checks one that the listener asked to be self-signed.
@@ -340,6 +400,7 @@ fn addresses(all: &[IpAddr]) -> String {
     texts.join(", ")
 }
 
+mod authorization;
 mod backends;
 mod causes;
 mod hosts;

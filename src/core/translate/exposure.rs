@@ -24,6 +24,7 @@ use super::settings::Settings;
 use super::{dedicated_envoys, isolated_envoys, routability};
 use crate::inputs::{
     Address, EXPOSES, Gateway, MANAGED_BY, MANAGER, MadeService, STANDS_ON, Service, ServiceParameters, ServiceType,
+    SliceEndpoint,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, Routability, TransportPort};
 use crate::store::Store;
@@ -181,7 +182,8 @@ impl Exposing<'_> {
     fn desired_service(&self, parent: &Parent, gateway: &Gateway) -> DesiredService {
         let name = &gateway.meta.name;
         let (labels, annotations) = marks(gateway);
-        let ServiceParameters { r#type, load_balancer_class, name: _ } = parent.placement.exposure.service.clone();
+        let ServiceParameters { r#type, load_balancer_class, external_traffic_policy, name: _ } =
+            parent.placement.exposure.service.clone();
         // A Gateway that is reached from within the cluster alone has no address outside, whatever the parameters say.
         let kind = match routability::is_internal(gateway) {
             true => ServiceType::ClusterIP,
@@ -193,6 +195,9 @@ impl Exposing<'_> {
             gateway: name.clone(),
             kind,
             load_balancer_class: load_balancer_class.filter(|_| kind == ServiceType::LoadBalancer),
+            external_traffic_policy: kind
+                .external_traffic_policy()
+                .map(|usual| external_traffic_policy.unwrap_or(usual)),
             address: gateway.addresses.iter().find_map(Address::ip).copied(),
             cluster_ip: within.filter_map(|request| request.address.ip()).next().copied(),
             targets: self.targets(parent, gateway),
@@ -203,11 +208,11 @@ impl Exposing<'_> {
     }
 
     /// The Envoys that serve a Gateway.
-    fn envoys(&self, parent: &Parent, gateway: &ObjectName) -> BTreeSet<IpAddr> {
+    fn envoys(&self, parent: &Parent, gateway: &ObjectName) -> BTreeMap<IpAddr, SliceEndpoint> {
         if parent.placement.exposure.fleet == Fleet::Isolated {
-            return isolated_envoys::addresses(gateway, self.settings, self.store);
+            return isolated_envoys::endpoints(gateway, self.settings, self.store);
         }
-        dedicated_envoys::addresses(self.settings, self.store)
+        dedicated_envoys::endpoints(self.settings, self.store)
     }
 
     /// The lent slices of a Gateway that stands on a Service: they lead to the ports that the Gateway has, and to no
@@ -229,7 +234,7 @@ impl Exposing<'_> {
             ports,
             labels,
             annotations,
-            envoys: dedicated_envoys::addresses(self.settings, self.store),
+            envoys: dedicated_envoys::endpoints(self.settings, self.store),
         }
     }
 
@@ -440,7 +445,7 @@ mod tests {
             let mut put = |value: Value| {
                 engine.apply(vec![Change::put(Object::parse(value).expect("an object"))], SystemTime::UNIX_EPOCH);
                 match engine.services().get(&ObjectName::new("a", "edge")) {
-                    Some(ServiceIntent::Wanted(desired)) => desired.envoys.iter().map(ToString::to_string).collect(),
+                    Some(ServiceIntent::Wanted(desired)) => desired.envoys.keys().map(ToString::to_string).collect(),
                     _ => Vec::new(),
                 }
             };

@@ -48,6 +48,7 @@ pub(super) fn gateway_exposure(
     let isolated = isolated(own_said, wide_said).map_err(invalid)?;
     let isolated = if fleet == Fleet::Isolated { isolated } else { IsolatedParameters::default() };
     let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
+    let identity_headers = said.iter().find_map(|parameters| parameters.identity_headers).unwrap_or_default();
     let route_hostnames = said.iter().find_map(|parameters| parameters.route_hostnames);
     let [own, wide] = said.map(|parameters| parameters.service);
     if own.name.is_some() {
@@ -56,9 +57,19 @@ pub(super) fn gateway_exposure(
     let service = ServiceParameters {
         r#type: own.r#type.or(wide.r#type),
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
+        external_traffic_policy: own.external_traffic_policy.or(wide.external_traffic_policy),
         name: own.name,
     };
-    Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports, isolated })
+    Ok(GatewayExposure {
+        fleet,
+        service,
+        escaped_slashes,
+        identity_headers,
+        route_hostnames,
+        allowed_hostnames,
+        ports,
+        isolated,
+    })
 }
 
 /// The parameters of a Gateway's Envoys of fleet Isolated, from its own parameters and its class's. These Envoys run in
@@ -105,12 +116,13 @@ fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, cl
              set spec.namedServices to Allow in the GatewayParameters of the class"
         ));
     }
-    match own.r#type.is_some() || own.load_balancer_class.is_some() {
-        true => {
-            Err(format!("{path}: that Service has a type and a load balancer of its own: leave out the other fields"))
-        }
-        false => Ok(()),
+    let ServiceParameters { r#type, load_balancer_class, external_traffic_policy, name: _ } = own;
+    if r#type.is_some() || load_balancer_class.is_some() || external_traffic_policy.is_some() {
+        return Err(format!(
+            "{path}: that Service has a type and a load balancer of its own: leave out the other fields"
+        ));
     }
+    Ok(())
 }
 
 /// The fleet of Gateways of a class whose own parameters choose none.

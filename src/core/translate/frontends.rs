@@ -1,7 +1,7 @@
 //! All frontends, the sockets that they are bound to, and the listeners that do not get their hostnames.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::claims::{Claim, Conflict, Rank};
 use super::dirty::Dirty;
@@ -26,7 +26,7 @@ pub(super) const FOR_CHALLENGES: i64 = i64::MAX;
 pub(super) struct Frontends {
     all: BTreeMap<FrontendId, FrontendState>,
     /// Contenders for each socket, the oldest first.
-    sockets: MultiMap<(IpAddr, TransportPort), Bound>,
+    sockets: MultiMap<(TransportPort, IpAddr), Bound>,
     /// Why listeners do not get their hostnames.
     conflicts: BTreeMap<ListenerId, Conflict>,
 }
@@ -108,7 +108,7 @@ impl Frontends {
 
     /// True if a frontend requests a socket.
     pub(super) fn has_socket(&self, ip: IpAddr, port: TransportPort) -> bool {
-        self.sockets.first(&(ip, port)).is_some()
+        self.sockets.first(&(port, ip)).is_some()
     }
 
     /// Binds a frontend to addresses, in place of its former ones; `created` decides between rivals. Marks it and the
@@ -125,23 +125,21 @@ impl Frontends {
         let at = |number| TransportPort { number, transport: id.transport };
         let (held, held_port) = frontend.rebind(addresses.clone(), port);
         let same = held == addresses && held_port == port;
-        if same && addresses.iter().all(|ip| self.sockets.contains(&(*ip, at(port)), &(created, id.clone()))) {
+        if same && addresses.iter().all(|ip| self.sockets.contains(&(at(port), *ip), &(created, id.clone()))) {
             return Vec::new();
         }
         let mut touched = Vec::new();
-        let old = held.iter().map(|ip| (*ip, at(held_port)));
-        for socket in old.chain(addresses.iter().map(|ip| (*ip, at(port)))) {
-            touched.push(socket.0);
-            let rivals: Vec<Bound> = self.sockets.of(&socket).cloned().collect();
-            for rival in rivals {
-                self.touch(&rival.1, dirty);
-                if rival.1 == *id {
-                    self.sockets.remove(&socket, &rival);
-                }
+        let old = held.iter().map(|ip| (at(held_port), *ip));
+        for socket in old.chain(addresses.iter().map(|ip| (at(port), *ip))) {
+            touched.push(socket.1);
+            self.touch_socket(socket.1, socket.0, dirty);
+            let own: Vec<Bound> = self.sockets.of(&socket).filter(|(_, other)| other == id).cloned().collect();
+            for bound in own {
+                self.sockets.remove(&socket, &bound);
             }
         }
         for ip in &addresses {
-            self.sockets.insert((*ip, at(port)), (created, id.clone()));
+            self.sockets.insert((at(port), *ip), (created, id.clone()));
         }
         self.touch(id, dirty);
         touched
@@ -159,10 +157,12 @@ impl Frontends {
         }
     }
 
-    /// Marks all frontends that request a socket.
+    /// Marks all frontends that request a socket; for that of all addresses also those that request one of them.
     pub(super) fn touch_socket(&self, ip: IpAddr, port: TransportPort, dirty: &mut Dirty) {
-        for (_, id) in self.sockets.of(&(ip, port)) {
-            self.touch(id, dirty);
+        let there = self.sockets.from((port, ip)).take_while(|((other, _), _)| *other == port);
+        let is_part = |other: IpAddr| other == ip || ip.is_unspecified() && other.is_ipv4() == ip.is_ipv4();
+        for (_, bound) in there.take_while(|((_, other), _)| is_part(*other)) {
+            bound.for_each(|(_, id)| self.touch(id, dirty));
         }
     }
 
@@ -176,18 +176,44 @@ impl Frontends {
     pub(super) fn rival(&self, id: &FrontendId, register: &Register) -> Option<&FrontendId> {
         let frontend = self.all.get(id).filter(|_| !id.isolated)?;
         let port = TransportPort { number: frontend.port(), transport: id.transport };
-        let first = |ip: &IpAddr| {
-            let owner = register.owner(&Ownable::Socket(*ip, port));
-            let may_hold = |(created, other): &&Bound| {
-                if other.isolated {
-                    return false;
-                }
-                // A frontend for challenges alone claims nothing, and the shared fleet belongs to no namespace.
-                let claims = *created != FOR_CHALLENGES && !is_shared(&other.gateway);
-                !claims || owner.is_none_or(|owner| owner.namespace == other.gateway.namespace)
-            };
-            self.sockets.of(&(*ip, port)).find(may_hold).map(|(_, first)| first)
-        };
-        frontend.addresses().iter().filter_map(first).find(|first| *first != id)
+        frontend.addresses().iter().find_map(|ip| {
+            let holder = self.holder(*ip, port, register)?;
+            let other = (holder.1 != *id).then_some(&holder.1);
+            other.or_else(|| self.earlier_on_all(*ip, port, holder, register))
+        })
     }
+
+    /// The contender that has a socket.
+    fn holder(&self, ip: IpAddr, port: TransportPort, register: &Register) -> Option<&Bound> {
+        let owner = register.owner(&Ownable::Socket(ip, port));
+        let may_hold =
+            |bound: &&Bound| !claims(bound) || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace);
+        self.sockets.of(&(port, ip)).filter(|(_, id)| !id.isolated).find(may_hold)
+    }
+
+    /// The frontend that has the port of all addresses since before another one has it of this address: connections to
+    /// the address would go to that one.
+    fn earlier_on_all(
+        &self,
+        ip: IpAddr,
+        port: TransportPort,
+        holder: &Bound,
+        register: &Register,
+    ) -> Option<&FrontendId> {
+        let all: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let first = self.holder(all, port, register).filter(|first| claims(first) && ip != all)?;
+        let since = |ip| register.owner(&Ownable::Socket(ip, port)).map_or(u64::MAX, |owner| owner.since);
+        let (gateway, other) = (&first.1.gateway, &holder.1.gateway);
+        let is_earlier = match gateway.namespace == other.namespace {
+            true => gateway != other && first < holder,
+            false => since(all) < since(ip),
+        };
+        is_earlier.then_some(&first.1)
+    }
+}
+
+/// True if a frontend claims its sockets for its namespace: one for challenges alone does not, and the shared fleet belongs
+/// to no namespace.
+fn claims((created, id): &Bound) -> bool {
+    *created != FOR_CHALLENGES && !is_shared(&id.gateway)
 }

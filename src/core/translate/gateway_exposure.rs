@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use crate::inputs::{
     AllowedHostnames, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol, RouteHostnames, ServiceParameters,
 };
-use crate::model::ObjectName;
+use crate::model::{IdentityHeaders, ObjectName};
 
 /// The kind of fleet that serves the Gateways of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct GatewayExposure {
     pub service: ServiceParameters,
     /// The handling of requests with escaped slashes.
     pub escaped_slashes: EscapedSlashes,
+    /// What becomes of headers by which clients say who they are.
+    pub identity_headers: IdentityHeaders,
     /// Decides whether routes of several namespaces may share a hostname; if `None`, at listeners for one exact
     /// hostname alone.
     pub route_hostnames: Option<RouteHostnames>,

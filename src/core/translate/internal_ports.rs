@@ -1,13 +1,15 @@
 //! The Envoy ports that lead to Gateways of the dedicated fleet alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
+use super::settings::Settings;
 use crate::inputs::MadeService;
 use crate::model::{Reason, TransportPort};
 
 /// The Envoy ports that lead to Gateways of the dedicated fleet alone: below the range of node ports of Kubernetes and
 /// the ephemeral ports of Linux.
-pub(super) const INTERNAL: std::ops::Range<u16> = 20_000..30_000;
+pub(super) const INTERNAL: Range<u16> = 20_000..30_000;
 
 /// The reason to refuse a port that is reserved for Gateways of the dedicated fleet: another frontend that is bound to
 /// it would get their connections.
@@ -30,9 +32,10 @@ pub(super) fn exhausted(port: TransportPort) -> String {
     )
 }
 
-/// True if a port is reserved for Gateways of the dedicated fleet; Services record which Gateway has it.
-pub(super) fn is_internal(port: u16) -> bool {
-    INTERNAL.contains(&port)
+/// The ports that are reserved for Gateways of the dedicated fleet; Services record which Gateway has them. Only a
+/// cluster has that fleet, standalone serves all ports alike.
+pub(super) fn reserved_ports(settings: &Settings) -> Range<u16> {
+    if settings.envoys.is_some() { INTERNAL } else { 0..0 }
 }
 
 /// The Envoy ports that a Service records, each once. Impossible ones are ignored: anybody who may write Services can

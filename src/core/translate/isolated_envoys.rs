@@ -1,13 +1,13 @@
 //! The intents for Envoys of Gateways of fleet Isolated: a Deployment for each, in the namespace of the installation.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use sha2::{Digest, Sha256};
 
 use super::dedicated_envoys::behind;
 use super::settings::Settings;
-use crate::inputs::IsolatedParameters;
+use crate::inputs::{IsolatedParameters, SliceEndpoint};
 use crate::model::ObjectName;
 use crate::store::Store;
 
@@ -34,8 +34,8 @@ pub fn isolated_name(gateway: &ObjectName) -> String {
     format!("{ISOLATED_PREFIX}{}-{hash}", plain.trim_end_matches('-'))
 }
 
-/// The addresses of a Gateway's own Envoys.
-pub(super) fn addresses(gateway: &ObjectName, settings: &Settings, store: &Store) -> BTreeSet<IpAddr> {
+/// A Gateway's own Envoys by address.
+pub(super) fn endpoints(gateway: &ObjectName, settings: &Settings, store: &Store) -> BTreeMap<IpAddr, SliceEndpoint> {
     let service = settings.isolated.as_ref().map(|ours| ObjectName::new(ours.clone(), isolated_name(gateway)));
     service.map(|service| behind(&service, store)).unwrap_or_default()
 }

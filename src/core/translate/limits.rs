@@ -288,7 +288,7 @@ impl Quotas {
         if let Some(slice) = store.slice(name)
             && let Some(service) = &slice.service
         {
-            let weight = [slice.addresses.len() as u64 * slice.ports.len() as u64];
+            let weight = [slice.endpoints() as u64];
             let created = slice.meta.created;
             of_service = Some(Member { group: service.clone(), created, weight });
             of_namespace = Some(Member { group: name.namespace.clone(), created, weight });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::dedicated_envoys;
 use super::gateway_services::Refusal;
-use super::internal_ports::{INTERNAL, is_internal};
+use super::internal_ports::INTERNAL;
 use super::key::Verdict;
 use super::settings::Settings;
 use crate::inputs::{Address, Gateway, MadeSlice, Service, ServicePortSpec, TargetPort};
@@ -137,7 +137,7 @@ fn target(service: &Service, port: &ServicePortSpec, store: &Store, settings: &S
             }
         }
     };
-    match is_internal(number) {
+    match INTERNAL.contains(&number) {
         true => Ok(number),
         false => Err(format!(
             "{this} {number}, where Envoys may listen for others: use a number from {first} to {last}, which are kept for \
@@ -172,7 +172,7 @@ pub(super) fn recorded(service: &NamedService, gateway: &ObjectName, store: &Sto
     let of_gateway = |made: &MadeSlice| made.lent.as_ref().is_some_and(|lent| lent.gateway == *gateway);
     let slices = store.slices(&service.name).filter(|slice| slice.made.as_deref().is_some_and(of_gateway));
     let mut targets = BTreeMap::new();
-    for (name, at) in slices.flat_map(|slice| slice.ports.iter()).filter(|(_, at)| is_internal(at.number)) {
+    for (name, at) in slices.flat_map(|slice| slice.ports.iter()).filter(|(_, at)| INTERNAL.contains(&at.number)) {
         let leads =
             |(port, named): &(&TransportPort, &NamedPort)| named.name == *name && port.transport == at.transport;
         if let Some((port, _)) = service.ports.iter().find(leads) {

@@ -21,7 +21,7 @@ use crate::inputs::{
     Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
     ServiceParameters, SetKind, TlsMode,
 };
-use crate::model::{Hostname, ObjectName, Reason};
+use crate::model::{Hostname, IdentityHeaders, ObjectName, Reason};
 
 /// Evaluates a Gateway, which is of our class.
 pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
@@ -44,6 +44,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         fleet: settings.fleet,
         service: ServiceParameters::default(),
         escaped_slashes: EscapedSlashes::default(),
+        identity_headers: IdentityHeaders::default(),
         route_hostnames: None,
         allowed_hostnames: None,
         ports: None,

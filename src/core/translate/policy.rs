@@ -142,11 +142,7 @@ impl HostnamePattern {
             return Ok(Self::Any);
         }
         let hostname = Hostname::parse(text).map_err(|error| error.to_string())?;
-        match (hostname.is_wildcard(), hostname.is_exact()) {
-            (true, _) => Ok(Self::Below(hostname)),
-            (_, true) => Ok(Self::Exact(hostname)),
-            _ => Err("hostname \"\": expected app.example.org, *.example.org for every name below, or *".to_owned()),
-        }
+        Ok(if hostname.is_wildcard() { Self::Below(hostname) } else { Self::Exact(hostname) })
     }
 
     fn matches(&self, hostname: &Hostname) -> bool {

@@ -1,8 +1,9 @@
 //! Statuses of policies, by each Gateway with routes to their Services.
 
 use super::key::Verdict;
-use super::report::{Report, condition};
+use super::report::Report;
 use super::status::{ObjectStatus, PolicyStatus, StatusBody};
+use super::verdict::condition;
 use crate::inputs::{ObjectKey, Policy, PolicyTarget};
 use crate::model::{ConditionType, ObjectName, Reason};
 

@@ -25,12 +25,13 @@ use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };
 use super::statuses::Statuses;
+use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
 use super::wanted_index::ListenerOutcomes;
 use super::{bind, certificate_condition, default_gateways, exposure, features, fleet, named_service};
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey, SetKey};
 use crate::model::{
-    Condition, ConditionType, GatewayAddress, ListenerFilters, Reason, Routability, Status, StatusAddress,
+    Condition, ConditionType, FrontendId, GatewayAddress, ListenerFilters, Reason, Routability, Status, StatusAddress,
     TransportPort,
 };
 use crate::store::{Store, target_ports};
@@ -106,7 +107,9 @@ impl Report<'_> {
             Some(assignment) if is_scoped => routability::reached(parent, assignment, reached),
             _ => reached,
         };
-        let programmed = if accepted.status != Status::True {
+        let programmed = if accepted.status == Status::Unknown {
+            Err((Reason::Pending, accepted.message.clone()))
+        } else if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
         } else if let Some(wrong) = unusable.clone().or(malformed.map(|text| (Reason::AddressNotUsable, text))) {
             Err(wrong)
@@ -121,7 +124,7 @@ impl Report<'_> {
         let is_accepted = accepted.status == Status::True;
         let (addresses, assigned) = self.assigned(addresses, assignment.filter(|_| is_accepted), unusable);
         let addresses = if is_accepted { addresses } else { Vec::new() };
-        let mut conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
+        let mut conditions = with_programmed(accepted, programmed);
         conditions.extend(assigned);
         if let Some(client) = &parent.client {
             conditions.push(condition(ConditionType::ResolvedRefs, client.resolved.clone(), Reason::ResolvedRefs));
@@ -221,12 +224,12 @@ impl Report<'_> {
         ports.sort_unstable();
         ports.dedup();
         let ids = ports.into_iter().map(|port| parent.frontend(port));
-        let taken = ids.filter(|id| self.frontends.rival(id, self.register).is_some());
-        let taken: Vec<String> = taken.map(|id| id.transport_port().to_string()).collect();
-        (!taken.is_empty()).then(|| {
-            let remedy = self.remedy_for_address(parent);
-            format!("port {}: another Gateway holds it on the same address; {remedy}", taken.join(", "))
-        })
+        let taken: Vec<(FrontendId, &FrontendId)> =
+            ids.filter_map(|id| Some((id.clone(), self.frontends.rival(&id, self.register)?))).collect();
+        let (_, first) = taken.first()?;
+        let ports: Vec<String> = taken.iter().map(|(id, _)| id.transport_port().to_string()).collect();
+        let (holder, remedy) = (holder(parent, first), self.remedy_for_address(parent));
+        Some(format!("port {}: {holder} holds it on the same address; {remedy}", ports.join(", ")))
     }
 
     /// What to do if another Gateway has a port of a Gateway on the same address.
@@ -252,9 +255,10 @@ impl Report<'_> {
             (Err((_, text)), _) => Err((Reason::ParentNotProgrammed, text.clone())),
             (Ok(()), Status::True) => any_programmed(&listeners, Reason::ListenersNotValid)
                 .map_err(|other| self.nowhere(parent).unwrap_or(other)),
-            (Ok(()), _) => Err((Reason::ListenersNotValid, accepted.message.clone())),
+            (Ok(()), Status::Unknown) => Err((Reason::Pending, accepted.message.clone())),
+            (Ok(()), Status::False) => Err((Reason::ListenersNotValid, accepted.message.clone())),
         };
-        let conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
+        let conditions = with_programmed(accepted, programmed);
         let body = StatusBody::ListenerSet(ListenerSetStatus { kind, conditions, listeners });
         Some(ObjectStatus { generation: parent.generation, body })
     }
@@ -270,20 +274,17 @@ impl Report<'_> {
         let conflict = self.frontends.conflict(&id).map(|conflict| conflict.reason);
         let mut conditions = Vec::new();
         let conflict_text = |reason| self.conflict_text(reason, parent, listener);
-        let accepted = match (conflict, &parent.accepted) {
-            (Some(reason), _) => Err((reason, conflict_text(reason))),
-            (None, Err((_, text))) => Err((Reason::Pending, text.clone())),
-            // A Gateway that is bound nowhere has no rivals.
-            (None, Ok(()))
-                if listener.accepted.is_ok()
-                    && parent.placement.unusable.is_none()
-                    && self.frontends.rival(&frontend, self.register).is_some() =>
-            {
-                let remedy = self.remedy_for_address(parent);
-                let text = format!("another Gateway holds port {port} on the same address; {remedy}");
-                Err((Reason::PortUnavailable, text))
+        // A Gateway that is bound nowhere has no rivals.
+        let is_bound = listener.accepted.is_ok() && parent.placement.unusable.is_none();
+        let rival = self.frontends.rival(&frontend, self.register).filter(|_| is_bound);
+        let accepted = match (conflict, &parent.accepted, rival) {
+            (Some(reason), _, _) => Err((reason, conflict_text(reason))),
+            (None, Err((_, text)), _) => Err((Reason::Pending, text.clone())),
+            (None, Ok(()), Some(rival)) => {
+                let (holder, remedy) = (holder(parent, rival), self.remedy_for_address(parent));
+                Err((Reason::PortUnavailable, format!("{holder} holds port {port} on the same address; {remedy}")))
             }
-            (None, Ok(())) => {
+            (None, Ok(()), None) => {
                 let own = listener.accepted.clone().and(self.shared(parent, listener)).and(listener.clients.verdict());
                 own.and(listener.guard.accepted.clone())
             }
@@ -307,8 +308,8 @@ impl Report<'_> {
             self.listener_programmed(parent, listener)
         };
         let is_accepted = accepted.is_ok() && parent.placement.unusable.is_none();
-        conditions.push(condition(ConditionType::Accepted, accepted, Reason::Accepted));
-        conditions.push(condition(ConditionType::Programmed, programmed, Reason::Programmed));
+        let accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
+        conditions.extend(with_programmed(accepted, programmed));
         let mut resolved = listener.resolved.clone();
         // A listener whose certificate is being issued may lack something else, such as the CA certificates of clients.
         if let (Err((Reason::InvalidCertificateRef, message)), Some(text)) =
@@ -544,51 +545,11 @@ impl Report<'_> {
     }
 }
 
-/// Converts a verdict into a condition; `good` is the reason if it holds.
-pub(super) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {
-    match verdict {
-        Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
-        // A listener that was not evaluated is neither accepted nor refused (`ListenerReasonPending`).
-        Err((reason @ Reason::Pending, message)) if kind == ConditionType::Accepted => {
-            Condition { kind, status: Status::Unknown, reason, message }
-        }
-        Err((reason, message)) => Condition { kind, status: Status::False, reason, message },
+/// The Gateway that holds a port instead of another one: its name is told within its namespace alone.
+fn holder(parent: &Parent, rival: &FrontendId) -> String {
+    if rival.gateway.namespace == parent.placement.gateway.namespace {
+        format!("gateway {}", rival.gateway)
+    } else {
+        "another Gateway".to_owned()
     }
-}
-
-/// `Accepted` of a Gateway or ListenerSet, from its own verdict and its listeners' (Gateway API:
-/// `GatewayReasonListenersNotValid`): true if at least one listener is valid. In a ListenerSet a listener that has
-/// nothing to serve because of its references is not valid either (conformance test `ListenerSetReferenceGrant`).
-fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition {
-    if let Err(error) = &parent.accepted {
-        return condition(ConditionType::Accepted, Err(error.clone()), Reason::Accepted);
-    }
-    let is_true = |l: &ListenerStatus, kind| l.conditions.iter().any(|c| c.kind == kind && c.status == Status::True);
-    let is_set = matches!(parent.key, ParentKey::ListenerSet(_));
-    let is_valid = |l: &&ListenerStatus| {
-        is_true(l, ConditionType::Accepted)
-            && (!is_set || is_true(l, ConditionType::ResolvedRefs) || is_true(l, ConditionType::Programmed))
-    };
-    let invalid: Vec<&str> = listeners.iter().filter(|l| !is_valid(l)).map(|l| &*l.name).collect();
-    let mut accepted = condition(ConditionType::Accepted, Ok(()), Reason::Accepted);
-    if !invalid.is_empty() {
-        accepted.reason = Reason::ListenersNotValid;
-        accepted.message = format!("listeners that are not valid: {}", invalid.join(", "));
-    }
-    if invalid.len() == listeners.len() {
-        accepted.status = Status::False;
-    }
-    accepted
-}
-
-/// `Programmed` of an accepted Gateway or ListenerSet: true if one of its listeners is programmed.
-fn any_programmed(listeners: &[ListenerStatus], reason: Reason) -> Verdict {
-    let mut pending = false;
-    for condition in listeners.iter().flat_map(|l| &l.conditions).filter(|c| c.kind == ConditionType::Programmed) {
-        match condition.status {
-            Status::True => return Ok(()),
-            _ => pending |= condition.reason == Reason::Pending,
-        }
-    }
-    Err((if pending { Reason::Pending } else { reason }, "no listener is programmed".to_owned()))
 }

@@ -11,6 +11,7 @@ use super::experimental;
 use super::key::{RouteKey, Verdict};
 use super::limits::{self, Quotas};
 use super::resolutions::{Resolution, Resolutions, Resolved, ResolvedRule};
+use super::route_notes;
 use super::settings::Settings;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
@@ -78,7 +79,8 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                     Ok((filters, (session, in_vain))) => {
                         served += 1;
                         let (retry, fewer) = limits::retries(rule, limits);
-                        notes.extend(fewer.into_iter().chain(in_vain).map(|text| format!("rule {label}: {text}")));
+                        let of_rule = fewer.into_iter().chain(in_vain).chain(route_notes::notes(rule, filters));
+                        notes.extend(of_rule.map(|text| format!("rule {label}: {text}")));
                         match resolver.auth(filters) {
                             Ok(auth) => Rule { retry, session, auth, ..resolver.rule(rule, filters) },
                             // The server cannot be asked, so no request passes.

@@ -1,9 +1,9 @@
 //! Intents for Services of Gateways of the dedicated fleet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::inputs::ServiceType;
+use crate::inputs::{ExternalTrafficPolicy, ServiceType, SliceEndpoint};
 use crate::model::{ObjectName, TransportPort};
 
 /// The Service that a Gateway is to have, and its endpoints.
@@ -17,6 +17,8 @@ pub struct DesiredService {
     pub kind: ServiceType,
     /// `spec.loadBalancerClass`, if one is chosen.
     pub load_balancer_class: Option<String>,
+    /// `spec.externalTrafficPolicy`; `None` for a Service that is not reached from outside.
+    pub external_traffic_policy: Option<ExternalTrafficPolicy>,
     /// The address that the Gateway requests.
     pub address: Option<IpAddr>,
     /// The address within the cluster that the Gateway asks for.
@@ -27,8 +29,8 @@ pub struct DesiredService {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The addresses of the Envoys.
-    pub envoys: BTreeSet<IpAddr>,
+    /// The Envoys by address.
+    pub envoys: BTreeMap<IpAddr, SliceEndpoint>,
 }
 
 /// The lent slices of a Gateway that stands on a Service.
@@ -46,8 +48,8 @@ pub struct DesiredSlices {
     pub labels: BTreeMap<String, String>,
     /// Their annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The addresses of the Envoys.
-    pub envoys: BTreeSet<IpAddr>,
+    /// The Envoys by address.
+    pub envoys: BTreeMap<IpAddr, SliceEndpoint>,
 }
 
 /// The intent for a Gateway's Service.

@@ -1,6 +1,6 @@
 //! Settings of an installation for translation.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::denied::EndpointPolicy;
@@ -45,12 +45,23 @@ pub struct Settings {
     pub issuers: IssuerPolicy,
     /// The addresses that endpoints may have.
     pub endpoints: EndpointPolicy,
+    /// The sockets on which the program itself listens, where Envoys reach them: no endpoints of Services of others.
+    pub own_sockets: Vec<OwnSocket>,
     /// The unique name of this installation; in a cluster, its Namespace's UID is used.
     pub installation: Arc<str>,
     /// The path of the file with the system's CA certificates at each Envoy; `None` if there is none.
     pub system_roots: Option<Arc<str>>,
     /// The namespaces that are watched: objects of others are unknown, and messages say so.
     pub namespaces: Namespaces,
+}
+
+/// A socket on which the program itself listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnSocket {
+    /// Its address; that of all addresses stands for those of the machine.
+    pub address: SocketAddr,
+    /// The Service whose endpoint it is; `None` if Envoys do not need it.
+    pub service: Option<ObjectName>,
 }
 
 /// The Envoys that serve Gateways of the dedicated fleet.
@@ -98,6 +109,7 @@ impl Settings {
             believes_creation_times: true,
             issuers: IssuerPolicy::default(),
             endpoints: EndpointPolicy::default(),
+            own_sockets: Vec::new(),
             installation: Arc::default(),
             system_roots: Some(SYSTEM_ROOTS.into()),
             namespaces: Namespaces::All,

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use super::attachments::Attachments;
-use super::dirty::Dirty;
 use super::key::ListenerId;
-use super::parent::Parent;
 use super::parents::Parents;
 use super::resolve::respond;
 use crate::inputs::EscapedSlashes;
@@ -35,17 +32,4 @@ pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Optio
     let path = PathMatch::Regex(ESCAPED.to_owned());
     let matches = Match { path, call: None, method: None, headers: Vec::new(), query: Vec::new() };
     Some(Route { name: Arc::from("escaped-slashes"), matches, rule: Arc::new(rule) })
-}
-
-/// Marks all units of the listeners of a Gateway or ListenerSet whose setting changed.
-pub(super) fn touch_slashes(attachments: &Attachments, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
-    let (Some(old), Some(new)) = (old, new) else { return };
-    if old.placement.exposure.escaped_slashes == new.placement.exposure.escaped_slashes {
-        return;
-    }
-    for listener in &new.listeners {
-        let frontend = new.frontend(listener.transport_port());
-        let id = new.id(listener);
-        dirty.units.extend(attachments.names_of(&id).map(|name| (frontend.clone(), name.clone())));
-    }
 }

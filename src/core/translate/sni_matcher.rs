@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn set(matcher: &mut SniMatcher, hostname: &str, name: Option<&str>) -> bool {
-        matcher.set(&Hostname::parse(hostname).expect("a hostname"), name.map(chain))
+        matcher.set(&Hostname::of(hostname), name.map(chain))
     }
 
     /// The chain that the sent entries give a name.
@@ -272,7 +272,7 @@ mod tests {
             let mut last: BTreeMap<Hostname, Option<String>> = BTreeMap::new();
             for (hostname, name) in &steps {
                 set(&mut matcher, hostname, name.as_deref());
-                last.insert(Hostname::parse(hostname).expect("a hostname"), name.clone());
+                last.insert(Hostname::of(hostname), name.clone());
             }
             for (hostname, name) in &last {
                 if let Some(name) = name {

@@ -65,7 +65,7 @@ fn table(frontends: &Frontends, table: &TableId) -> Option<Table> {
     };
     let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
     if !hosts?.contains_key(wide) {
-        virtual_hosts.insert(0, VirtualHost { hostname: wide.clone(), filters: None, routes: Vec::new() });
+        virtual_hosts.insert(0, VirtualHost::new(wide.clone(), Vec::new()));
     }
     let elsewhere = match frontend.is_scoped(wide) {
         true => OtherListeners::Many,

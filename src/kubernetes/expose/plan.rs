@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use gatewright_core::inputs::{EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType};
+use crate::deviation::{Deviation, Place, deviations};
+use gatewright_core::inputs::{EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType, SliceEndpoint};
 use gatewright_core::model::{ObjectName, Transport, TransportPort};
 use gatewright_core::translate::{DesiredService, DesiredSlices};
 
@@ -53,13 +55,14 @@ pub(crate) fn plan<'a>(
         // A Service that we do not own, or one of a deleted Gateway of the same name.
         Some(None) => return plan,
         Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => return plan,
-        Some(Some(there)) if !is_as_desired(there, desired) => {
+        Some(Some(there)) => {
             // The one that it has it keeps (`ServiceSpec.clusterIP`), which the Gateway says.
             let held = |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
             let document = service_document(desired, gateway_uid, Some(there), desired.cluster_ip.filter(held));
-            plan.steps.push(ServiceAction::Apply(document, there.uid.clone()));
+            if !is_as_desired(there, desired, &document) {
+                plan.steps.push(ServiceAction::Apply(document, there.uid.clone()));
+            }
         }
-        Some(Some(_)) => {}
     }
     let service_changes = !plan.steps.is_empty();
     plan_slices(&mut plan, &behind_ours(desired), gateway_uid, service_changes, slices, behind);
@@ -94,10 +97,10 @@ fn plan_slices<'a>(
             Some((slice.meta.name.clone(), made.uid.clone()))
         })
         .collect();
-    for (name, v4, addresses) in parts(desired) {
+    for (name, v4, endpoints) in parts(desired) {
         let name = ObjectName::new(desired.service.namespace.clone(), name);
         idle.remove(&name);
-        let document = || slice_document(desired, gateway_uid, &name, v4, &addresses);
+        let document = || slice_document(desired, gateway_uid, &name, v4, &endpoints);
         let Some(there) = slices(&name) else {
             plan.steps.push(ServiceAction::Create(document()));
             continue;
@@ -108,18 +111,20 @@ fn plan_slices<'a>(
             plan.trouble.get_or_insert(text);
             continue;
         };
-        let ports: BTreeMap<String, TransportPort> =
-            there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
-        let mut held = there.addresses.clone();
-        held.sort();
         // Of a slice behind a Service of ours we keep no labels: they are written together with those of the Service.
         let marked = made
             .lent
             .as_ref()
             .is_none_or(|there| has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations));
-        let same = there.service.as_ref() == Some(&desired.service) && ports == desired.ports && held == addresses;
+        let document = document();
+        let mut wanted = document.clone();
+        if let Some(fields) = wanted.as_object_mut() {
+            fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
+        }
+        let same = there.service.as_ref() == Some(&desired.service)
+            && deviations(&wanted, &made.content, &|_| false).is_empty();
         if !same || !marked || all {
-            plan.steps.push(ServiceAction::Apply(document(), made.uid.clone()));
+            plan.steps.push(ServiceAction::Apply(document, made.uid.clone()));
         }
     }
     plan.idle.extend(idle);
@@ -143,13 +148,51 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
     wanted.iter().all(|(key, value)| there.get(key) == Some(value))
 }
 
-fn is_as_desired(there: &MadeService, desired: &DesiredService) -> bool {
-    // The class of an existing load balancer is immutable, so it is not compared: the status of the Gateway reports it.
-    there.kind == desired.kind.as_str()
+fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value) -> bool {
+    let spec = |spec: &Value| json!({"spec": spec});
+    deviations(&spec(&document["spec"]), &spec(&there.spec), &may_have).is_empty()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
-        && there.targets == desired.targets
         && has(&there.labels, &desired.labels)
         && has(&there.annotations, &desired.annotations)
+}
+
+/// The fields of a Service that the API server fills in, or that the platform may set. Any other field, such as
+/// `selector`, would change where requests go.
+const OF_THE_PLATFORM: [&str; 16] = [
+    "spec.allocateLoadBalancerNodePorts",
+    "spec.clusterIP",
+    "spec.clusterIPs",
+    "spec.externalIPs",
+    "spec.externalTrafficPolicy",
+    "spec.healthCheckNodePort",
+    "spec.internalTrafficPolicy",
+    "spec.ipFamilies",
+    "spec.ipFamilyPolicy",
+    "spec.loadBalancerClass",
+    "spec.loadBalancerIP",
+    "spec.loadBalancerSourceRanges",
+    "spec.ports.nodePort",
+    "spec.sessionAffinity",
+    "spec.sessionAffinityConfig",
+    "spec.trafficDistribution",
+];
+
+/// Returns whether an object may have a field that we do not write: labels and annotations are anybody's.
+pub(crate) fn may_have(place: &Place) -> bool {
+    place.fields.starts_with("metadata.") || OF_THE_PLATFORM.contains(&place.fields.as_str())
+}
+
+/// Returns the differences of a Service or slice from the manifest that was written.
+pub(crate) fn differences(document: &Value, object: &DynamicObject) -> Vec<Deviation> {
+    let there = serde_json::to_value(object).unwrap_or_default();
+    let mut wanted = json!({"metadata": {"labels": document["metadata"]["labels"],
+        "annotations": document["metadata"]["annotations"]}});
+    let mut found = json!({"metadata": there["metadata"]});
+    for field in ["spec", "addressType", "ports", "endpoints"] {
+        wanted[field] = document[field].clone();
+        found[field] = there[field].clone();
+    }
+    deviations(&wanted, &found, &may_have)
 }
 
 /// Returns the port of the Envoys for each port name of the Service.
@@ -168,19 +211,23 @@ fn port_name(port: TransportPort) -> String {
     }
 }
 
-/// Returns the slices: the name, whether it is of IPv4, and its sorted addresses; the API allows one address family per
-/// slice. Empty where there is no port.
-fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<IpAddr>)> {
+/// An Envoy behind a Service.
+type Envoy = (IpAddr, SliceEndpoint);
+
+/// Returns the slices: the name, whether it is of IPv4, and its endpoints, sorted by address; the API allows one address
+/// family per slice. Empty where there is no port.
+fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<Envoy>)> {
     let mut all = Vec::new();
     if desired.ports.is_empty() {
         return all;
     }
     for (family, v4) in [("v4", true), ("v6", false)] {
-        let addresses: Vec<IpAddr> = desired.envoys.iter().filter(|ip| ip.is_ipv4() == v4).copied().collect();
-        if addresses.is_empty() && !v4 {
+        let of_family = desired.envoys.iter().filter(|(ip, _)| ip.is_ipv4() == v4);
+        let endpoints: Vec<Envoy> = of_family.map(|(ip, envoy)| (*ip, envoy.clone())).collect();
+        if endpoints.is_empty() && !v4 {
             continue;
         }
-        let mut chunks: Vec<Vec<IpAddr>> = addresses.chunks(SLICE).map(<[IpAddr]>::to_vec).collect();
+        let mut chunks: Vec<Vec<Envoy>> = endpoints.chunks(SLICE).map(<[Envoy]>::to_vec).collect();
         if chunks.is_empty() {
             chunks.push(Vec::new());
         }
@@ -220,6 +267,9 @@ fn service_document(
     if let Some(class) = class {
         spec["loadBalancerClass"] = json!(class);
     }
+    if let Some(policy) = desired.external_traffic_policy {
+        spec["externalTrafficPolicy"] = json!(policy.as_str());
+    }
     if let Some(ip) = &desired.address {
         spec["loadBalancerIP"] = json!(ip.to_string());
     }
@@ -236,7 +286,7 @@ fn slice_document(
     gateway_uid: &str,
     name: &ObjectName,
     v4: bool,
-    addresses: &[IpAddr],
+    endpoints: &[Envoy],
 ) -> Value {
     let marks = [&desired.labels, &desired.annotations];
     let mut metadata = metadata(name, marks, (&desired.gateway, gateway_uid));
@@ -246,21 +296,35 @@ fn slice_document(
         .ports
         .iter()
         .map(|(name, port)| json!({"name": name, "port": port.number, "protocol": port.transport.as_str()}));
-    let endpoint = |ip: &IpAddr| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}});
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
         "addressType": if v4 { "IPv4" } else { "IPv6" },
         "ports": ports.collect::<Vec<_>>(),
-        "endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(),
+        "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>(),
     })
+}
+
+fn endpoint((ip, envoy): &Envoy) -> Value {
+    let conditions = match envoy.terminating {
+        true => json!({"ready": false, "serving": true, "terminating": true}),
+        false => json!({"ready": true}),
+    };
+    let mut endpoint = json!({"addresses": [ip.to_string()], "conditions": conditions});
+    if let Some(node) = &envoy.node {
+        endpoint["nodeName"] = json!(node);
+    }
+    endpoint
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use gatewright_core::inputs::{EXPOSES, MANAGED_BY, Object, STANDS_ON, ServiceType};
+
+    /// Ready Envoys without a known node.
+    fn envoys(addresses: &[&str]) -> BTreeMap<IpAddr, SliceEndpoint> {
+        addresses.iter().map(|ip| (ip.parse().expect("an address"), SliceEndpoint::default())).collect()
+    }
 
     fn desired() -> DesiredService {
         DesiredService {
@@ -268,12 +332,13 @@ mod tests {
             gateway: ObjectName::new("a", "g"),
             kind: ServiceType::ClusterIP,
             load_balancer_class: None,
+            external_traffic_policy: None,
             address: None,
             cluster_ip: None,
             targets: BTreeMap::from([(TransportPort::tcp(443), 20_001)]),
             labels: BTreeMap::from([(MANAGED_BY.to_owned(), MANAGER.to_owned())]),
             annotations: BTreeMap::from([(EXPOSES.to_owned(), "g".to_owned())]),
-            envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 1])]),
+            envoys: envoys(&["10.0.0.1"]),
         }
     }
 
@@ -324,10 +389,46 @@ mod tests {
         let uids: Vec<&str> =
             moved.steps.iter().map(|step| if let ServiceAction::Apply(_, uid) = step { &**uid } else { "" }).collect();
         assert_eq!(uids, ["uid of the Service", "uid of the EndpointSlice"], "both have the port");
-        let more = DesiredService { envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2])]), ..desired() };
+        let more = DesiredService { envoys: envoys(&["10.0.0.2"]), ..desired() };
         assert_eq!(check(&made, &more, "u").steps.len(), 1, "only the slice has the Envoys");
-        let none = DesiredService { envoys: BTreeSet::new(), ..desired() };
+        let none = DesiredService { envoys: BTreeMap::new(), ..desired() };
         assert_eq!(check(&made, &none, "u").steps.len(), 1, "an empty slice is written, not left with who is gone");
+    }
+
+    /// Service proxies forward `Local` connections to endpoints of their node, and to terminating ones while none is ready.
+    #[test]
+    fn slices_say_where_envoys_run_and_which_terminate() {
+        let on = |node: &str, terminating| SliceEndpoint { terminating, node: Some(node.into()) };
+        let of = |all: [(&str, SliceEndpoint); 2]| DesiredService {
+            envoys: all.map(|(ip, envoy)| (ip.parse().expect("an address"), envoy)).into(),
+            ..desired()
+        };
+        let both = of([("10.0.0.1", on("one", false)), ("10.0.0.2", on("two", true))]);
+        let made = written(&check(&[], &both, "u"));
+        let endpoints = json!([
+            {"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": "one"},
+            {"addresses": ["10.0.0.2"], "conditions": {"ready": false, "serving": true, "terminating": true}, "nodeName": "two"},
+        ]);
+        assert_eq!(made[1]["endpoints"], endpoints);
+        assert_eq!(check(&made, &both, "u"), Plan::default(), "what was written is as desired");
+        for other in [
+            of([("10.0.0.1", on("one", true)), ("10.0.0.2", on("two", true))]),
+            of([("10.0.0.1", on("other", false)), ("10.0.0.2", on("two", true))]),
+        ] {
+            assert_eq!(check(&made, &other, "u").steps.len(), 1, "the slice is written");
+        }
+    }
+
+    #[test]
+    fn a_service_with_another_policy_for_outside_connections_is_written() {
+        use gatewright_core::inputs::ExternalTrafficPolicy::{Cluster, Local};
+        let by =
+            |policy| DesiredService { kind: ServiceType::NodePort, external_traffic_policy: Some(policy), ..desired() };
+        let made = written(&check(&[], &by(Local), "u"));
+        assert_eq!(made[0]["spec"]["externalTrafficPolicy"], "Local");
+        assert_eq!(check(&made, &by(Local), "u"), Plan::default(), "what was written is as desired");
+        let moved = written(&check(&made, &by(Cluster), "u"));
+        assert_eq!(moved[0]["spec"]["externalTrafficPolicy"], "Cluster");
     }
 
     #[test]
@@ -355,8 +456,7 @@ mod tests {
 
     #[test]
     fn a_slice_goes_with_the_last_envoy_of_its_family_and_no_other_does() {
-        let v6: IpAddr = "fd00::1".parse().expect("an address");
-        let both = DesiredService { envoys: desired().envoys.into_iter().chain([v6]).collect(), ..desired() };
+        let both = DesiredService { envoys: envoys(&["10.0.0.1", "fd00::1"]), ..desired() };
         let mut made = written(&check(&[], &both, "u"));
         assert_eq!(made.len(), 3);
         assert_eq!(check(&made, &both, "u"), Plan::default());
@@ -383,10 +483,7 @@ mod tests {
 
         // A slice of another owner: the Service and the slice of the other family are made all the same, and the
         // conflict is reported.
-        let more = DesiredService {
-            envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2]), "::1".parse().expect("it is one")]),
-            ..desired()
-        };
+        let more = DesiredService { envoys: envoys(&["10.0.0.2", "::1"]), ..desired() };
         for (field, value) in [("labels", json!({})), ("ownerReferences", json!([]))] {
             let mut slice = made[1].clone();
             slice["metadata"][field] = value;

@@ -10,12 +10,12 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use tracing::debug;
 
-use crate::expose::plan::{Plan, ServiceAction, plan, plan_behind};
+use crate::expose::plan::{Plan, ServiceAction, differences, plan, plan_behind};
 use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::failure::Failure;
 use crate::write::gateway_troubles::GatewayTroubles;
-use crate::write::request::{apply_over, create, delete, in_time};
+use crate::write::request::{apply_over, corrected, create, delete, in_time};
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -252,7 +252,7 @@ impl Services {
         };
         match &failure {
             // A person has to act on this failure.
-            Failure::Refused(_) | Failure::Forbidden(_) => {
+            Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => {
                 let text = match self.intents.get(&gateway).and_then(ServiceIntent::name) {
                     Some(service) => format!("Service {service}: {failure}"),
                     None => failure.to_string(),
@@ -298,9 +298,9 @@ async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
             continue;
         }
         let goes_on = !one.makes_service();
-        match in_time(one.run(client)).await {
+        match one.run(client).await {
             Ok(()) => {}
-            Err(failure @ (Failure::Refused(_) | Failure::Forbidden(_))) if goes_on => {
+            Err(failure @ (Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_))) if goes_on => {
                 refused.get_or_insert(failure);
             }
             Err(failure) => return Err(failure),
@@ -324,20 +324,25 @@ impl Work {
         matches!(self, Work::Write(ServiceAction::Create(document)) if document["kind"] == "Service")
     }
 
-    async fn run(self, client: &Client) -> kube::Result<()> {
+    async fn run(self, client: &Client) -> Result<(), Failure> {
         match self {
             Work::Write(ServiceAction::Create(document)) => {
-                create(&api_of(client, &document), document).await.map(drop)
+                let api = api_of(client, &document);
+                let object = in_time(create(&api, document.clone())).await?;
+                corrected(&api, object, |object| differences(&document, object)).await.map(drop)
             }
             Work::Write(ServiceAction::Apply(document, uid)) => {
-                apply_over(&api_of(client, &document), document, &uid).await.map(drop)
+                let api = api_of(client, &document);
+                let object = in_time(apply_over(&api, document.clone(), &uid)).await?;
+                corrected(&api, object, |object| differences(&document, object)).await.map(drop)
             }
             Work::Delete(name, uid) => {
-                delete(&api(client, "", "Service", &name.namespace), &name.name, uid, DeleteParams::default()).await
+                let api = api(client, "", "Service", &name.namespace);
+                in_time(delete(&api, &name.name, uid, DeleteParams::default())).await
             }
             Work::DeleteSlice(name, uid) => {
                 let api = api(client, "discovery.k8s.io", "EndpointSlice", &name.namespace);
-                delete(&api, &name.name, uid, DeleteParams::default()).await
+                in_time(delete(&api, &name.name, uid, DeleteParams::default())).await
             }
         }
     }
@@ -447,7 +452,7 @@ mod tests {
                 ports: ports.iter().map(|port| (port.to_string(), TransportPort::tcp(*port))).collect(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
-                envoys: BTreeSet::new(),
+                envoys: BTreeMap::new(),
             };
             BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Slices(Box::new(desired))))])
         };
@@ -471,12 +476,13 @@ mod tests {
                 gateway: ObjectName::new("a", gateway),
                 kind: ServiceType::ClusterIP,
                 load_balancer_class: None,
+                external_traffic_policy: None,
                 address: None,
                 cluster_ip: None,
                 targets: BTreeMap::new(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
-                envoys: BTreeSet::new(),
+                envoys: BTreeMap::new(),
             };
             (desired.gateway.clone(), Some(ServiceIntent::Wanted(Box::new(desired))))
         };

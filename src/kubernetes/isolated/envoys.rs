@@ -13,12 +13,13 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use tracing::debug;
 
-use super::plan::{Step, plan, removal};
+use super::plan::{Step, differences, plan, removal};
+use super::watch::content;
 use super::{IsolatedEvent, IsolatedKind, Observed};
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::gateway_troubles::GatewayTroubles;
-use crate::write::request::{apply_over, create, delete, hand_over, in_time};
+use crate::write::request::{apply_over, corrected, create, delete, hand_over, in_time};
 use crate::write::worker::Worker;
 
 /// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets a field without an
@@ -226,7 +227,7 @@ impl IsolatedEnvoys {
         };
         match &failure {
             // A person has to act on this failure.
-            Failure::Refused(_) | Failure::Forbidden(_) => {
+            Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => {
                 self.troubles.tell(&gateway, failure.class(), Some(format!("the Gateway's own Envoys: {failure}")));
             }
             Failure::Unavailable(text) => debug!("the Envoys of gateway {gateway}: {text}"),
@@ -255,7 +256,7 @@ impl IsolatedEnvoys {
 /// [`crate::fence`].
 async fn run(client: &Client, namespace: &str, steps: Vec<Step>) -> Result<(), Failure> {
     for step in steps {
-        in_time(step.run(client, namespace)).await?;
+        step.run(client, namespace).await?;
     }
     Ok(())
 }
@@ -270,18 +271,25 @@ impl Step {
         }
     }
 
-    async fn run(self, client: &Client, namespace: &str) -> kube::Result<()> {
+    async fn run(self, client: &Client, namespace: &str) -> Result<(), Failure> {
         match self {
-            Step::Create(kind, document) => create(&api(client, kind, namespace), document).await.map(drop),
+            Step::Create(kind, document) => {
+                let api = api(client, kind, namespace);
+                let object = in_time(create(&api, document.clone())).await?;
+                corrected(&api, object, |object| differences(kind, &document, &content(&object.data))).await.map(drop)
+            }
             Step::Apply(kind, document, uid) => {
-                apply_over(&api(client, kind, namespace), document, &uid).await.map(drop)
+                let api = api(client, kind, namespace);
+                let object = in_time(apply_over(&api, document.clone(), &uid)).await?;
+                corrected(&api, object, |object| differences(kind, &document, &content(&object.data))).await.map(drop)
             }
             Step::LeaveReplicas(name, uid) => {
                 let deployments = api(client, IsolatedKind::Deployment, namespace);
-                hand_over(&deployments, &name.name, &uid, "/spec/replicas", REPLICAS_MANAGER).await
+                in_time(hand_over(&deployments, &name.name, &uid, "/spec/replicas", REPLICAS_MANAGER)).await
             }
             Step::Delete(kind, name, uid) => {
-                delete(&api(client, kind, namespace), &name.name, uid, DeleteParams::background()).await
+                let api = api(client, kind, namespace);
+                in_time(delete(&api, &name.name, uid, DeleteParams::background())).await
             }
         }
     }
@@ -299,6 +307,7 @@ mod tests {
 
     use gatewright_core::inputs::IsolatedParameters;
     use gatewright_core::translate::{DesiredEnvoys, isolated_name};
+    use http_body_util::BodyExt;
     use hyper::{Request, Response};
     use kube::client::Body;
     use serde_json::json;
@@ -307,7 +316,7 @@ mod tests {
 
     type Asked = Arc<Mutex<Vec<String>>>;
 
-    /// A client of a server that accepts everything, and the requests that the server received.
+    /// A client of a server that accepts everything and stores what is applied, and the requests that the server received.
     fn client() -> (Client, Asked) {
         let asked = Asked::default();
         let notes = asked.clone();
@@ -316,7 +325,12 @@ mod tests {
             let kind = request.uri().path().rsplit('/').nth(1).unwrap_or_default().to_owned();
             notes.lock().expect("nobody panics").push(format!("{} {kind} {name}", request.method()));
             let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
-            async move { Ok::<_, std::convert::Infallible>(Response::new(Body::from(object.to_string().into_bytes()))) }
+            async move {
+                let is_apply = request.method() == hyper::Method::PATCH;
+                let sent = request.into_body().collect().await.expect("it is in memory").to_bytes();
+                let answer = if is_apply { sent.to_vec() } else { object.to_string().into_bytes() };
+                Ok::<_, std::convert::Infallible>(Response::new(Body::from(answer)))
+            }
         });
         (Client::new(service, "default"), asked)
     }

@@ -77,6 +77,8 @@ pub struct Observed {
     applied: String,
     /// The fields that our field manager still owns.
     ours: Value,
+    /// The object itself, without metadata and status.
+    content: Value,
     /// True if the object is being deleted (`deletionTimestamp` is set).
     deleting: bool,
 }

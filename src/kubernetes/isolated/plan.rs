@@ -5,7 +5,9 @@ use gatewright_core::translate::DesiredEnvoys;
 use serde_json::Value;
 
 use super::documents::{document, first};
+use super::watch::content;
 use super::{APPLIED, IsolatedKind, Observed};
+use crate::deviation::{Deviation, deviations};
 use crate::managed_fields;
 
 /// One write.
@@ -54,7 +56,8 @@ pub(super) fn plan<'a>(
                 if leaves {
                     steps.push(Step::LeaveReplicas(desired.name.clone(), observed.uid.clone()));
                 }
-                if leaves || !is_same || !is_ours(observed, &document) {
+                let is_as_desired = differences(kind, &document, &observed.content).is_empty();
+                if leaves || !is_same || !is_as_desired || !is_ours(observed, &document) {
                     steps.push(Step::Apply(kind, document, observed.uid.clone()));
                 }
             }
@@ -64,6 +67,25 @@ pub(super) fn plan<'a>(
     let mut all = removal(unwanted.into_iter());
     all.append(&mut steps);
     Ok(all)
+}
+
+/// Returns the differences of an object's content from a manifest.
+pub(super) fn differences(kind: IsolatedKind, document: &Value, there: &Value) -> Vec<Deviation> {
+    deviations(&content(document), there, &|place| may_have(kind, &place.fields))
+}
+
+/// Returns whether an object may have a field that we do not write. The specification of the pods is that of the
+/// PodTemplate, in which the API server has filled in the defaults.
+fn may_have(kind: IsolatedKind, field: &str) -> bool {
+    match kind {
+        // Other controllers add Secrets that pods of ours do not mount.
+        IsolatedKind::Account => matches!(field, "secrets" | "imagePullSecrets"),
+        IsolatedKind::Service => field != "spec.externalName",
+        IsolatedKind::Budget | IsolatedKind::Autoscaler => true,
+        IsolatedKind::Deployment => {
+            !field.starts_with("spec.template.spec.") || field == "spec.template.spec.serviceAccount"
+        }
+    }
 }
 
 /// Returns whether our field manager owns `spec.replicas`.
@@ -134,7 +156,14 @@ mod tests {
                 let gateway = Some(ObjectName::new("a", "edge"));
                 (
                     *kind,
-                    Observed { uid: kind.as_str().to_owned(), gateway, applied, ours: tree(document), deleting: false },
+                    Observed {
+                        uid: kind.as_str().to_owned(),
+                        gateway,
+                        applied,
+                        ours: tree(document),
+                        content: content(document),
+                        deleting: false,
+                    },
                 )
             }
             Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
@@ -166,8 +195,19 @@ mod tests {
         only_pods(check(&observed, &desired(2), &newer));
         // Another manager scaled the Deployment.
         let ours = &mut observed.get_mut(&IsolatedKind::Deployment).expect("it is there").ours;
-        ours["f:spec"].as_object_mut().expect("fields").remove("f:replicas");
+        let fields = ours["f:spec"].as_object_mut().expect("fields");
+        let replicas = fields.remove("f:replicas").expect("we own it");
         only_pods(check(&observed, &desired(2), &template()));
+        // An admission policy changed the pods, whoever owns the fields.
+        let pods = observed.get_mut(&IsolatedKind::Deployment).expect("it is there");
+        pods.ours["f:spec"]["f:replicas"] = replicas;
+        assert_eq!(check(&observed, &desired(2), &template()), Ok(vec![]), "all is right");
+        for (field, value) in [("hostNetwork", json!(true)), ("containers", json!([{"name": "envoy", "image": "x"}]))] {
+            let mut changed = observed.clone();
+            let pods = changed.get_mut(&IsolatedKind::Deployment).expect("it is there");
+            pods.content["spec"]["template"]["spec"][field] = value;
+            only_pods(check(&changed, &desired(2), &template()));
+        }
         // The Deployment is being deleted.
         observed.get_mut(&IsolatedKind::Deployment).expect("it is there").deleting = true;
         assert_eq!(check(&observed, &desired(2), &template()), Ok(vec![]), "until it is gone");

@@ -1,7 +1,5 @@
 //! Watches our own namespace: the objects of Gateways' own Envoys, and the PodTemplate that their pods are made from.
 
-use std::fmt::Debug;
-
 use gatewright_core::inputs::{MANAGED_BY, MANAGER};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::ISOLATED_PREFIX;
@@ -10,8 +8,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{PodTemplate, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ApiResource, ObjectMeta};
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::api::{Api, ApiResource};
+use kube::core::DynamicObject;
 use kube::runtime::watcher::Config;
 use kube::{Client, Resource};
 use serde_json::Value;
@@ -50,14 +48,15 @@ pub async fn watch(client: Client, namespace: String, template: String, out: mps
 
 async fn follow<K>(kind: IsolatedKind, (client, namespace, out): (Client, &str, &mpsc::Sender<IsolatedEvent>))
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Default + Send + 'static,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
-    let api: Api<PartialObjectMeta<K>> = Api::namespaced(client, namespace);
+    // Untyped: fields that our version of the API does not know are compared as well.
+    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::erase::<K>(&()));
     // Objects that we do not own are included, since their name may conflict with one of ours.
-    let convert = |event: PeerEvent<PartialObjectMeta<K>>| match event {
+    let convert = |event: PeerEvent<DynamicObject>| match event {
         PeerEvent::Applied(object) => {
-            let name = object.meta().name.clone().filter(|name| name.starts_with(ISOLATED_PREFIX))?;
-            let observed = observed(object.meta());
+            let name = object.metadata.name.clone().filter(|name| name.starts_with(ISOLATED_PREFIX))?;
+            let observed = observed(&object);
             Some(IsolatedEvent::Object(kind, name, Some(observed)))
         }
         PeerEvent::Deleted(name) if name.starts_with(ISOLATED_PREFIX) => Some(IsolatedEvent::Object(kind, name, None)),
@@ -83,7 +82,8 @@ async fn follow_template(client: Client, namespace: &str, template: &str, out: &
 }
 
 /// Extracts the fields that the plan reads.
-fn observed(meta: &ObjectMeta) -> Observed {
+fn observed(object: &DynamicObject) -> Observed {
+    let meta = &object.metadata;
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
     let is_ours = label(MANAGED_BY).is_some_and(|by| by == MANAGER) && label(NAME) == meta.name.as_ref();
@@ -94,8 +94,16 @@ fn observed(meta: &ObjectMeta) -> Observed {
         gateway: gateway.map(|(namespace, name)| ObjectName::new(namespace, name)),
         applied: annotation(APPLIED).cloned().unwrap_or_default(),
         ours: managed.as_array().and_then(|managed| managed_fields::ours(managed)).unwrap_or_default(),
+        content: content(&object.data),
         deleting: meta.deletion_timestamp.is_some(),
     }
+}
+
+/// Returns an object without metadata, which is compared by its owner and our annotation, and without status.
+pub(super) fn content(object: &Value) -> Value {
+    let fields = object.as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 #[cfg(test)]
@@ -111,7 +119,7 @@ mod tests {
                 "labels": {MANAGED_BY: MANAGER, NAME: "gatewright-isolated-edge-0"},
                 "annotations": {GATEWAY: "a/edge", APPLIED: "d"}});
             change(&mut meta);
-            observed(&serde_json::from_value(meta).expect("metadata"))
+            observed(&serde_json::from_value(json!({"metadata": meta})).expect("an object"))
         };
         let ours = read(|_| ());
         assert_eq!((ours.gateway, &*ours.uid, &*ours.applied), (Some(ObjectName::new("a", "edge")), "u", "d"));

@@ -18,6 +18,7 @@ use super::published::Notices;
 use crate::storage::{ObjectStorage, class};
 use crate::write::failure::Failure;
 use crate::write::request::failed;
+use crate::write::work_queue::Queued;
 use crate::write::worker::{RequestCounts, Worker};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate};
 use gatewright_core::inputs::{Kind, ObjectKey};
@@ -35,6 +36,15 @@ enum Task {
     Install(ObjectName),
     /// Withdraws a lost certificate from a Secret.
     Withdraw(ObjectName),
+}
+
+impl Queued for Task {
+    fn namespace(&self) -> &str {
+        match self {
+            Task::Publish => "",
+            Task::Install(secret) | Task::Withdraw(secret) => &secret.namespace,
+        }
+    }
 }
 
 impl fmt::Display for Task {

@@ -1,13 +1,16 @@
 //! Connects the persistent records of first claims with the runtime.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
 
 use super::KubernetesRuntime;
 use crate::claims::{self, Claims, Entry, Recorded};
 use crate::lease::Term;
 use crate::tenants;
 use crate::watch::sync::WatchSync;
+use gatewright_control::event::RECORD;
 use gatewright_core::inputs::Kind;
 use gatewright_core::translate::Ownable;
 
@@ -16,9 +19,20 @@ use gatewright_core::translate::Ownable;
 pub(super) struct Ownership {
     /// The record; `None` where first claims do not count.
     pub(super) claims: Option<Claims>,
-    /// The hostnames and ports that were claimed at the start and have no recorded owner yet.
-    undecided: Option<BTreeSet<Ownable>>,
+    /// What was claimed at the start and has no recorded owner yet.
+    undecided: Option<Undecided>,
 }
+
+/// The claims of the start for which Envoys wait.
+struct Undecided {
+    /// The hostnames and ports.
+    names: BTreeSet<Ownable>,
+    /// When one of them got its owner last.
+    progress: Instant,
+}
+
+/// The time without progress after which Envoys wait no longer: what has an owner must not wait for what cannot get one.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl KubernetesRuntime {
     /// Enables the record.
@@ -71,25 +85,48 @@ impl KubernetesRuntime {
         Ok(())
     }
 
-    /// Returns whether everything that was claimed at the start has a recorded owner. Until then Envoys keep their
-    /// configuration: a hostname is served once its owner is recorded, and the first start of an installation must not
-    /// interrupt any.
-    pub(super) fn knows_owners(&mut self) -> bool {
-        let engine = self.live.engine();
-        if let Some(undecided) = &mut self.ownership.undecided {
-            undecided.retain(|what| engine.record_proposal(what).is_some_and(|owner| owner.is_some()));
-            if undecided.is_empty() {
-                self.ownership.undecided = None;
-            }
+    /// Returns whether everything that was claimed at the start has a recorded owner, as far as it can get one. Until
+    /// then Envoys keep their configuration: a hostname is served once its owner is recorded, and the first start of an
+    /// installation must not interrupt any.
+    pub(super) fn knows_owners(&mut self, now: Instant) -> bool {
+        let Some(mut undecided) = self.ownership.undecided.take() else { return true };
+        let (engine, claims) = (self.live.engine(), self.ownership.claims.as_ref());
+        let before = undecided.names.len();
+        undecided.names.retain(|what| {
+            let is_proposed = engine.record_proposal(what).is_some_and(|owner| owner.is_some());
+            is_proposed && !claims.is_some_and(|claims| claims.is_refused(&Entry::Addresses(what.clone())))
+        });
+        if undecided.names.len() < before {
+            undecided.progress = now;
         }
-        self.ownership.undecided.is_none()
+        if undecided.names.is_empty() {
+            return true;
+        }
+        if now.duration_since(undecided.progress) >= PATIENCE {
+            let (count, first) = (undecided.names.len(), undecided.names.first());
+            let first = first.map(ToString::to_string).unwrap_or_default();
+            warn!(
+                event = RECORD,
+                count, "hostnames and ports got no owner in time, {first} among them; all others are served"
+            );
+            return true;
+        }
+        self.ownership.undecided = Some(undecided);
+        false
     }
 
     /// Notes which claims at the start have no recorded owner yet.
     pub(super) fn note_undecided(&mut self) {
         let proposed = self.live.engine().record_proposals();
-        self.ownership.undecided =
-            Some(proposed.filter(|(_, owner)| owner.is_some()).map(|(what, _)| what.clone()).collect());
+        let names = proposed.filter(|(_, owner)| owner.is_some()).map(|(what, _)| what.clone()).collect();
+        self.ownership.undecided = Some(Undecided { names, progress: Instant::now() });
+    }
+
+    /// Returns why Envoys get no configuration yet, although all objects are known.
+    pub fn awaited_owners(&self) -> Option<String> {
+        let count = self.ownership.undecided.as_ref()?.names.len();
+        let refused = self.ownership.claims.as_ref().and_then(Claims::trouble);
+        Some(refused.unwrap_or_else(|| format!("the owners of {count} hostnames and ports are being recorded")))
     }
 
     /// Returns the records whose inputs are completely known.
@@ -109,7 +146,8 @@ impl KubernetesRuntime {
 
     /// Returns messages about what is pending.
     pub fn pending_work(&self) -> Vec<String> {
-        let claims = self.ownership.claims.as_ref().and_then(Claims::pending);
+        let claims = self.ownership.claims.as_ref();
+        let claims = claims.into_iter().flat_map(|claims| claims.pending().into_iter().chain(claims.trouble()));
         let silent = self.heard.silent(Instant::now()).into_iter();
         let silent = silent.filter_map(|(kind, age)| self.view.silent(kind, age));
         self.view.pending_work().into_iter().chain(silent).chain(claims).collect()

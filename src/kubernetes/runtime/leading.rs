@@ -28,6 +28,7 @@ impl KubernetesRuntime {
         self.want(self.objects.seen().keys().cloned().collect());
         self.tenants.enqueue_all(self.live.pipeline().tenancy());
         self.services.enqueue_all();
+        self.classes.enqueue_all();
         self.enqueue_isolated();
         self.enqueue_claims();
     }
@@ -44,6 +45,7 @@ impl KubernetesRuntime {
             self.want_kind(kind);
             if matches!(kind, Kind::Gateway | Kind::GatewayClass | Kind::GatewayParameters) {
                 self.services.enqueue_all();
+                self.classes.enqueue_all();
                 self.enqueue_isolated();
             }
         }

@@ -22,12 +22,13 @@ impl KubernetesRuntime {
         let (services, service_troubles) = self.services.metrics();
         let isolated = self.isolated.as_ref().map(IsolatedEnvoys::metrics);
         let (isolated, isolated_troubles) = isolated.unwrap_or_default();
+        let unrecorded = self.ownership.claims.as_ref().map(Claims::refused).unwrap_or_default();
         let claims = self.ownership.claims.as_ref().map(Claims::metrics);
         let issuance = &self.certificates.issuance;
         let snapshot = MetricsSnapshot {
             kinds: self.view.states().collect(),
             heard: self.heard.ages(Instant::now()).into_iter().map(|(kind, age)| (kind.as_str(), age)).collect(),
-            statuses: self.statuses.writer.metrics(),
+            statuses: self.statuses.writer.metrics().with(self.classes.metrics()),
             pending: self.statuses.writer.pending(),
             tenants,
             troubles,
@@ -36,6 +37,7 @@ impl KubernetesRuntime {
             isolated,
             isolated_troubles,
             records: claims.unwrap_or_default().with(self.replicas.metrics()),
+            unrecorded,
             certificates: issuance.metrics(),
             leads: leads(term),
         };

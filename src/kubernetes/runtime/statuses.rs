@@ -43,6 +43,8 @@ pub(super) struct Statuses {
     conflict_backoff: WriteConflictBackoff<ObjectKey>,
     /// The deadline of each status that is delayed for Envoys.
     held: BTreeMap<ObjectKey, Instant>,
+    /// The refusals for which the status of an object has no room, as they were reported.
+    without_room: BTreeMap<ObjectKey, Vec<String>>,
     /// The number of connected Envoys, and the time since which it has not changed.
     counted: (usize, Instant),
 }
@@ -56,6 +58,7 @@ impl Statuses {
             recorder: EventRecorder::new(client),
             conflict_backoff: WriteConflictBackoff::default(),
             held: BTreeMap::new(),
+            without_room: BTreeMap::new(),
             counted: (0, Instant::now()),
         }
     }
@@ -63,8 +66,24 @@ impl Statuses {
     /// Drops the state of an object that was deleted.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.held.remove(key);
+        self.without_room.remove(key);
         self.writer.drop(key);
         self.conflict_backoff.forget(key);
+    }
+
+    /// Reports refusals for which the status of an object has no room, once for as long as they are the same.
+    fn report_without_room(&mut self, key: &ObjectKey, uid: &str, refusals: Vec<String>) {
+        if refusals.is_empty() {
+            self.without_room.remove(key);
+        } else if self.without_room.get(key) != Some(&refusals) {
+            let text = format!(
+                "{key}: its status has no room for our entries, since other controllers have all of it: {}",
+                refusals.join("; ")
+            );
+            self.recorder.warn(key, uid, "NoRoomInStatus", &text);
+            failed(key, "no_room", text);
+            self.without_room.insert(key.clone(), refusals);
+        }
     }
 
     /// Takes in the number of connected Envoys.
@@ -154,7 +173,10 @@ impl KubernetesRuntime {
             status::waits(&current, &us).then(|| *self.statuses.held.entry(key.clone()).or_insert(now + OTHERS));
         us.alone = waits.is_some_and(|until| until <= now);
         let more = waits.filter(|_| !us.alone);
-        let Some(document) = status::patch(key, said.as_ref(), seen, &current, &us, &time) else {
+        let refusals = status::without_room(key.kind, said.as_ref(), &current, &us);
+        let document = status::patch(key, said.as_ref(), seen, &current, &us, &time);
+        self.statuses.report_without_room(key, &seen.uid, refusals);
+        let Some(document) = document else {
             return more.map_or(Decision::Nothing, Decision::Later);
         };
         let Some(document) = self.statuses.writer.declared(key, document, &current, now) else {

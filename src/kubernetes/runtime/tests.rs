@@ -247,7 +247,7 @@ async fn the_status_of_a_class_waits_for_the_fields_of_the_definitions() {
     site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status").await;
     assert!(!site.asked.lock().expect("nobody panics").iter().any(|asked| asked == STATUS));
     // Also where the answer changes nothing: no such field is defined.
-    site.runtime.take_in(WatchEvent::Fields(DefinedFields::default()), site.term);
+    site.runtime.take_in(WatchEvent::Definitions(ServedDefinitions::default()), site.term);
     site.runtime.write(site.term);
     site.until_asked(STATUS).await;
     site.runtime.stop().await;

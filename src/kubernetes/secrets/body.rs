@@ -108,7 +108,7 @@ impl Bodies {
                 let plural = &self.resource.plural;
                 format!("gatewright is not allowed to: give its service account the verb get on {plural}")
             }
-            Failure::Refused(text) => text,
+            Failure::Refused(text) | Failure::Contested(text) => text,
             Failure::Gone => {
                 self.awaited.remove(name);
                 return Some(Body::Gone);

@@ -49,17 +49,28 @@ impl EventRecorder {
         while self.tasks.try_join_next().is_some() {}
         let Some((uid, transitions)) = self.pending.remove(key).filter(|_| done) else { return };
         for transition in transitions {
-            if self.tasks.len() >= AT_ONCE {
-                debug!("{key}: too many events: {} is not recorded", transition.reason);
-                continue;
-            }
-            let (client, key, uid) = (self.client.clone(), key.clone(), uid.clone());
-            begin(&mut self.tasks, "event", &key.to_string(), async move {
-                if let Err(failure) = in_time(record(client, &key, uid, transition)).await {
-                    debug!("{key}: event: {failure}");
-                }
-            });
+            self.record(key, uid.clone(), transition);
         }
+    }
+
+    /// Records a problem that no status has, about the object of this UID.
+    pub fn warn(&mut self, key: &ObjectKey, uid: &str, reason: &str, note: &str) {
+        while self.tasks.try_join_next().is_some() {}
+        let note = note.chars().take(NOTE).collect();
+        self.record(key, uid.to_owned(), Transition { warning: true, reason: reason.to_owned(), note });
+    }
+
+    fn record(&mut self, key: &ObjectKey, uid: String, transition: Transition) {
+        if self.tasks.len() >= AT_ONCE {
+            debug!("{key}: too many events: {} is not recorded", transition.reason);
+            return;
+        }
+        let (client, key) = (self.client.clone(), key.clone());
+        begin(&mut self.tasks, "event", &key.to_string(), async move {
+            if let Err(failure) = in_time(record(client, &key, uid, transition)).await {
+                debug!("{key}: event: {failure}");
+            }
+        });
     }
 
     /// Aborts the writes of Events.

@@ -1,14 +1,17 @@
 //! One write for a TenantGateway.
 
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::super::FIELD_MANAGER;
+use super::label;
+use crate::defaults::{Defaults, SpecDefaults};
+use crate::live_object::LiveObject;
 use crate::managed_fields;
 use crate::write::failure::Failure;
-use crate::write::request::{api, apply_over, create, in_time, resource};
+use crate::write::request::{api, apply_over, corrected, create, in_time, resource};
 use gatewright_core::inputs::ObjectKey;
 
 /// The write to one object.
@@ -29,36 +32,75 @@ pub(super) enum Job {
 }
 
 /// Runs the write. Returns the object as it is now; `None` once it was deleted.
-pub(super) async fn run(client: Client, key: ObjectKey, job: Job) -> Result<Option<Box<DynamicObject>>, Failure> {
-    Ok(in_time(carry_out(client, &key, job)).await?.map(Box::new))
-}
-
-async fn carry_out(client: Client, key: &ObjectKey, job: Job) -> kube::Result<Option<DynamicObject>> {
+///
+/// # Errors
+/// When the write fails, and when the API server stored another object than was written.
+pub(super) async fn run(
+    client: Client,
+    key: ObjectKey,
+    job: Job,
+    defaults: &SpecDefaults,
+) -> Result<Option<Box<DynamicObject>>, Failure> {
     let resource = resource(key.kind, &key.kind.api_version());
-    let api = api(client, key, &resource);
-    let name = &*key.name.name;
-    let edit = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match job {
-        Job::Create(document) => create(&api, document).await.map(Some),
-        Job::Apply(document, uid) => apply_over(&api, document, &uid).await.map(Some),
+    let api = api(client, &key, &resource);
+    let (name, defaults) = (&*key.name.name, defaults.of(key.kind));
+    let object = match job {
+        Job::Create(document) => {
+            let object = in_time(create(&api, document.clone())).await?;
+            as_written(&api, object, &document, defaults).await?
+        }
+        Job::Apply(document, uid) => {
+            let object = in_time(apply_over(&api, document.clone(), &uid)).await?;
+            as_written(&api, object, &document, defaults).await?
+        }
         Job::TakeOver(document, uid) => {
-            let there = api.get(name).await?;
-            let managed = serde_json::to_value(&there.metadata.managed_fields).unwrap_or_default();
-            let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
-            if there.metadata.uid.as_deref() == Some(&uid) && !managed_fields::others_within(managed, &document["spec"])
-            {
-                let taken = managed_fields::taken_over(managed, &resource.api_version);
-                let claim = json!({"metadata": {"uid": uid, "managedFields": taken,
-                    "resourceVersion": there.metadata.resource_version}});
-                api.patch(name, &edit, &Patch::Merge(claim)).await?;
-            }
-            apply_over(&api, document, &uid).await.map(Some)
+            let object = in_time(take_over(&api, &resource, document.clone(), &uid)).await?;
+            as_written(&api, object, &document, defaults).await?
         }
         Job::Delete(uid, version) => {
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: Some(version) });
-            api.delete(name, &DeleteParams { preconditions, ..DeleteParams::default() }).await.map(|_| None)
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            in_time(api.delete(name, &params)).await?;
+            return Ok(None);
         }
-        Job::Label(patch) => api.patch(name, &edit, &Patch::Merge(patch)).await.map(Some),
-        Job::Status(patch) => api.patch_status(name, &edit, &Patch::Merge(patch)).await.map(Some),
+        Job::Label(patch) => {
+            let object = in_time(api.patch(name, &edit(), &Patch::Merge(&patch))).await?;
+            corrected(&api, object, |object| label::differences(&patch, object)).await?
+        }
+        Job::Status(patch) => in_time(api.patch_status(name, &edit(), &Patch::Merge(patch))).await?,
+    };
+    Ok(Some(Box::new(object)))
+}
+
+/// Returns the object, once it is as it was written.
+async fn as_written(
+    api: &Api<DynamicObject>,
+    object: DynamicObject,
+    document: &Value,
+    defaults: Option<&Defaults>,
+) -> Result<DynamicObject, Failure> {
+    corrected(api, object, |object| LiveObject::new(object).0.differences(document, defaults).unwrap_or_default()).await
+}
+
+fn edit() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+async fn take_over(
+    api: &Api<DynamicObject>,
+    resource: &ApiResource,
+    document: Value,
+    uid: &str,
+) -> kube::Result<DynamicObject> {
+    let name = document["metadata"]["name"].as_str().unwrap_or_default();
+    let there = api.get(name).await?;
+    let managed = serde_json::to_value(&there.metadata.managed_fields).unwrap_or_default();
+    let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
+    if there.metadata.uid.as_deref() == Some(uid) && !managed_fields::others_within(managed, &document["spec"]) {
+        let taken = managed_fields::taken_over(managed, &resource.api_version);
+        let claim = json!({"metadata": {"uid": uid, "managedFields": taken,
+            "resourceVersion": there.metadata.resource_version}});
+        api.patch(name, &edit(), &Patch::Merge(claim)).await?;
     }
+    apply_over(api, document, uid).await
 }

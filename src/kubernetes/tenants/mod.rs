@@ -6,6 +6,7 @@
 mod event_recorder;
 mod job;
 mod label;
+mod outcome;
 mod report;
 mod states;
 mod task;
@@ -20,17 +21,17 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
-use kube::core::DynamicObject;
 use tracing::info;
 
 pub use event_recorder::EventRecorder;
+pub use outcome::WriteOutcome;
 
 use super::metrics::Writes;
+use crate::defaults::SpecDefaults;
 use crate::live_object::{ApplyAction, LiveObject, derived, kind};
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
-use crate::write::failure::Failure;
 use crate::write::request::failed;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
@@ -112,6 +113,8 @@ impl Decided {
 pub struct Tenants {
     client: Client,
     held: BTreeMap<Derived, Box<LiveObject>>,
+    /// The defaults of derived objects, as far as their schemas are known.
+    defaults: SpecDefaults,
     undecided: Undecided,
     states: States,
     worker: Worker<Task, WriteOutcome>,
@@ -141,6 +144,7 @@ impl Tenants {
             recorder: EventRecorder::new(client.clone()),
             client,
             held: BTreeMap::new(),
+            defaults: SpecDefaults::default(),
             undecided: Undecided::default(),
             states: States::default(),
             worker: Worker::new(AT_ONCE),
@@ -187,6 +191,11 @@ impl Tenants {
             self.troubles.forget(&task);
             self.worker.drop(&task);
         }
+    }
+
+    /// Takes in the defaults of derived objects.
+    pub(crate) fn take_defaults(&mut self, defaults: SpecDefaults) {
+        self.defaults = defaults;
     }
 
     /// Queues the status of the TenantGateway that a change of the metadata or status of an object may affect.
@@ -313,10 +322,10 @@ impl Tenants {
             (Task::Object(_), _) => "object",
             (Task::Status(_), _) => "status",
         };
-        let (client, key) = (self.client.clone(), task.key());
+        let (client, key, defaults) = (self.client.clone(), task.key(), self.defaults.clone());
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
-            let outcome = job::run(client, key, job).await;
+            let outcome = job::run(client, key, job, &defaults).await;
             WriteOutcome { task, outcome, took: now.elapsed() }
         });
     }
@@ -368,7 +377,8 @@ impl Tenants {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
-        let step = LiveObject::step(held, wanted.as_ref(), &|uid| inputs.tenancy.decides(derived, uid));
+        let decides = |uid: &str| inputs.tenancy.decides(derived, uid);
+        let step = LiveObject::step(held, wanted.as_ref(), &decides, self.defaults.of(kind));
         let at = |held: Option<&LiveObject>| {
             held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default()
         };
@@ -380,7 +390,7 @@ impl Tenants {
                     if document.is_null() && held.is_ours() && !inputs.tenancy.decides(derived, held.owner()) {
                         self.undecided.note(held.owner(), derived);
                     }
-                    held.keep_digest(&document);
+                    held.keep_digest(&document, self.defaults.of(kind));
                 }
                 return Err(self.heal(&task, inputs.tenancy, now).map_or(Decision::Nothing, Decision::Later));
             }
@@ -405,7 +415,10 @@ impl Tenants {
         let seen = inputs.seen.get(&key).ok_or(Decision::Nothing)?;
         let before = seen.status();
         let stands = report::stands(seen, &before);
-        let status = self.states.asked(inputs.seen, stands, |look| inputs.tenancy.status(tenant, look));
+        let (status, due) = self.states.asked(inputs.seen, stands, now, |look| inputs.tenancy.status(tenant, look));
+        if let Some(due) = due {
+            self.worker.want(Task::Status(tenant.clone()), due);
+        }
         let mut status = status.ok_or(Decision::Nothing)?;
         let troubles: Vec<Trouble> = self.troubles.of(tenant).cloned().collect();
         report::lay_troubles(&mut status, &troubles);
@@ -428,9 +441,9 @@ impl Tenants {
     fn is_behind(&self, tenant: &ObjectName, tenancy: &Tenancy) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
-        let step = LiveObject::step(self.held.get(&gateway).map(Box::as_ref), wanted.as_ref(), &|uid| {
-            tenancy.decides(&gateway, uid)
-        });
+        let held = self.held.get(&gateway).map(Box::as_ref);
+        let decides = |uid: &str| tenancy.decides(&gateway, uid);
+        let step = LiveObject::step(held, wanted.as_ref(), &decides, self.defaults.of(Kind::Gateway));
         !matches!(step, ApplyAction::Nothing)
     }
 
@@ -486,55 +499,6 @@ impl Tenants {
         self.worker.next().await
     }
 
-    /// Takes in the outcome of a write.
-    pub fn take_outcome(&mut self, outcome: WriteOutcome, tenancy: &Tenancy) {
-        let WriteOutcome { task, outcome, took } = outcome;
-        if self.large_running.remove(&task) {
-            for task in std::mem::take(&mut self.large_waiting) {
-                self.want(task);
-            }
-        }
-        if let Task::Object(derived) = &task
-            && let Some(next) = self.next_write.get_mut(derived)
-        {
-            *next = (*next).max(Instant::now() + (took * 2).min(LONGEST_GAP).saturating_sub(GAP));
-        }
-        if let Task::Status(_) = &task {
-            self.recorder.written(&task.key(), outcome.is_ok());
-        }
-        match outcome {
-            Ok(object) => {
-                self.worker.done(&task);
-                if let (Task::Object(derived), Some(object)) = (&task, object) {
-                    let held = Box::new(LiveObject::new(&object).0);
-                    let newer = self
-                        .held
-                        .get(derived)
-                        .is_none_or(|old| crate::watch::observed::newer(&held.version, &old.version));
-                    if newer {
-                        self.held.insert(derived.clone(), held);
-                        // The next comparison replaces the fields by their digest.
-                        self.want(task.clone());
-                    }
-                }
-                let now = Instant::now();
-                if let Some(over) = self.heal(&task, tenancy, now) {
-                    self.worker.want(task.clone(), over);
-                }
-                if let Task::Status(tenant) = &task {
-                    self.transient_since.remove(tenant);
-                }
-            }
-            Err(failure) => {
-                self.conflict_backoff.failed(&task);
-                self.worker.failed(&task, &failure, Instant::now());
-                if matches!(failure, Failure::Refused(_) | Failure::Forbidden(_)) {
-                    self.trouble(&task, ("ReconcileError", format!("{task}: {failure}")), tenancy);
-                }
-            }
-        }
-    }
-
     /// Returns counters of writes, and the number of objects with a reported problem.
     pub(super) fn metrics(&self) -> (Writes, usize) {
         (self.worker.metrics(), self.troubles.len())
@@ -545,13 +509,6 @@ impl Tenants {
         self.worker.finish().await;
         self.recorder.stop().await;
     }
-}
-
-/// The outcome of a write.
-pub struct WriteOutcome {
-    task: Task,
-    outcome: Result<Option<Box<DynamicObject>>, Failure>,
-    took: Duration,
 }
 
 /// Returns whether the view of all kinds that the desired state depends on is complete.

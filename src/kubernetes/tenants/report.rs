@@ -49,7 +49,19 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let pending = status["listeners"].as_array().into_iter().flatten().filter_map(waits).collect();
     let conditions = &status["conditions"];
     let (accepted, programmed) = (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
-    ParentState { accepted, programmed, listeners, pending }
+    let is_behind = oldest(conditions).is_some_and(|observed| observed < seen.generation);
+    ParentState { accepted, programmed, listeners, pending, is_behind }
+}
+
+/// Returns the oldest generation that the conditions of a Gateway or ListenerSet are about.
+pub(super) fn observed_generation(seen: &ObservedObject) -> i64 {
+    oldest(&seen.status()["conditions"]).unwrap_or_default()
+}
+
+fn oldest(conditions: &Value) -> Option<i64> {
+    let all = conditions.as_array().into_iter().flatten();
+    let counted = all.filter(|condition| condition["type"] == "Accepted" || condition["type"] == "Programmed");
+    counted.filter_map(|condition| condition["observedGeneration"].as_i64()).min()
 }
 
 /// The problem of a write.

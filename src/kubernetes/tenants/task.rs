@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::live_object::kind;
+use crate::write::work_queue::Queued;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, DerivedKind};
@@ -26,6 +27,16 @@ impl Task {
             Task::Label(namespace) => ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone())),
             Task::Object(derived) => ObjectKey::new(kind(derived.kind), derived.name.clone()),
             Task::Status(tenant) => ObjectKey::new(Kind::TenantGateway, tenant.clone()),
+        }
+    }
+}
+
+impl Queued for Task {
+    fn namespace(&self) -> &str {
+        match self {
+            Task::Label(namespace) => namespace,
+            Task::Object(derived) => &derived.name.namespace,
+            Task::Status(tenant) => &tenant.namespace,
         }
     }
 }

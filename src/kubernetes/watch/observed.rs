@@ -16,6 +16,10 @@ pub struct ObservedObject {
     pub version: Box<str>,
     /// `metadata.generation`
     pub generation: i64,
+    /// `metadata.finalizers`
+    pub finalizers: Box<[String]>,
+    /// True if the object is being deleted (`deletionTimestamp` is set).
+    pub is_deleting: bool,
     /// The version in which the object was read, e.g. `gateway.networking.k8s.io/v1`.
     pub api_version: Arc<str>,
     /// `status`: parsed only for a comparison, which is rare.
@@ -29,6 +33,8 @@ impl ObservedObject {
             uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
             version: object.metadata.resource_version.as_deref().unwrap_or_default().into(),
             generation: object.metadata.generation.unwrap_or(1),
+            finalizers: object.metadata.finalizers.clone().unwrap_or_default().into(),
+            is_deleting: object.metadata.deletion_timestamp.is_some(),
             api_version: api_version.clone(),
             status: CompactJson::new(&object.data["status"]),
         }

@@ -70,7 +70,7 @@ async fn reported(names: Names, events: Vec<watcher::Result<Event<DynamicObject>
             })),
             WatchEvent::Complete(_) => reported.push("complete".into()),
             WatchEvent::Trouble(_, text) => reported.push(text),
-            WatchEvent::Missing(_) | WatchEvent::Listing(_) | WatchEvent::Fields(_) => {
+            WatchEvent::Missing(_) | WatchEvent::Listing(_) | WatchEvent::Definitions(_) => {
                 reported.push("not listed".into())
             }
         }

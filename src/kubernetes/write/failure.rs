@@ -14,6 +14,11 @@ pub enum Failure {
     /// A schema, an admission policy or a webhook rejects the object. A person has to change something.
     #[error("refused: {0}")]
     Refused(String),
+    /// The server accepted the object and stored another one.
+    #[error(
+        "{0}, though the API server accepted what the controller wrote: change the admission policy, the webhook or the other writer"
+    )]
+    Contested(String),
     /// RBAC denies the request.
     #[error("not allowed: {0}")]
     Forbidden(String),
@@ -48,6 +53,8 @@ impl Failure {
             400..500 => Failure::Refused(text),
             // The definition in the server lacks a field of ours.
             500 if text.contains("failed to create typed patch object") => Failure::Refused(text),
+            // etcd's own limit, which the server passes on.
+            500 if text.contains("request is too large") => Failure::Refused(text),
             _ => Failure::Unavailable(text),
         }
     }
@@ -62,8 +69,9 @@ impl Failure {
             Failure::Throttled(given) => {
                 Some(given.unwrap_or_else(|| growing(Duration::from_secs(1), Duration::from_secs(30))))
             }
-            Failure::Refused(_) => Some(growing(Duration::from_secs(1), Duration::from_secs(60))),
-            Failure::Forbidden(_) => Some(growing(Duration::from_secs(1), Duration::from_secs(60))),
+            Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => {
+                Some(growing(Duration::from_secs(1), Duration::from_secs(60)))
+            }
             Failure::Gone => None,
             Failure::Unavailable(_) => Some(growing(Duration::from_millis(200), Duration::from_secs(30))),
         }
@@ -75,6 +83,7 @@ impl Failure {
             Failure::Conflict => "conflict",
             Failure::Throttled(_) => "throttled",
             Failure::Refused(_) => "refused",
+            Failure::Contested(_) => "contested",
             Failure::Forbidden(_) => "forbidden",
             Failure::Gone => "gone",
             Failure::Unavailable(_) => "unavailable",
@@ -111,6 +120,7 @@ mod tests {
                 "failed to create typed patch object (/g; x/v1, Kind=G): .status.x: field not declared in schema",
                 "refused",
             ),
+            (500, "etcdserver: request is too large", "refused"),
             (503, "", "unavailable"),
         ] {
             assert_eq!(of(code, text).class(), class, "{code} {text}");

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 use tracing::{Instrument, info_span};
 
+use crate::deviation::{Deviation, removals};
 use crate::write::failure::Failure;
 use crate::{FIELD_MANAGER, REQUEST_TIMEOUT};
 use gatewright_control::event::{Event, Severity};
@@ -56,6 +57,43 @@ pub(crate) async fn apply_over(
 async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<DynamicObject> {
     let name = document["metadata"]["name"].as_str().unwrap_or_default();
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document)).await
+}
+
+/// Returns an object that was just written, once it is as desired: fields that were added to it are removed, since an
+/// apply leaves fields that nobody owns.
+///
+/// # Errors
+/// When it differs nevertheless: an admission policy or webhook changes what the API server accepts.
+pub(crate) async fn corrected(
+    api: &Api<DynamicObject>,
+    mut object: DynamicObject,
+    differences: impl Fn(&DynamicObject) -> Vec<Deviation>,
+) -> Result<DynamicObject, Failure> {
+    let mut found = differences(&object);
+    if found.iter().any(Deviation::is_added) {
+        object = in_time(remove_added(api, &object, &found)).await?;
+        found = differences(&object);
+    }
+    match found.first() {
+        None => Ok(object),
+        Some(difference) => Err(Failure::Contested(difference.to_string())),
+    }
+}
+
+async fn remove_added(
+    api: &Api<DynamicObject>,
+    object: &DynamicObject,
+    found: &[Deviation],
+) -> kube::Result<DynamicObject> {
+    let meta = &object.metadata;
+    // A write of another version is a conflict.
+    let same = [("uid", &meta.uid), ("resourceVersion", &meta.resource_version)];
+    let same =
+        same.map(|(field, value)| json!({"op": "replace", "path": format!("/metadata/{field}"), "value": value}));
+    let operations: Value = same.into_iter().chain(removals(found)).collect();
+    let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch(meta.name.as_deref().unwrap_or_default(), &params, &Patch::Json::<()>(operations)).await
 }
 
 /// Transfers the ownership of a field of the object with this name and UID to another field manager, with its current

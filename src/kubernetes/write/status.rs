@@ -125,8 +125,45 @@ pub fn patch(
     Some(json!({"apiVersion": seen.api_version, "kind": key.kind.as_str(), "metadata": metadata, "status": wanted}))
 }
 
+/// Returns the refusals among our entries for which a status has no room, since other controllers have the rest of it.
+pub(crate) fn without_room(
+    kind: Kind,
+    status: Option<&ObjectStatus>,
+    current: &Value,
+    us: &StatusOwner<'_>,
+) -> Vec<String> {
+    let left_out = match kind {
+        Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => merged_ancestors(status, current, us.controller, "").1,
+        Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
+            merged_parents(status, current, us, "").left_out
+        }
+        _ => Vec::new(),
+    };
+    let conditions = left_out.iter().flat_map(|entry| entry["conditions"].as_array().into_iter().flatten());
+    let refusals = conditions.filter(|condition| condition["type"] == "Accepted" && condition["status"] == "False");
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let refusals = refusals.map(|condition| format!("{}: {}", text(condition, "reason"), text(condition, "message")));
+    let mut refusals: Vec<String> = refusals.collect();
+    refusals.dedup();
+    refusals
+}
+
+/// The parents of a route with our own entries as desired.
+struct MergedParents {
+    all: Vec<Value>,
+    /// True if they are equal already.
+    is_as_before: bool,
+    /// Our entries without room.
+    left_out: Vec<Value>,
+}
+
 /// Returns the parents of a route with our own entries as desired; `None` when they are equal already.
 fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>, now: &str) -> Option<Vec<Value>> {
+    let merged = merged_parents(status, current, us, now);
+    (!merged.is_as_before).then_some(merged.all)
+}
+
+fn merged_parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>, now: &str) -> MergedParents {
     let mut own: Vec<Value> = match status {
         Some(status) if matches!(status.body, StatusBody::Route(_)) => {
             match status_document(status, us.controller, &|_, _| now.to_owned())["parents"].take() {
@@ -138,7 +175,9 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>,
     };
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut moved = false;
-    for entry in claim_entries(there, us, own.len()) {
+    let mut entries = claim_entries(there, us, own.len());
+    let mut left_out: Vec<Value> = entries.without_room.drain(..).cloned().collect();
+    for entry in entries.with_room {
         let turn = turn(there, entry, us);
         moved |= turn == Turn::Last;
         if turn != Turn::NotYet {
@@ -149,11 +188,9 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>,
     let same = |a: &Value, b: &Value| {
         a["controllerName"] == b["controllerName"] && parent(&a["parentRef"]) == parent(&b["parentRef"])
     };
-    let agree = there.iter().filter(|entry| ours(entry)).count() == own.len()
+    let is_as_before = !moved
+        && there.iter().filter(|entry| ours(entry)).count() == own.len()
         && own.iter().all(|entry| there.iter().any(|t| ours(t) && same(t, entry) && agrees("", entry, t)));
-    if agree && !moved {
-        return None;
-    }
     // The order is kept, since moved entries would be a change to their readers.
     let mut all = Vec::new();
     for entry in there {
@@ -167,14 +204,27 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>,
         }
     }
     all.append(&mut own);
-    all.truncate(PARENTS);
-    Some(all)
+    left_out.extend(all.split_off(PARENTS.min(all.len())));
+    MergedParents { all, is_as_before, left_out }
 }
 
 /// Returns the ancestors of a policy with our own entries as desired; `None` when they are equal already. Entries of
 /// other controllers keep their places. If there is no room for all of ours, the first ones are written: the policy is
 /// applied at all ancestors, since without it the connections to backends would be unprotected.
 fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, now: &str) -> Option<Vec<Value>> {
+    let (all, _) = merged_ancestors(status, current, controller, now);
+    let there = current["ancestors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_so = all.len() == there.len() && all.iter().zip(there).all(|(wanted, there)| agrees("", wanted, there));
+    (!is_so).then_some(all)
+}
+
+/// Returns the ancestors, and our entries without room.
+fn merged_ancestors(
+    status: Option<&ObjectStatus>,
+    current: &Value,
+    controller: &str,
+    now: &str,
+) -> (Vec<Value>, Vec<Value>) {
     let document = status.map(|status| status_document(status, controller, &|_, _| now.to_owned()));
     let mut own = match document.map(|mut document| document["ancestors"].take()) {
         Some(Value::Array(ancestors)) => ancestors,
@@ -182,7 +232,7 @@ fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, n
     };
     let there = current["ancestors"].as_array().map(Vec::as_slice).unwrap_or_default();
     let others = there.iter().filter(|entry| entry["controllerName"] != controller).count();
-    own.truncate(ANCESTORS.saturating_sub(others));
+    let left_out = own.split_off(ANCESTORS.saturating_sub(others).min(own.len()));
     let mut all = Vec::new();
     for entry in there {
         let of = |one: &Value| parent(&one["ancestorRef"]) == parent(&entry["ancestorRef"]);
@@ -195,24 +245,31 @@ fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, n
     }
     all.append(&mut own);
     all.truncate(ANCESTORS);
-    let is_so = all.len() == there.len() && all.iter().zip(there).all(|(wanted, there)| agrees("", wanted, there));
-    (!is_so).then_some(all)
+    (all, left_out)
 }
 
-/// Returns the entries about claims at Gateways of other controllers, as far as there is room: each such controller has
-/// to write an entry of its own, without which the route is not served. Rejections come first.
-fn claim_entries<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Vec<&'a Value> {
+/// The entries about claims at Gateways of other controllers.
+struct ClaimEntries<'a> {
+    with_room: Vec<&'a Value>,
+    without_room: Vec<&'a Value>,
+}
+
+/// Returns the entries about claims, with room as far as there is some: each other controller has to write an entry of
+/// its own, without which the route is not served. Rejections come first.
+fn claim_entries<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> ClaimEntries<'a> {
     let entries = us.claims.as_ref().map_or(&[][..], |(entries, _)| entries);
     let others = there.iter().filter(|entry| !is_ours(entry, us)).count().max(entries.len());
     let room = PARENTS.saturating_sub(own + others);
     if entries.len() <= room {
-        return entries.iter().collect();
+        return ClaimEntries { with_room: entries.iter().collect(), without_room: Vec::new() };
     }
     let is_good = |entry: &Value| {
         entry["conditions"].as_array().into_iter().flatten().all(|condition| condition["status"] == "True")
     };
     let (good, bad): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(|entry| is_good(entry));
-    bad.into_iter().chain(good).take(room).collect()
+    let mut with_room: Vec<&Value> = bad.into_iter().chain(good).collect();
+    let without_room = with_room.split_off(room);
+    ClaimEntries { with_room, without_room }
 }
 
 /// Returns a parentRef with the defaults of its schema.
@@ -398,6 +455,8 @@ mod tests {
             let parents = written.map(|written| written["status"]["parents"].clone()).unwrap_or_default();
             let parents = parents.as_array().cloned().unwrap_or_default();
             assert_eq!(parents.len(), ours, "{count} parents");
+            let untold = without_room(key.kind, None, &nothing.status(), &us);
+            assert_eq!(untold.len(), usize::from(ours == 0), "{count} parents: a refusal without an entry");
             let refused = entry(CONTROLLER, count - 1, false);
             assert!(ours == 0 || parents.contains(&refused), "{count} parents: the refusal is told");
             // Together with the entries of the other controllers they fit, and nothing is to be written any more.

@@ -15,7 +15,7 @@ use crate::write::request::{api, in_time};
 use crate::write::status::agrees;
 use crate::write::undeclared::Undeclared;
 use crate::write::worker::Worker;
-use gatewright_core::inputs::ObjectKey;
+use gatewright_core::inputs::{Kind, ObjectKey};
 
 /// The maximum number of concurrent writes. API priority and fairness gives a controller about as many seats.
 const AT_ONCE: usize = 8;
@@ -86,6 +86,11 @@ impl StatusWriter {
     ) -> Option<Value> {
         let is_less = self.undeclared.leave_out(key.kind, &mut document, now);
         (!is_less || !agrees("", &document["status"], current)).then_some(document)
+    }
+
+    /// Takes in that the definitions have changed. Returns the kinds whose statuses lacked fields until now.
+    pub(crate) fn definitions_changed(&mut self) -> Vec<Kind> {
+        self.undeclared.forget()
     }
 
     /// Starts the apply of a status.

@@ -2,7 +2,8 @@
 //! standard channel.
 //!
 //! A server-side apply with such a field is refused as a whole, and the answer names the fields. They are left out from
-//! then on, and tried again after a while, when the definitions may be newer.
+//! then on, until the definitions change. A server may announce them a moment before it uses them, or not announce
+//! them to us: so the fields are tried again after a while, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,8 +12,9 @@ use serde_json::Value;
 
 use gatewright_core::inputs::Kind;
 
-/// For so long a field is left out.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+/// For so long fields are left out after a refusal, and at most after further ones in a row.
+const REMEMBERED: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The text of the server after the path of a field.
 const NOT_DECLARED: &str = ": field not declared in schema";
@@ -23,7 +25,17 @@ type Path = Vec<String>;
 /// The fields that are left out of statuses, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Undeclared {
-    of: BTreeMap<Kind, (Instant, BTreeSet<Path>)>,
+    of: BTreeMap<Kind, Refused>,
+}
+
+/// The fields of one kind.
+#[derive(Debug, Default)]
+struct Refused {
+    paths: BTreeSet<Path>,
+    /// The time until which they are left out.
+    until: Option<Instant>,
+    /// The number of times that they were refused.
+    times: u32,
 }
 
 impl Undeclared {
@@ -35,16 +47,25 @@ impl Undeclared {
         let paths = named.into_iter().filter_map(|text| text.rsplit(char::is_whitespace).next()).map(path);
         let paths: Vec<Path> = paths.filter(|path| !path.is_empty()).collect();
         if !paths.is_empty() {
-            let (since, all) = self.of.entry(kind).or_insert_with(|| (now, BTreeSet::new()));
-            *since = now;
-            all.extend(paths);
+            let refused = self.of.entry(kind).or_default();
+            // Several statuses may be on their way when the first is refused.
+            if refused.until.is_none_or(|until| until <= now) {
+                refused.until = Some(now + (REMEMBERED * 2_u32.saturating_pow(refused.times.min(16))).min(LONGEST));
+                refused.times += 1;
+            }
+            refused.paths.extend(paths);
         }
     }
 
+    /// Forgets all fields. Returns the kinds that had some.
+    pub(crate) fn forget(&mut self) -> Vec<Kind> {
+        std::mem::take(&mut self.of).into_keys().collect()
+    }
+
     /// Leaves the fields out of a document. Whether there was any.
-    pub(crate) fn leave_out(&mut self, kind: Kind, document: &mut Value, now: Instant) -> bool {
-        self.of.retain(|_, (since, _)| now.saturating_duration_since(*since) < REMEMBERED);
-        let paths = self.of.get(&kind).into_iter().flat_map(|(_, paths)| paths);
+    pub(crate) fn leave_out(&self, kind: Kind, document: &mut Value, now: Instant) -> bool {
+        let refused = self.of.get(&kind).filter(|refused| refused.until.is_some_and(|until| now < until));
+        let paths = refused.into_iter().flat_map(|refused| &refused.paths);
         paths.map(|path| remove(document, path)).filter(|is_less| *is_less).count() > 0
     }
 }
@@ -93,5 +114,10 @@ mod tests {
         assert!(!undeclared.leave_out(Kind::ListenerSet, &mut made(), now), "of that kind alone");
         now += REMEMBERED;
         assert!(!undeclared.leave_out(kind, &mut made(), now), "definitions may be newer");
+        undeclared.learn(kind, said, now);
+        now += REMEMBERED;
+        assert!(undeclared.leave_out(kind, &mut made(), now), "after another refusal they are left out for longer");
+        assert_eq!(undeclared.forget(), [kind]);
+        assert!(!undeclared.leave_out(kind, &mut made(), now), "definitions are newer");
     }
 }

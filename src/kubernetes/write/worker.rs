@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::request::{begin, ended_or_due};
-use crate::write::work_queue::WorkQueue;
+use crate::write::work_queue::{Queued, WorkQueue};
 
 /// The queue and the running requests about objects `K`, with outcomes `T`.
 pub(crate) struct Worker<K, T> {
@@ -41,7 +41,7 @@ impl RequestCounts {
     }
 }
 
-impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
+impl<K: Queued, T: Send + 'static> Worker<K, T> {
     /// Creates a worker with an empty queue, and at most `room` concurrent requests.
     pub(crate) fn new(room: usize) -> Self {
         Self::counted_by(RequestCounts::default(), room)
@@ -128,10 +128,15 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
     /// Notes that a request failed: it is retried after the back-off of its class, if the class is retried. Returns the
     /// number of consecutive failures before it.
     pub(crate) fn failed(&mut self, key: &K, failure: &Failure, now: Instant) -> u32 {
-        self.counts.count(|writes| *writes.failed.entry(failure.class()).or_default() += 1);
+        self.count_failure(failure);
         let before = self.queue.failures(key);
         self.queue.failed(key, now, |failures| failure.pause(failures));
         before
+    }
+
+    /// Counts a failure without a back-off: the next request about the object is another one.
+    pub(crate) fn count_failure(&self, failure: &Failure) {
+        self.counts.count(|writes| *writes.failed.entry(failure.class()).or_default() += 1);
     }
 
     /// As [`Self::failed`], but a request whose class is not retried is retried after [`LAST_RESORT`].

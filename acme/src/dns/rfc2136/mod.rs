@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 pub use self::tsig::TsigHash;
 use self::tsig::{TsigKey, Unsigned};
 use super::api::{ZoneCache, zone_candidates};
+use super::authority::{cname, plain};
 use super::query::{over_tcp, question};
 use super::secret::Secret;
 use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
@@ -119,7 +120,24 @@ impl Rfc2136 {
         let answer = self.exchange(&record.name, message).await?;
         match answer.response_code {
             ResponseCode::NoError => Ok(()),
+            ResponseCode::Refused => Err(self.refused_for(&record.name).await),
             code => Err(self.refused(&record.name, code)),
+        }
+    }
+
+    /// Makes the error of a refused update. Where the name has a CNAME that was not followed, its target is likely what the key may
+    /// change.
+    async fn refused_for(&self, name: &str) -> DnsError {
+        let error = self.refused(name, ResponseCode::Refused);
+        let Ok(at) = absolute(name) else { return error };
+        let alias = self.exchange(name, question(&at, RecordType::CNAME, false)).await.ok();
+        match (error, alias.and_then(|answer| cname(&answer, &at))) {
+            (DnsError::Refused { provider, name, message }, Some(target)) => {
+                let why = "it was not followed, since it is that of a wildcard or cannot be looked up";
+                let message = format!("{message}; the name has a CNAME to {}: {why}", plain(&target));
+                DnsError::Refused { provider, name, message }
+            }
+            (error, _) => error,
         }
     }
 

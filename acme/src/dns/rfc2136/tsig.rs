@@ -87,6 +87,13 @@ impl TsigKey {
             .filter(|name| !name.is_root())
             .ok_or_else(|| format!("keyName: {name:?} is not a domain name"))?;
         key_name.set_fqdn(true);
+        if secret.expose().contains(['{', '}']) {
+            return Err(
+                "secret: is a whole key block of the name server; give only the text in quotes behind its word \
+                        `secret`, and its name and algorithm as keyName and algorithm"
+                    .to_owned(),
+            );
+        }
         // The message of the decoder would quote a byte of the secret.
         let bytes = BASE64_STANDARD
             .decode(secret.expose())
@@ -158,6 +165,9 @@ mod tests {
     fn a_bad_secret_is_refused_without_being_quoted() {
         let error = TsigKey::new("k.", TsigHash::Sha256, &Secret::new("n0t!base64")).err().expect("an error");
         assert!(error.contains("base64") && !error.contains("n0t"), "{error}");
+        let block = "key \"k\" {\n  algorithm hmac-sha256;\n  secret \"c2VjcmV0c2VjcmV0\";\n};";
+        let error = TsigKey::new("k.", TsigHash::Sha256, &Secret::new(block)).err().expect("an error");
+        assert!(error.contains("key block") && !error.contains("c2Vj"), "{error}");
     }
 
     #[test]

@@ -13,3 +13,4 @@ mod served;
 mod site;
 mod told;
 mod troubles;
+mod unreachable;

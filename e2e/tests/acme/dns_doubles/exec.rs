@@ -111,6 +111,25 @@ async fn one_that_never_ends_is_killed() {
     }
 }
 
+/// A shell waits for another program, or has left it behind with its output.
+#[tokio::test]
+async fn what_it_started_is_killed_with_it() {
+    for text in
+        ["sleep 1000 & echo $! > pid; wait", "sleep 1000 & echo $! > pid", "sh -c 'echo $$ > pid; sleep 1000'; true"]
+    {
+        let script = Script::new(text).await;
+        let error = error(script.provider(Duration::from_millis(2500)).present(&record("v")).await);
+        assert!(matches!(error, DnsError::Unavailable { .. }), "{text}: {error:?}");
+        let process = std::path::PathBuf::from(format!("/proc/{}/cmdline", script.read("pid").trim()));
+        let killed = async {
+            while std::fs::read(&process).is_ok_and(|line| !line.is_empty()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(LONG, killed).await.unwrap_or_else(|_| panic!("{text}: it runs on"));
+    }
+}
+
 #[test]
 fn a_program_that_is_not_there_is_bad_configuration() {
     for (program, wanted) in [("relative", "must be an absolute path"), ("/nonexistent/program", "is not a file")] {

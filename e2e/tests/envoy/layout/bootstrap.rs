@@ -2,10 +2,13 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use anyhow::{Context, Result, ensure};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, bootstrap, keys_files};
 
 fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let connections = ConnectionLimit::within(Some(4096), dir.path());
+    std::fs::write(connections.pressure_file.as_ref().context("few files")?, connections.pressure(0))?;
     let options = BootstrapOptions {
         node_id: "test".into(),
         node_cluster: "test".into(),
@@ -13,7 +16,7 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
         admin,
         ready: Some("127.0.0.1:19003".parse()?),
         max_heap_bytes: 1 << 30,
-        max_connections: 10_000,
+        connections,
     };
     let output = Command::new(e2e::envoy::binary()?)
         .args(["--mode", "validate", "--config-yaml", &bootstrap(&options).to_string()])

@@ -7,7 +7,7 @@ use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::probe::{Answer, Probe};
 use gatewright_core::model::{
-    Action, AppProtocol, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, OtherListeners,
+    Action, AppProtocol, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, Origin, OtherListeners,
     PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, StringMatch, Table, Target, Timeouts,
 };
 use hyper::Method;
@@ -344,7 +344,7 @@ async fn mirrors() -> Result<()> {
 async fn cors() -> Result<()> {
     let cors = |origins: &[&str], methods: &[&str], allow_credentials| {
         Some(Cors {
-            allow_origins: origins.iter().map(|o| (*o).to_owned()).collect(),
+            allow_origins: origins.iter().map(|o| Origin::parse(o).expect("an origin")).collect(),
             allow_methods: methods.iter().map(|m| (*m).to_owned()).collect(),
             allow_headers: vec!["x-a".to_owned()],
             expose_headers: vec!["x-b".to_owned()],
@@ -363,7 +363,7 @@ async fn cors() -> Result<()> {
     let preflight = |path: &str, origin: &str| {
         plain.get(path).method(Method::OPTIONS).header("origin", origin).header("access-control-request-method", "PUT")
     };
-    for origin in ["https://b.test", "https://x.y.example.org", "https://x.example.org:8443"] {
+    for origin in ["https://b.test", "https://x.y.example.org", "https://x.example.org:443"] {
         let answer = preflight("/some", origin).send().await?;
         assert_eq!(answer.status, 200, "{origin}");
         assert_eq!(header(&answer, "access-control-allow-origin"), Some(origin));

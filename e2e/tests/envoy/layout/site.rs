@@ -16,7 +16,7 @@ use gatewright_core::model::{
     Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_envoy as envoy;
-use gatewright_envoy::{AdsServer, BootstrapOptions, ResourceName};
+use gatewright_envoy::{AdsServer, BootstrapOptions, ConnectionLimit, ResourceName};
 
 use super::ads::Ads;
 
@@ -64,7 +64,7 @@ impl Site {
     }
 
     pub(crate) fn scope(&self, frontend: &FrontendId, hostname: &str, routes: Vec<Route>) {
-        let virtual_host = VirtualHost { hostname: host(hostname), filters: None, routes };
+        let virtual_host = VirtualHost::new(host(hostname), routes);
         let scope = Scope { frontend: frontend.clone(), listener: Some(host(hostname)), virtual_host };
         self.ads.set(&scope.resource_name(), &envoy::scope(&scope));
     }
@@ -138,7 +138,7 @@ impl Site {
             admin: envoy::Admin::Loopback(0),
             ready: None,
             max_heap_bytes: 1 << 30,
-            max_connections: 10_000,
+            connections: ConnectionLimit::of(10_000),
         }
     }
 
@@ -177,7 +177,7 @@ impl Site {
     pub(crate) fn plain_table(&self, hostname: &str, routes: Vec<Route>) -> Table {
         Table {
             id: TableId { frontend: self.plain.id.clone(), listener: None },
-            virtual_hosts: vec![VirtualHost { hostname: host(hostname), filters: None, routes }],
+            virtual_hosts: vec![VirtualHost::new(host(hostname), routes)],
             elsewhere: OtherListeners::NOWHERE,
             plain_http: true,
             challenges: vec![],

@@ -172,7 +172,7 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
         let id = TableId { frontend: site.tls.id.clone(), listener: Some(host(listener)) };
         site.table(&Table {
             id: id.clone(),
-            virtual_hosts: vec![VirtualHost { hostname: host(listener), filters: None, routes: all_to(name) }],
+            virtual_hosts: vec![VirtualHost::new(host(listener), all_to(name))],
             elsewhere: OtherListeners::Listed(misdirected.into_iter().map(host).collect()),
             plain_http: false,
             challenges: vec![],
@@ -222,7 +222,7 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     let id = TableId { frontend: site.tls.id.clone(), listener: Some(wild.clone()) };
     site.table(&Table {
         id: id.clone(),
-        virtual_hosts: vec![VirtualHost { hostname: wild.clone(), filters: None, routes: all_to("wild") }],
+        virtual_hosts: vec![VirtualHost::new(wild.clone(), all_to("wild"))],
         elsewhere: OtherListeners::Many,
         plain_http: false,
         challenges: vec![],
@@ -233,7 +233,7 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     for name in ["one", "two"] {
         let hostname = format!("{name}.example.org");
         site.chain("hosts", &hostname, terminate(CertificateSource::Fixed(secret.clone()), hosts.clone()));
-        let virtual_host = VirtualHost { hostname: host(&hostname), filters: None, routes: all_to(name) };
+        let virtual_host = VirtualHost::new(host(&hostname), all_to(name));
         site.ads.set(
             &format!("{}|{hostname}", site.tls.id),
             &gatewright_envoy::scope(&Scope {

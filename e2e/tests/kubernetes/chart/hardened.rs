@@ -8,16 +8,21 @@ use e2e::helm::Helm;
 use serde_json::{Value, json};
 
 /// All workloads of the chart, of each fleet, with NetworkPolicies of Envoys.
-const EVERYTHING: &str = "isolated.enabled=true,envoy.dedicated.enabled=true,networkPolicy.envoys.enabled=true";
+pub(super) const EVERYTHING: &str =
+    "isolated.enabled=true,envoy.dedicated.enabled=true,networkPolicy.envoys.enabled=true";
 
 /// Returns the pods of all workloads, by kind and name.
-fn pods(all: &[Value]) -> Vec<(String, &Value)> {
+pub(super) fn pods(all: &[Value]) -> Vec<(String, &Value)> {
     let named = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
-    let pod = |object| ["/spec/template/spec", "/template/spec"].iter().find_map(|at| Value::pointer(object, at));
-    all.iter().filter_map(|object| Some((named(object), pod(object)?))).collect()
+    let pod = |object: &'_ Value| match object["kind"].as_str() {
+        Some("Pod") => "/spec",
+        Some("PodTemplate") => "/template/spec",
+        _ => "/spec/template/spec",
+    };
+    all.iter().filter_map(|object| Some((named(object), object.pointer(pod(object))?))).collect()
 }
 
-fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers"].into_iter().flat_map(|field| pod[field].as_array().into_iter().flatten())
 }
 

@@ -38,7 +38,9 @@ fn steps() -> Vec<Step> {
         given: None,
         reason: "Programmed",
         text: "acknowledged",
-        like: |o| o["spec"]["type"] == "ClusterIP" && o["spec"]["ports"][0]["nodePort"].is_null(),
+        like: |o| {
+            o["spec"]["type"] == "ClusterIP" && o["spec"]["ports"][0]["nodePort"].is_null() && policy(o).is_null()
+        },
     };
     vec![
         Step { name: "within the cluster", ..base() },
@@ -46,7 +48,15 @@ fn steps() -> Vec<Step> {
             name: "on nodes, with another port",
             service: json!({"type": "NodePort"}),
             ports: &[443, 8443],
-            like: |o| o["spec"]["type"] == "NodePort" && o["spec"]["ports"][1]["nodePort"].is_u64(),
+            like: |o| {
+                o["spec"]["type"] == "NodePort" && o["spec"]["ports"][1]["nodePort"].is_u64() && policy(o) == "Cluster"
+            },
+            ..base()
+        },
+        Step {
+            name: "on nodes, each to its own Envoys",
+            service: json!({"type": "NodePort", "externalTrafficPolicy": "Local"}),
+            like: |o| o["spec"]["type"] == "NodePort" && policy(o) == "Local",
             ..base()
         },
         Step { name: "within the cluster again, with the first port alone", ..base() },
@@ -55,7 +65,13 @@ fn steps() -> Vec<Step> {
             service: balanced("example.org/a"),
             reason: "AddressNotAssigned",
             text: "has no address yet",
-            like: |o| o["spec"]["loadBalancerClass"] == "example.org/a",
+            // A load balancer asks each node at this port whether it has an Envoy.
+            like: |o| {
+                let spec = &o["spec"];
+                spec["loadBalancerClass"] == "example.org/a"
+                    && policy(o) == "Local"
+                    && spec["healthCheckNodePort"].is_u64()
+            },
             ..base()
         },
         Step {
@@ -63,6 +79,13 @@ fn steps() -> Vec<Step> {
             service: balanced("example.org/a"),
             given: Some(BACKEND),
             like: |o| o["spec"]["loadBalancerClass"] == "example.org/a",
+            ..base()
+        },
+        Step {
+            name: "from each node to all Envoys",
+            service: json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/a", "externalTrafficPolicy": "Cluster"}),
+            given: Some(BACKEND),
+            like: |o| policy(o) == "Cluster" && o["spec"]["healthCheckNodePort"].is_null(),
             ..base()
         },
         Step {
@@ -121,6 +144,10 @@ fn steps() -> Vec<Step> {
     ]
 }
 
+fn policy(service: &Value) -> &Value {
+    &service["spec"]["externalTrafficPolicy"]
+}
+
 fn ports(service: &Value) -> Vec<u64> {
     service["spec"]["ports"].as_array().into_iter().flatten().filter_map(|port| port["port"].as_u64()).collect()
 }
@@ -131,16 +158,21 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    // Envoys of both address families, two of one.
+    // Envoys of both address families, two of one, of which one terminates.
     let labels = json!({"kubernetes.io/service-name": "gatewright-envoy"});
-    let slice = |name: &str, family: &str, addresses: &[&str]| {
-        let endpoints: Vec<Value> = addresses.iter().map(|ip| json!({"addresses": [ip]})).collect();
+    let slice = |name: &str, family: &str, endpoints: &Value| {
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
             "metadata": {"name": name, "namespace": "gatewright-system", "labels": labels},
             "endpoints": endpoints, "ports": [{"name": "http", "port": 80}]})
     };
-    server.put(slice("gatewright-envoy-1", "IPv4", &[BACKEND, "198.18.0.2"])).await?;
-    server.put(slice("gatewright-envoy-2", "IPv6", &["2001:db8::1"])).await?;
+    let terminating = json!({"ready": false, "serving": true, "terminating": true});
+    let envoys_v4 = json!([
+        {"addresses": [BACKEND], "conditions": {"ready": true}, "nodeName": "node-1"},
+        {"addresses": ["198.18.0.2"], "conditions": terminating, "nodeName": "node-2"},
+    ]);
+    let envoys_v6 = json!([{"addresses": ["2001:db8::1"], "conditions": {"ready": true}}]);
+    server.put(slice("gatewright-envoy-1", "IPv4", &envoys_v4)).await?;
+    server.put(slice("gatewright-envoy-2", "IPv6", &envoys_v6)).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -185,13 +217,12 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
             why == reason && what.contains(text) && is_new(o) && o["status"]["addresses"][0]["value"] == reached
         };
         cluster.until(GATEWAY, "Gateway", "default", "edge", said).await?;
-        for (family, envoys) in [("v4", json!([[BACKEND], ["198.18.0.2"]])), ("v6", json!([["2001:db8::1"]]))] {
+        // A node forwards connections from outside to the endpoints that say its name, if the policy is Local.
+        for (family, envoys) in [("v4", &envoys_v4), ("v6", &envoys_v6)] {
             let number = target_numbers(&there);
             let right = |o: &Value| {
                 let numbers: Vec<&Value> = o["ports"].as_array().into_iter().flatten().map(|p| &p["port"]).collect();
-                let there: Vec<&Value> =
-                    o["endpoints"].as_array().into_iter().flatten().map(|endpoint| &endpoint["addresses"]).collect();
-                json!(there) == envoys && json!(numbers) == number
+                o["endpoints"] == *envoys && json!(numbers) == number
             };
             cluster
                 .until("discovery.k8s.io/v1", "EndpointSlice", "default", &format!("edge-own-{family}"), right)

@@ -39,7 +39,7 @@ fn parameters(name: &str, spec: Value) -> Value {
 }
 
 /// A tenant: a namespace with a Gateway, a certificate and a route for its hosts.
-async fn tenant(cluster: &Cluster, name: &str, class: &str, port: u16, hosts: &[&str]) -> Result<()> {
+pub(crate) async fn tenant(cluster: &Cluster, name: &str, class: &str, port: u16, hosts: &[&str]) -> Result<()> {
     let server = &cluster.server;
     // Backends and Envoys have one address here, as on the host network of a node.
     let labels = json!({"gatewright.io/endpoints": "any"});
@@ -81,7 +81,7 @@ async fn envoys(cluster: &Cluster) -> Result<()> {
 }
 
 /// Returns the Envoys' port that a Gateway's Service leads to.
-fn target(service: &Value) -> Option<u16> {
+pub(crate) fn target(service: &Value) -> Option<u16> {
     u16::try_from(service["spec"]["ports"][0]["targetPort"].as_u64()?).ok()
 }
 
@@ -89,7 +89,7 @@ fn target(service: &Value) -> Option<u16> {
 ///
 /// The port at which Envoys serve a Gateway of it is derived from its namespace, and concurrent tests share this
 /// machine's ports: each has namespaces of its own.
-async fn dedicated(cluster: &Cluster) -> Result<()> {
+pub(crate) async fn dedicated(cluster: &Cluster) -> Result<()> {
     cluster.server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
     cluster.server.put(parameters("own", json!({"fleet": "Dedicated"}))).await?;
     cluster.server.put(class("own", Some(("GatewayParameters", "own")))).await?;
@@ -97,7 +97,7 @@ async fn dedicated(cluster: &Cluster) -> Result<()> {
 }
 
 /// Acts as the controller that assigns addresses of load balancers.
-async fn give(cluster: &Cluster, namespace: &str, service: &str, ip: &str) -> Result<()> {
+pub(crate) async fn give(cluster: &Cluster, namespace: &str, service: &str, ip: &str) -> Result<()> {
     let services = cluster.server.api("v1", "Service", namespace).await?;
     let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": ip}]}}});
     services.patch_status(service, &Default::default(), &kube::api::Patch::Merge(&given)).await?;

@@ -24,6 +24,15 @@ async fn parameters_are_checked_told_and_put_right() -> Result<()> {
         (json!({"fleet": "Shared", "service": {}}), "spec.service belongs to fleet Dedicated"),
         (json!({"service": {"type": "ClusterIP", "loadBalancerClass": "a.org/b"}}), "belongs to type LoadBalancer"),
         (json!({"service": {"loadBalancerClass": "x".repeat(400)}}), "Too long"),
+        (
+            json!({"service": {"type": "ClusterIP", "externalTrafficPolicy": "Local"}}),
+            "belongs to types LoadBalancer and NodePort",
+        ),
+        (json!({"service": {"externalTrafficPolicy": "local"}}), "Unsupported value"),
+        (
+            json!({"service": {"name": "web", "externalTrafficPolicy": "Local"}}),
+            "has a type and a load balancer of its own",
+        ),
         (json!({"service": {"name": "web", "type": "ClusterIP"}}), "has a type and a load balancer of its own"),
         (json!({"service": {"name": "web"}, "namedServices": "Allow"}), "belongs to the parameters of a Gateway"),
         (json!({"service": {"name": "Web.a"}}), "should match"),

@@ -116,7 +116,6 @@ async fn the_token_of_the_controller_runs_no_pods_but_envoys_of_the_template() -
     assert_eq!(create(&thief, &elsewhere).await?, None, "what a class may say");
 
     type Change = fn(&mut Value);
-    let pod = "/spec/template/spec";
     let changes: [(&str, Change); 22] = [
         ("a container more", |d| push(d, "/spec/template/spec/containers", json!({"name": "x", "image": "mine"}))),
         ("a container less", |d| drop(list(d, "/spec/template/spec/containers").pop())),
@@ -157,11 +156,49 @@ async fn the_token_of_the_controller_runs_no_pods_but_envoys_of_the_template() -
             d["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 80}])
         }),
     ];
-    assert!(good.pointer(pod).is_some());
     for (what, change) in changes {
         let mut bad = good.clone();
         change(&mut bad);
         assert!(create(&thief, &bad).await?.is_some(), "{what} was admitted");
+    }
+    // Every other field of pods and containers, those of a newer Kubernetes included.
+    let pod = |field: &str, value: Value| (format!("/spec/template/spec/{field}"), value);
+    for (path, value) in [
+        pod("schedulerName", json!("mine")),
+        pod("preemptionPolicy", json!("Never")),
+        pod("readinessGates", json!([{"conditionType": "example.org/never"}])),
+        pod("subdomain", json!("mine")),
+        pod("hostname", json!("mine")),
+        pod("setHostnameAsFQDN", json!(true)),
+        pod("enableServiceLinks", json!(false)),
+        pod("dnsPolicy", json!("Default")),
+        pod("dnsConfig", json!({"options": [{"name": "ndots", "value": "1"}]})),
+        pod("terminationGracePeriodSeconds", json!(86_400)),
+        pod("hostAliases", json!([{"ip": "192.0.2.66", "hostnames": ["gatewright-xds"]}])),
+        pod(
+            "topologySpreadConstraints",
+            json!([{"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "DoNotSchedule"}]),
+        ),
+        pod("affinity", json!({"nodeAffinity": {}})),
+        pod("imagePullSecrets", json!([{"name": "mine"}])),
+        pod("shareProcessNamespace", json!(true)),
+        pod("hostIPC", json!(true)),
+        pod("hostUsers", json!(false)),
+        pod("os", json!({"name": "linux"})),
+        pod("schedulingGates", json!([{"name": "example.org/never"}])),
+        pod("resourceClaims", json!([{"name": "gpu", "resourceClaimName": "gpu"}])),
+        pod("containers/0/terminationMessagePath", json!("/run/envoy/x")),
+        pod("containers/0/imagePullPolicy", json!("Always")),
+        pod("containers/0/tty", json!(true)),
+        pod("containers/0/stdin", json!(true)),
+        pod("containers/1/resources", json!({"limits": {"memory": "1Gi"}})),
+        pod("containers/1/workingDir", json!("/")),
+        pod("initContainers/0/restartPolicy", json!("Always")),
+    ] {
+        let mut bad = good.clone();
+        let (parent, field) = path.rsplit_once('/').context("a path")?;
+        bad.pointer_mut(parent).context("it is there")?[field] = value.clone();
+        assert!(create(&thief, &bad).await?.is_some(), "{path}={value} was admitted");
     }
     let bad = |object: &Value, change: Change| {
         let mut object = object.clone();
@@ -182,6 +219,11 @@ async fn the_token_of_the_controller_runs_no_pods_but_envoys_of_the_template() -
         ("an autoscaler of very many", bad(&autoscaler, |o| o["spec"]["maxReplicas"] = json!(1000))),
         ("an autoscaler of another name", bad(&autoscaler, |o| o["metadata"]["name"] = json!("mine"))),
         ("a budget of another name", bad(&budget, |o| o["metadata"]["name"] = json!("mine"))),
+        (
+            "a budget of others' pods",
+            bad(&budget, |o| o["spec"]["selector"]["matchLabels"] = json!({"app.kubernetes.io/name": "gatewright"})),
+        ),
+        ("a budget of all pods", bad(&budget, |o| o["spec"]["selector"] = json!({}))),
     ] {
         assert!(create(&thief, &object).await?.is_some(), "{what} was admitted");
     }

@@ -4,7 +4,7 @@ mod first_come;
 mod laxer;
 mod mended;
 mod modes;
-mod others;
+pub(crate) mod others;
 mod own_class;
 mod steady;
 pub(crate) mod troubles;

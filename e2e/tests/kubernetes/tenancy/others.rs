@@ -124,7 +124,7 @@ pub(crate) fn is_told_of_its_own_alone(route: &Value) -> bool {
 }
 
 /// Returns first label and hash, as on the page.
-fn e2e_hash(host: &str) -> String {
+pub(crate) fn e2e_hash(host: &str) -> String {
     let listener = gatewright_core::tenancy::names::host_listener(host);
     listener.trim_start_matches("https-").to_owned()
 }

@@ -36,7 +36,7 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     member(server, "tenant-own-a", "tenant-own", apex).await?;
     member(server, "tenant-own-b", "tenant-own", apex).await?;
     server.put(tls_secret("tenant-own", "wildcard", &[apex, "*.own.example.org"])?).await?;
-    for (space, echo) in [("tenant-own-a", &winner), ("tenant-own-b", &loser)] {
+    for (space, echo) in [("tenant-own-b", &winner), ("tenant-own-a", &loser)] {
         for object in service(space, "web", echo.address().port()) {
             server.put(object).await?;
         }
@@ -49,7 +49,13 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     server.put(object).await?;
     let host = "web.own.example.org";
     server.put(route("tenant-own-b", "web", "tenant-own", &[host])).await?;
-    // The smaller name gets it, although it is younger.
+    let reason_of = |object: &Value| {
+        let parents = object["status"]["parents"].as_array().cloned().unwrap_or_default();
+        parents.first().map(|parent| parent["conditions"][0]["reason"].clone())
+    };
+    let accepted = |object: &Value| reason_of(object) == Some(json!("Accepted"));
+    cluster.until(GATEWAY, "HTTPRoute", "tenant-own-b", "web", accepted).await?;
+    // It keeps the name against a smaller one.
     server.put(route("tenant-own-a", "web", "tenant-own", &[host])).await?;
 
     until_ready(&cluster, "tenant-own", "Reconciled").await?;
@@ -64,9 +70,8 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     })
     .await?;
     let told = cluster
-        .until(GATEWAY, "HTTPRoute", "tenant-own-b", "web", |object| {
-            let parents = object["status"]["parents"].as_array().cloned().unwrap_or_default();
-            parents.iter().any(|parent| parent["conditions"][0]["reason"] == "HostnameConflict")
+        .until(GATEWAY, "HTTPRoute", "tenant-own-a", "web", |object| {
+            reason_of(object) == Some(json!("HostnameConflict"))
         })
         .await?;
     let parents = told["status"]["parents"].as_array().cloned().unwrap_or_default();
@@ -78,7 +83,7 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     cluster.quiet().await?;
 
     // The winner is deleted, and the other gets the host.
-    server.api(GATEWAY, "HTTPRoute", "tenant-own-a").await?.delete("web", &Default::default()).await?;
+    server.api(GATEWAY, "HTTPRoute", "tenant-own-b").await?.delete("web", &Default::default()).await?;
     until("the other is served", async || {
         let answer = Probe::https(https, host).send().await;
         Ok(answer.is_ok_and(|answer| answer.status == 200 && says(&answer, "loser")))

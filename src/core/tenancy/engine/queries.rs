@@ -59,8 +59,8 @@ impl Tenancy {
 
     /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
     pub fn explain(&self, host: &Hostname) -> Vec<OwnershipExplanation> {
-        let Self { settings, tenants, hosts, claims, .. } = self;
-        Explaining { claims: settings.claims, tenants, hosts, claimants: claims }.explain(host)
+        let Self { tenants, hosts, claims, .. } = self;
+        Explaining { tenants, hosts, claimants: claims }.explain(host)
     }
 
     /// The owner of a hostname of a TenantGateway.

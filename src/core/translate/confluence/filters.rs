@@ -34,5 +34,6 @@ pub(super) fn addresses() -> impl Strategy<Value = Value> {
         json!([{"routability": "example.org/Wan"}]),
         json!([{"routability": "testing.x-k8s.io/sentinel"}]),
     ]);
-    prop_oneof![3 => Just(json!([])), 3 => Just(json!([{"value": "127.0.0.2"}])), 2 => scoped]
+    let one = |ip: &str| Just(json!([{"value": ip}]));
+    prop_oneof![3 => Just(json!([])), 3 => one("127.0.0.2"), 1 => one("0.0.0.0"), 2 => scoped]
 }

@@ -11,7 +11,7 @@ use super::{NAMESPACES, gateway_object, object, pick};
 use crate::inputs::{CaBundle, CaBundleError, CaCertificate, ClusterTrustBundle, ConfigMap, Object};
 use crate::model::ObjectName;
 
-fn lasting(pem: &str) -> CaBundle {
+fn valid_bundle(pem: &str) -> CaBundle {
     let year_3000 = SystemTime::UNIX_EPOCH + Duration::from_secs(32_503_680_000);
     CaBundle::new(vec![CaCertificate { pem: pem.into(), not_before: SystemTime::UNIX_EPOCH, not_after: year_3000 }])
 }
@@ -21,14 +21,14 @@ pub(super) fn policy() -> impl Strategy<Value = Object> {
     let bundle = (pick(NAMESPACES), pick(&["good", "bad"])).prop_map(|(namespace, holds)| {
         let name = ObjectName::new(namespace, "ca");
         let bundle = match holds {
-            "good" => Ok(Arc::new(lasting("PEM"))),
+            "good" => Ok(Arc::new(valid_bundle("PEM"))),
             _ => Err(CaBundleError::Missing),
         };
         Object::ConfigMap(ConfigMap { name, bundle })
     });
     let shared = pick(&["good", "bad"]).prop_map(|holds| {
         let bundle = match holds {
-            "good" => Ok(Arc::new(lasting("SHARED"))),
+            "good" => Ok(Arc::new(valid_bundle("SHARED"))),
             _ => Err(CaBundleError::Missing),
         };
         Object::ClusterTrustBundle(ClusterTrustBundle { name: ObjectName::new("", "ca"), bundle })

@@ -9,7 +9,7 @@ use super::*;
 use crate::channel::Channel;
 use crate::inputs::{Kind, Located, Object, ObjectKey};
 use crate::model::{AppProtocol, BackendId, ConditionType, Status};
-use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, Settings, StatusBody};
+use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, OwnSocket, Settings, StatusBody};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -273,6 +273,27 @@ fn a_listener_of_envoy_is_no_backend_in_whatever_order_they_come() {
 }
 
 #[test]
+fn a_responder_of_the_program_is_the_backend_of_its_own_service_alone() {
+    let own = |address: &str, service: Option<ObjectName>| OwnSocket {
+        address: address.parse().expect("an address"),
+        service,
+    };
+    let everywhere = own("0.0.0.0:8089", None);
+    for (sockets, refused) in [
+        (vec![own("127.0.0.1:8089", None)], true),
+        (vec![own("127.0.0.1:8089", Some(ObjectName::new("ours", "responder")))], true),
+        (vec![everywhere], true),
+        (vec![own("127.0.0.1:8089", Some(ObjectName::new("mallory", "web")))], false),
+        (vec![own("127.0.0.1:8090", None)], false),
+    ] {
+        let mut told = Told::new(Settings { own_sockets: sockets.clone(), ..Settings::new("c", vec![]) });
+        told.list(&["127.0.0.1", "::ffff:127.0.0.1"], 8089);
+        assert_eq!(told.used().is_empty(), refused, "{sockets:?}");
+        assert_eq!(told.refused("127.0.0.1:8089 (where Gatewright listens itself)"), refused, "{:?}", told.verdict);
+    }
+}
+
+#[test]
 fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresses() {
     let mut told = Told::in_cluster();
     told.list(&["10.1.0.1"], 8080);
@@ -389,4 +410,69 @@ fn a_labelled_namespace_may_have_backends_outside_but_not_where_a_gateway_is_rea
     told.put(slice("mallory", "web", &["203.0.113.10"], 443));
     told.apply(deleted(Kind::Service, "bob", "edge-own"));
     assert_eq!((told.used(), &told.verdict), (vec!["203.0.113.10:443"], &None));
+}
+
+/// A slice of mallory's Service `web` with endpoints of her pods, each with `ready`, `serving` and `terminating`.
+fn conditioned(told: &mut Told, name: &str, endpoints: &[(&str, [Option<bool>; 3])]) {
+    let endpoint = |(address, [ready, serving, terminating]): &(&str, [Option<bool>; 3])| {
+        json!({"addresses": [address], "targetRef": {"kind": "Pod", "namespace": "mallory", "name": pod_at(address)},
+            "conditions": {"ready": ready, "serving": serving, "terminating": terminating}})
+    };
+    for (address, _) in endpoints {
+        told.run("mallory", &pod_at(address), &[address]);
+    }
+    let mut slice = slice("mallory", "web", &[], 8080);
+    slice["metadata"]["name"] = json!(name);
+    slice["endpoints"] = endpoints.iter().map(endpoint).collect();
+    told.put(slice);
+}
+
+const READY: [Option<bool>; 3] = [Some(true), Some(true), Some(false)];
+const ENDING: [Option<bool>; 3] = [Some(false), Some(true), Some(true)];
+
+#[test]
+fn endpoints_that_terminate_and_serve_are_used_while_none_is_ready() {
+    let mut told = Told::in_cluster();
+    conditioned(&mut told, "web-1", &[("10.1.0.1", ENDING)]);
+    assert_eq!(told.used(), ["10.1.0.1:8080"]);
+    conditioned(&mut told, "web-2", &[("10.1.0.2", ENDING), ("10.1.0.3", READY)]);
+    assert_eq!(told.used(), ["10.1.0.3:8080"], "one that is ready in any slice comes first");
+    conditioned(&mut told, "web-2", &[("10.1.0.2", ENDING)]);
+    assert_eq!(told.used(), ["10.1.0.1:8080", "10.1.0.2:8080"], "of all slices");
+    conditioned(&mut told, "web-2", &[]);
+    conditioned(&mut told, "web-1", &[]);
+    assert!(told.used().is_empty(), "{:?}", told.used());
+}
+
+#[test]
+fn conditions_that_are_absent_count_as_the_api_says() {
+    for (conditions, expected) in [
+        ([None, None, None], true),
+        ([None, Some(false), Some(true)], true),
+        ([Some(true), Some(false), Some(true)], true),
+        ([Some(false), None, Some(true)], true),
+        ([Some(false), Some(false), Some(true)], false),
+        ([Some(false), Some(true), Some(false)], false),
+        ([Some(false), Some(true), None], false),
+        ([Some(false), None, None], false),
+    ] {
+        let mut told = Told::in_cluster();
+        conditioned(&mut told, "web-1", &[("10.1.0.1", conditions)]);
+        assert_eq!(!told.used().is_empty(), expected, "ready, serving, terminating: {conditions:?}");
+    }
+}
+
+#[test]
+fn endpoints_that_terminate_may_be_used_as_ready_ones_may() {
+    let mut told = Told::in_cluster();
+    conditioned(&mut told, "web-1", &[("169.254.169.254", ENDING), ("10.1.0.1", ENDING)]);
+    assert_eq!(told.used(), ["10.1.0.1:8080"]);
+    assert!(told.refused("169.254.169.254"), "{:?}", told.verdict);
+    conditioned(&mut told, "web-2", &[("10.1.0.2", READY)]);
+    assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.2:8080"], &None), "it is not used");
+    conditioned(&mut told, "web-2", &[("127.0.0.1", READY)]);
+    assert_eq!(told.used(), ["10.1.0.1:8080"], "a ready one that may not be used is none");
+    assert!(told.refused("127.0.0.1"), "{:?}", told.verdict);
+    told.apply(deleted(Kind::Pod, "mallory", &pod_at("10.1.0.1")));
+    assert!(told.used().is_empty(), "{:?}", told.used());
 }

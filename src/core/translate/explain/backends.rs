@@ -1,11 +1,12 @@
 //! The backends of a rule: how they are connected to, and their endpoints.
 
+use super::super::endpoints::PermittedEndpoints;
 use super::super::protocol::Protocol;
 use super::{Explainer, Explanation, answered, with_causes, with_notes};
 use crate::inputs::{Kind, ObjectKey, PolicyTarget};
 use crate::model::{
-    Action, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route, SubjectAltName, Target,
-    WeightedTarget,
+    Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route, ServicePort,
+    SubjectAltName, Target, WeightedTarget,
 };
 
 impl Explainer<'_> {
@@ -43,16 +44,21 @@ impl Explainer<'_> {
             explanation.fail("backend", with_causes(text, self.unresolved_backends(route)));
             return;
         };
-        explanation.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
+        let text = format!("Service {} with weight {}", backend.port, share.weight);
+        explanation.hold("backend", with_notes(text, self.unknown_protocol(backend).into_iter().collect()));
         self.explain_tls(backend, protocol, explanation);
         if !explanation.ok() {
             return;
         }
-        let (endpoints, refused) = self.allowed.permitted(&backend.port);
-        if endpoints.is_empty() {
-            let (port, answer) = (&backend.port, answered(protocol, 503));
+        self.explain_endpoints(&backend.port, answered(protocol, 503), explanation);
+    }
+
+    /// Adds the endpoints of a Service port; without any, clients get `answer`.
+    pub(super) fn explain_endpoints(&self, port: &ServicePort, answer: String, explanation: &mut Explanation) {
+        let PermittedEndpoints { addresses, terminating, refused } = self.allowed.permitted(port);
+        if addresses.is_empty() {
             let text = match refused.first() {
-                None => format!("Service {port} has no ready endpoints: {answer}"),
+                None => format!("Service {port} has no endpoint that is ready or still serves: {answer}"),
                 Some((address, why)) => {
                     format!("Service {port}: nothing is sent to its endpoint {address} ({why}): {answer}")
                 }
@@ -60,8 +66,14 @@ impl Explainer<'_> {
             explanation.fail("endpoints", text);
             return;
         }
-        let list: Vec<_> = endpoints.iter().take(5).map(ToString::to_string).collect();
-        explanation.hold("endpoints", format!("{} ready: {}", endpoints.len(), list.join(", ")));
+        let list: Vec<_> = addresses.iter().take(5).map(ToString::to_string).collect();
+        let (count, list) = (addresses.len(), list.join(", "));
+        let text = if terminating {
+            format!("none is ready; {count} that terminate and still serve: {list}")
+        } else {
+            format!("{count} ready: {list}")
+        };
+        explanation.hold("endpoints", text);
     }
 
     /// Adds how a backend is verified, where policies are about its Service.
@@ -90,6 +102,23 @@ impl Explainer<'_> {
                 let text = format!("{name} cannot be carried out: {}", answered(protocol, 503));
                 explanation.fail("backend TLS", with_causes(text, causes));
             }
+        }
+    }
+
+    /// A note about an `appProtocol` that Envoy does not speak.
+    fn unknown_protocol(&self, backend: &BackendId) -> Option<String> {
+        let service = self.routing.store.service(&backend.port.service)?;
+        let unknown = service.port(backend.port.port, backend.port.transport)?.unknown_protocol.as_deref()?;
+        let is_tls = ["https", "kubernetes.io/wss"].contains(&unknown);
+        match (backend.protocol, self.routing.policies.transport(backend)) {
+            (AppProtocol::Http1, BackendTransport::Plain) if is_tls => {
+                Some(format!("plain text is sent although its appProtocol is {unknown}: TLS takes a BackendTLSPolicy"))
+            }
+            (AppProtocol::Http1, _) if !is_tls => Some(format!(
+                "HTTP/1.1 is sent although its appProtocol is {unknown}: kubernetes.io/h2c is HTTP/2, a GRPCRoute speaks gRPC, and \
+                 a TCPRoute forwards bytes"
+            )),
+            _ => None,
         }
     }
 

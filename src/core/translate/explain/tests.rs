@@ -107,7 +107,33 @@ fn engine(changes: Vec<Change>) -> Engine {
 
 fn ask(engine: &Engine, port: u16, host: &str) -> Explanation {
     let (host, path, method) = (host.to_owned(), "/".to_owned(), "GET".to_owned());
-    engine.explain(&Question { tls: port != 80, host, port, path, method, address: None })
+    engine.explain(&Question { tls: port != 80, host, port, path, method, upgrade: None, address: None })
+}
+
+#[test]
+fn of_all_upgrades_only_websockets_pass() {
+    let engine = engine(Vec::new());
+    let upgraded = |protocol: &str| {
+        let question = Question {
+            tls: true,
+            host: HOST.to_owned(),
+            port: 443,
+            path: "/".to_owned(),
+            method: "GET".to_owned(),
+            upgrade: Some(protocol.to_owned()),
+            address: None,
+        };
+        engine.explain(&question)
+    };
+    for passes in ["websocket", "WebSocket", "h2c"] {
+        let explained = upgraded(passes);
+        assert!(explained.ok(), "{passes}: {explained:?}");
+        assert!(explained.links.iter().any(|link| link.what == "upgrade"), "{passes}: {explained:?}");
+    }
+    let explained = upgraded("SPDY/3.1");
+    let last = explained.links.last().expect("a chain");
+    assert_eq!((last.what, last.ok), ("upgrade", false), "{explained:?}");
+    assert!(last.text.contains("SPDY/3.1, answered 403"), "{}", last.text);
 }
 
 /// The last link of an explanation of the host over HTTPS, which fails.

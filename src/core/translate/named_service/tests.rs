@@ -80,7 +80,7 @@ impl Site {
             .iter()
             .map(|(name, at)| json!({"name": name, "port": at.number, "protocol": at.transport.as_str()}))
             .collect();
-        let endpoints: Vec<Value> = desired.envoys.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        let endpoints: Vec<Value> = desired.envoys.keys().map(|ip| json!({"addresses": [ip]})).collect();
         let mut labels = json!(desired.labels);
         labels["kubernetes.io/service-name"] = json!(*desired.service.name);
         labels[SLICES_BY] = json!(MANAGER);

@@ -1,0 +1,81 @@
+//! Tells an Envoy how near its connections are to their limit: Envoy's overload manager reads that from a file only.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use tokio::time::{sleep, timeout};
+
+use gatewright_control::ask;
+use gatewright_control::event::warn_of_file;
+use gatewright_envoy::ConnectionLimit;
+
+/// The interval at which connections are counted.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The timeout of a count: Envoy's main thread may be busy.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The gauges that count connections, also those whose TLS handshake is in progress.
+const GAUGES: &str = r"/stats?filter=^listener\..*\.downstream_(pre_)?cx_active$";
+
+/// The limit for an Envoy that is started like this process, and raises its own limit of open files to the maximum, as
+/// Envoy does. The file of its pressure is in this directory.
+pub(crate) fn limit(dir: &Path) -> ConnectionLimit {
+    ConnectionLimit::within(getrlimit(Resource::Nofile).maximum, dir)
+}
+
+/// Writes the file for an Envoy without connections. It must exist before Envoy starts.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn reset(limit: &ConnectionLimit) -> std::io::Result<()> {
+    write(limit, &limit.pressure(0))
+}
+
+/// Keeps the file up to date. Ends only by being dropped.
+pub(crate) async fn follow(admin: &Path, limit: &ConnectionLimit) -> Infallible {
+    let Some(file) = &limit.pressure_file else { return std::future::pending().await };
+    let mut written = String::new();
+    loop {
+        sleep(POLL_INTERVAL).await;
+        // Without an answer Envoy starts, or its main thread is busy.
+        let Ok(Ok(stats)) = timeout(TIMEOUT, ask(admin, GAUGES)).await else { continue };
+        let pressure = limit.pressure(count(&stats));
+        if pressure == written {
+            continue;
+        }
+        match write(limit, &pressure) {
+            Ok(()) => written = pressure,
+            Err(error) => warn_of_file(file, error),
+        }
+    }
+}
+
+/// Envoy reads the file when another one is moved there.
+fn write(limit: &ConnectionLimit, pressure: &str) -> std::io::Result<()> {
+    let Some(file) = &limit.pressure_file else { return Ok(()) };
+    let new = file.with_extension("new");
+    std::fs::write(&new, pressure)?;
+    std::fs::rename(new, file)
+}
+
+/// The connections of all listeners but the admin interface; those of a single worker are counted in its listener's.
+fn count(stats: &str) -> u64 {
+    let lines = stats.lines().filter_map(|line| line.split_once(": "));
+    let counted = lines.filter(|(name, _)| !name.contains(".worker_") && !name.starts_with("listener.admin."));
+    counted.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_once_and_those_of_the_admin_interface_are_not() {
+        let stats = "listener.admin.downstream_cx_active: 1\nlistener.admin.main_thread.downstream_cx_active: 1\n\
+            listener.infra/edge_443.downstream_cx_active: 7\nlistener.infra/edge_443.downstream_pre_cx_active: 2\n\
+            listener.infra/edge_443.worker_0.downstream_cx_active: 7\nnonsense\n";
+        assert_eq!(count(stats), 9);
+        assert_eq!(count(""), 0, "an Envoy without listeners");
+    }
+}

@@ -1,0 +1,73 @@
+//! Endpoints of an EndpointSlice, as the service proxies of nodes see them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::Endpoint;
+
+/// An endpoint to which service proxies forward connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SliceEndpoint {
+    /// True if it terminates and still serves, so that it is used while no other is ready (KEP-1669). Others are ready.
+    pub terminating: bool,
+    /// Its node. With `externalTrafficPolicy: Local` a node forwards to endpoints with its name only.
+    pub node: Option<Arc<str>>,
+}
+
+impl SliceEndpoint {
+    /// Reads the endpoints of a slice, sorted by address. Those that are not ready and do not serve are left out; an
+    /// absent `serving` counts as serving, as the API specifies.
+    pub(super) fn read(endpoints: &[Endpoint]) -> Box<[(IpAddr, Self)]> {
+        let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut all = Vec::new();
+        for endpoint in endpoints {
+            let conditions = endpoint.conditions.clone().unwrap_or_default();
+            let ready = conditions.ready.unwrap_or(true);
+            if !ready && (conditions.terminating != Some(true) || conditions.serving == Some(false)) {
+                continue;
+            }
+            let node = endpoint.node_name.as_deref().map(|name| match nodes.get(name) {
+                Some(known) => known.clone(),
+                None => {
+                    let name: Arc<str> = name.into();
+                    nodes.insert(name.clone());
+                    name
+                }
+            });
+            let addresses = endpoint.addresses.iter().filter_map(|address| address.parse().ok());
+            all.extend(addresses.map(|address| (address, Self { terminating: !ready, node: node.clone() })));
+        }
+        all.sort();
+        all.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn those_that_serve_are_read_with_their_nodes() {
+        let endpoints: Vec<Endpoint> = serde_json::from_value(json!([
+            {"addresses": ["10.0.0.4"], "conditions": {"ready": false, "serving": true, "terminating": true}, "nodeName": "n"},
+            {"addresses": ["10.0.0.1"], "nodeName": "n"},
+            {"addresses": ["10.0.0.2"], "conditions": {"ready": true, "serving": true, "terminating": true}},
+            {"addresses": ["10.0.0.3"], "conditions": {"ready": false, "serving": false, "terminating": true}},
+            {"addresses": ["10.0.0.5"], "conditions": {"ready": false}},
+            {"addresses": ["10.0.0.6"], "conditions": {"ready": false, "terminating": true}},
+        ]))
+        .expect("endpoints");
+        let read = SliceEndpoint::read(&endpoints);
+        let shown: Vec<String> = read
+            .iter()
+            .map(|(address, endpoint)| format!("{address} {} {:?}", endpoint.terminating, endpoint.node.as_deref()))
+            .collect();
+        assert_eq!(
+            shown,
+            ["10.0.0.1 false Some(\"n\")", "10.0.0.2 false None", "10.0.0.4 true Some(\"n\")", "10.0.0.6 true None"]
+        );
+    }
+}
