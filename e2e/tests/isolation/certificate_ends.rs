@@ -129,7 +129,6 @@ async fn an_expired_certificate_stays_in_service_and_a_restart_changes_nothing()
     site.save("own-secret.yaml", &ca.secret("own", HOST, Duration::from_secs(20))?)?;
     site.save("own.yaml", &gateway(port, HOST, HOST))?;
     served(&site, &at(port, HOST)).await?;
-    told(&site, &["gateway alice/own listener own", "gatewright.io/CertificateWarning", "within 3 days"]).await?;
     let ended = ["gateway alice/own listener own", "ResolvedRefs", "False", "expired at"];
     let before = (told(&site, &ended).await?, is_expired_for_clients(&site, port, &ca).await?);
     let programmed = ["gateway alice/own listener own", "Programmed", "True", "acknowledged by 1 of 1"];
