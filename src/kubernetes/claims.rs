@@ -2,8 +2,9 @@
 //!
 //! There are two records: the owner of each hostname among the tenants of TenantGateways, and the namespace that owns
 //! hostnames, ports and the like on addresses of the shared fleet. Entries are divided by their hash over ConfigMaps
-//! ([`shards`]), so that the write of a new entry is small however many there are. A write is conditional on the
-//! resource version that it was decided upon. An entry that the API server refuses holds up no other ([`refusals`]).
+//! (`shards.rs`), so that the write of a new entry is small however many there are. A write is conditional on the
+//! resource version that it was decided upon. An entry that the API server refuses holds up no other
+//! (`refusals.rs`).
 
 mod entry;
 mod refusals;
