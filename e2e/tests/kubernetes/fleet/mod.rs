@@ -22,6 +22,7 @@ mod ports;
 mod refusals;
 mod routability;
 mod shared;
+mod unrecorded;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
