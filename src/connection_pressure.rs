@@ -24,18 +24,26 @@ pub(crate) fn limit(dir: &Path) -> ConnectionLimit {
     ConnectionLimit::within(getrlimit(Resource::Nofile).maximum, dir)
 }
 
-/// Writes the file for an Envoy without connections. It must exist before Envoy starts.
+/// Writes the file for an Envoy without connections. It must exist before Envoy starts; on a full disk that of an Envoy
+/// before it serves as well, until it is written again.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When it does not exist and cannot be written.
 pub(crate) fn reset(limit: &ConnectionLimit) -> std::io::Result<()> {
-    write(limit, &limit.pressure(0))
+    match write(limit, &limit.pressure(0)) {
+        Err(error) if limit.pressure_file.as_ref().is_some_and(|file| file.exists()) => {
+            limit.pressure_file.iter().for_each(|file| warn_of_file(file, &error));
+            Ok(())
+        }
+        written => written,
+    }
 }
 
 /// Keeps the file up to date. Ends only by being dropped.
 pub(crate) async fn follow(admin: &Path, limit: &ConnectionLimit) -> Infallible {
     let Some(file) = &limit.pressure_file else { return std::future::pending().await };
     let mut written = String::new();
+    let mut is_failing = false;
     loop {
         sleep(POLL_INTERVAL).await;
         // Without an answer Envoy starts, or its main thread is busy.
@@ -45,8 +53,16 @@ pub(crate) async fn follow(admin: &Path, limit: &ConnectionLimit) -> Infallible 
             continue;
         }
         match write(limit, &pressure) {
-            Ok(()) => written = pressure,
-            Err(error) => warn_of_file(file, error),
+            Ok(()) => {
+                written = pressure;
+                is_failing = false;
+            }
+            // Told once for as long as it lasts.
+            Err(error) if !is_failing => {
+                warn_of_file(file, error);
+                is_failing = true;
+            }
+            Err(_) => {}
         }
     }
 }

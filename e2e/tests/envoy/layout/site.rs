@@ -206,7 +206,7 @@ pub(crate) fn scopes(wildcards: &[&str]) -> Handler {
 }
 
 pub(crate) fn host(text: &str) -> Hostname {
-    Hostname::parse(text).expect("tests write hostnames")
+    if text.is_empty() { Hostname::any() } else { Hostname::parse(text).expect("tests write hostnames") }
 }
 
 pub(crate) fn backend(name: &str, protocol: AppProtocol) -> BackendId {
