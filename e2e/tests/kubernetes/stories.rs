@@ -189,10 +189,29 @@ async fn there(server: &ApiServer) -> Result<There> {
         for object in api.list(&ListParams::default()).await? {
             let mut value = serde_json::to_value(&object)?;
             value["kind"] = json!(kind);
+            let generation = value["metadata"]["generation"].clone();
+            count_once(&mut value["status"], &generation);
             all.insert(key(&value), value);
         }
     }
     Ok(all)
+}
+
+/// Counts the present generation as the first one: on paper an object is written once, here maybe in steps.
+fn count_once(status: &mut Value, generation: &Value) {
+    match status {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if name == "observedGeneration" && value == generation {
+                    *value = json!(1);
+                } else {
+                    count_once(value, generation);
+                }
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(|value| count_once(value, generation)),
+        _ => {}
+    }
 }
 
 fn key(object: &Value) -> (String, String, String) {
