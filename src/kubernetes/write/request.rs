@@ -54,27 +54,6 @@ pub(crate) async fn apply_over(
     apply(api, &document).await
 }
 
-/// Applies a manifest over the object with this UID. If that is refused while the object has fields that somebody added,
-/// these are removed first: admission policies decide about the whole object.
-pub(crate) async fn apply_without_additions(
-    api: &Api<DynamicObject>,
-    document: &Value,
-    uid: &str,
-    differences: impl Fn(&DynamicObject) -> Vec<Deviation>,
-) -> Result<DynamicObject, Failure> {
-    let refusal = match in_time(apply_over(api, document.clone(), uid)).await {
-        Err(refusal @ Failure::Refused(_)) => refusal,
-        answer => return answer,
-    };
-    let live = in_time(api.get(document["metadata"]["name"].as_str().unwrap_or_default())).await?;
-    let found = differences(&live);
-    if live.metadata.uid.as_deref() != Some(uid) || !found.iter().any(Deviation::is_added) {
-        return Err(refusal);
-    }
-    in_time(remove_added(api, &live, &found)).await?;
-    in_time(apply_over(api, document.clone(), uid)).await
-}
-
 async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<DynamicObject> {
     let name = document["metadata"]["name"].as_str().unwrap_or_default();
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document)).await
