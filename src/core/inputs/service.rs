@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
-use k8s_openapi::api::discovery::v1::{EndpointConditions, EndpointSlice as K8sEndpointSlice};
+use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::slice_endpoint::Used;
 use super::{MadeService, MadeSlice, Meta, ParseError, SliceEndpoint};
 use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
 
@@ -154,11 +155,10 @@ impl EndpointSlice {
         }
         let (mut addresses, mut terminating, mut pods) = (Vec::new(), Vec::new(), Vec::new());
         for endpoint in object.endpoints.unwrap_or_default() {
-            let EndpointConditions { ready, serving, terminating: ends } = endpoint.conditions.unwrap_or_default();
-            let used = match (ready, serving, ends) {
-                (None | Some(true), ..) => &mut addresses,
-                (Some(false), None | Some(true), Some(true)) => &mut terminating,
-                (Some(false), ..) => continue,
+            let used = match Used::of(&endpoint) {
+                Some(Used::Ready) => &mut addresses,
+                Some(Used::Terminating) => &mut terminating,
+                None => continue,
             };
             let pod = endpoint.target_ref.and_then(|target| {
                 let here = target.namespace.is_none_or(|namespace| *namespace == *meta.name.namespace);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::discovery::v1::Endpoint;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions};
 
 /// An endpoint to which service proxies forward connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,18 +15,36 @@ pub struct SliceEndpoint {
     pub node: Option<Arc<str>>,
 }
 
+/// How an endpoint is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Used {
+    /// It is ready. An absent `ready` counts as ready, as the API specifies.
+    Ready,
+    /// It terminates and still serves, and is used while no other is ready (KEP-1669). An absent `serving` counts as
+    /// serving, as the API specifies.
+    Terminating,
+}
+
+impl Used {
+    /// Returns how an endpoint is used; `None` for one that is not.
+    pub(super) fn of(endpoint: &Endpoint) -> Option<Self> {
+        let EndpointConditions { ready, serving, terminating } = endpoint.conditions.clone().unwrap_or_default();
+        match (ready, serving, terminating) {
+            (None | Some(true), ..) => Some(Used::Ready),
+            (Some(false), None | Some(true), Some(true)) => Some(Used::Terminating),
+            (Some(false), ..) => None,
+        }
+    }
+}
+
 impl SliceEndpoint {
-    /// Reads the endpoints of a slice, sorted by address. Those that are not ready and do not serve are left out; an
-    /// absent `serving` counts as serving, as the API specifies.
+    /// Reads the endpoints of a slice that are used, sorted by address.
     pub(super) fn read(endpoints: &[Endpoint]) -> Box<[(IpAddr, Self)]> {
         let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut all = Vec::new();
         for endpoint in endpoints {
-            let conditions = endpoint.conditions.clone().unwrap_or_default();
-            let ready = conditions.ready.unwrap_or(true);
-            if !ready && (conditions.terminating != Some(true) || conditions.serving == Some(false)) {
-                continue;
-            }
+            let Some(used) = Used::of(endpoint) else { continue };
+            let terminating = used == Used::Terminating;
             let node = endpoint.node_name.as_deref().map(|name| match nodes.get(name) {
                 Some(known) => known.clone(),
                 None => {
@@ -36,7 +54,7 @@ impl SliceEndpoint {
                 }
             });
             let addresses = endpoint.addresses.iter().filter_map(|address| address.parse().ok());
-            all.extend(addresses.map(|address| (address, Self { terminating: !ready, node: node.clone() })));
+            all.extend(addresses.map(|address| (address, Self { terminating, node: node.clone() })));
         }
         all.sort();
         all.into()
