@@ -20,7 +20,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::google::protobuf::Any;
 
 use super::headers::mutation;
-use super::proto::{any, http_filter, map, off};
+use super::proto::{any, http_filter, map_with, off};
 use super::request_match::regex_matcher;
 
 /// Writes the new value: Envoy's header mutation filter.
@@ -42,8 +42,7 @@ pub(super) fn filters() -> [HttpFilter; 2] {
 /// Adds to the configuration of a route's filters that these are on.
 pub(super) fn turned_on(configs: &HashMap<String, Any>) -> HashMap<String, Any> {
     let on = any(&FilterConfig { config: Some(Any::default()), ..Default::default() });
-    let own = configs.iter().map(|(name, config)| (name.as_str(), config.clone()));
-    map(&own.chain([(WRITE, on.clone()), (READ, on)]).collect::<Vec<_>>())
+    map_with(&map_with(configs, WRITE, on.clone()), READ, on)
 }
 
 fn read() -> HeaderToMetadata {
