@@ -1,4 +1,4 @@
-//! What is written next into a ConfigMap of the record when the API server refused a write. Pure.
+//! The next write into a ConfigMap of the record after the API server refused one. Pure.
 //!
 //! A refusal does not say which entry caused it. The batch is halved until one entry is left: that one waits, and the
 //! others are written. So a namespace whose entries cannot be written holds up no entry of others.

@@ -19,7 +19,7 @@ use gatewright_core::translate::Ownable;
 pub(super) struct Ownership {
     /// The record; `None` where first claims do not count.
     pub(super) claims: Option<Claims>,
-    /// What was claimed at the start and has no recorded owner yet.
+    /// The claims of the start without a recorded owner.
     undecided: Option<Undecided>,
 }
 
