@@ -444,6 +444,9 @@ impl KubernetesRuntime {
     /// Does the time-dependent work: certificates become valid and expire.
     pub fn tick(&mut self, term: Term) {
         self.live.tick(self.started.elapsed()).log(Severity::Debug);
+        if self.live.loses_patience(self.started.elapsed()) {
+            self.take_acknowledgements(term);
+        }
         self.refetch_credentials();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
             self.apply(Vec::new(), term);
@@ -479,7 +482,7 @@ impl KubernetesRuntime {
             self.replicas.publish(record, Instant::now());
         }
         self.live.acknowledgement_events(self.started.elapsed()).log(Severity::Debug);
-        self.statuses.count(self.live.connected());
+        self.statuses.count(&self.live.connected());
         let touched = self.live.take_touched();
         if self.leads(term) && self.serving {
             self.want(touched);

@@ -64,7 +64,7 @@ struct WriteOutcome {
 
 enum Outcome {
     /// Returns the state of the ConfigMap to the writer.
-    Published(PublishedConfigMap, Result<(), Failure>),
+    Published(Box<PublishedConfigMap>, Result<(), Failure>),
     Installed(Result<(), StorageError>),
     /// The flag says whether the certificate was in the Secret.
     Withdrawn(Lost, Result<bool, StorageError>),
@@ -208,7 +208,7 @@ impl CertificateWriter {
                     let manager = self.manager.clone();
                     self.worker.begin("publish", &object, async move {
                         let outcome = published.publish(&manager).await;
-                        WriteOutcome { task, outcome: Outcome::Published(published, outcome) }
+                        WriteOutcome { task, outcome: Outcome::Published(Box::new(published), outcome) }
                     });
                 }
                 Task::Install(name) => {
@@ -242,7 +242,7 @@ impl CertificateWriter {
         let failure = match outcome {
             Outcome::Published(published, outcome) => {
                 if let Task::Publish(notice) = task {
-                    self.published.insert(notice, published);
+                    self.published.insert(notice, *published);
                 }
                 outcome.err().map(|failure| (format!("{task}: {failure}"), failure))
             }
