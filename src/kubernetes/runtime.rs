@@ -183,6 +183,11 @@ impl KubernetesRuntime {
         self.view.has_answer()
     }
 
+    /// Returns whether nothing can be served, since the right to read a kind is missing.
+    pub fn lacks_a_right(&self) -> bool {
+        self.view.lacks_a_right()
+    }
+
     /// Returns whether Envoys may be configured. While the definitions of Gateways and routes are missing, Envoys keep
     /// their configuration: the definitions may be about to be restored.
     pub fn knows_gateways(&mut self) -> bool {
@@ -201,7 +206,7 @@ impl KubernetesRuntime {
             }
             WatchEvent::Definitions(definitions) => return self.take_definitions(definitions, term),
             WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Complete(kind), term),
-            WatchEvent::Trouble(kind, text) => (kind, self.view_not_complete(kind).trouble(kind, text)),
+            WatchEvent::Trouble(kind, trouble) => (kind, self.view_not_complete(kind).trouble(kind, trouble)),
             WatchEvent::Missing(kind) => (kind, self.view_not_complete(kind).missing(kind)),
             WatchEvent::Listing(kind) => (kind, self.view_not_complete(kind).listing(kind)),
         };
