@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use xds::View;
+
 use gatewright_core::inputs::{ObjectKey, SetKey};
 use gatewright_core::model::{Condition, ConditionType, EnvoyFleet, Reason, Status};
 use gatewright_core::translate::{
@@ -62,6 +64,19 @@ pub struct Refused {
     pub listeners: BTreeMap<ListenerId, String>,
     /// The messages by the route that the rejected resource was made from.
     pub routes: BTreeMap<RouteKey, String>,
+    /// The rejected secrets by the listener whose certificate they have.
+    pub secrets: BTreeMap<ListenerId, RefusedSecret>,
+}
+
+/// A secret that Envoys of a view refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedSecret {
+    /// The view.
+    pub view: View,
+    /// The name of the secret.
+    pub name: String,
+    /// Envoy's message.
+    pub text: String,
 }
 
 impl FleetAcks {

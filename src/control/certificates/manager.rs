@@ -34,6 +34,8 @@ use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::SELF_SIGNED;
 use gatewright_core::wanted::INTERNAL_CA;
 
+pub use refusals::RefusedCertificate;
+
 /// Requests that arrive within this time are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
@@ -102,6 +104,8 @@ pub struct CertificateManager {
     /// Namespaces and names of found certificates of internal CAs that are gone, for instance with the namespace of the
     /// controller.
     without_ca: Mutex<Vec<(String, Names)>>,
+    /// The certificates that Envoys refuse and the keeper does not know of yet, by Secret.
+    refused: Mutex<BTreeMap<ObjectName, RefusedCertificate>>,
     by_tls_alpn: bool,
 }
 
@@ -155,6 +159,7 @@ impl CertificateManager {
             report: watch::channel(Arc::default()).0,
             thumbprints: Mutex::default(),
             without_ca: Mutex::default(),
+            refused: Mutex::default(),
         })
     }
 
@@ -250,8 +255,10 @@ impl CertificateManager {
             reason(&pass.outlook[place])
         };
         for id in self.keeper.take_changed() {
-            let (held, reason) = (self.keeper.held_as(&id), reason(&id));
-            self.requests(|requests| requests.take_in(&id, held, reason));
+            let held = self.keeper.held_as(&id);
+            let by_clients = held.as_ref().is_some_and(|held| held.certificate.refusal(Timestamp::now()).is_some());
+            let is_refused = by_clients || self.keeper.last_failure(&id).is_some_and(|last| last.refused.is_some());
+            self.requests(|requests| requests.take_in(&id, held, reason(&id), is_refused));
         }
         for host in self.endpoints.news() {
             if let Ok(host) = Hostname::parse(&host) {
@@ -347,6 +354,7 @@ impl CertificateManager {
             self.open_own().await;
             let pass = report.borrow_and_update().clone();
             self.forget_ended(&pass).await;
+            let knows_refusals = self.pass_on_refusals().await;
             let certificate_updates = self.settle();
             let has_new_roots = self.make_cas().await;
             if (has_new_roots || !certificate_updates.is_empty()) && out.send(certificate_updates).await.is_err() {
@@ -358,6 +366,7 @@ impl CertificateManager {
                 _ = report.changed() => {}
                 _ = account_changes.changed() => {}
                 _ = nudges.changed() => {}
+                () = sleep(POLL_INTERVAL), if !knows_refusals => {}
                 _ = stop.changed() => return,
             }
             tokio::select! {
@@ -550,5 +559,6 @@ fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<Certificate
 
 mod accounts;
 mod check;
+mod refusals;
 #[cfg(test)]
 mod tests;
