@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use gatewright_control::certificates::CertificateMetrics;
 use gatewright_control::metrics::{Program, text};
+use gatewright_core::translate::CertificateEnds;
 use serde_json::Value;
 
 /// The labels that Prometheus adds in a cluster.
@@ -35,7 +36,8 @@ const UNTIL_COUNTED: [(&str, &[&str]); 15] = [
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
-    let program = Program { first_end: Some(SystemTime::UNIX_EPOCH), ..Program::default() };
+    let ends = CertificateEnds { next: Some(SystemTime::UNIX_EPOCH), ..CertificateEnds::default() };
+    let program = Program { ends, ..Program::default() };
     let shown = text(program, &xds::Cache::new(), vec![certificates, replica]);
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {

@@ -8,7 +8,7 @@ use clap::{Arg, Command, CommandFactory};
 use gatewright::cli::Cli;
 use gatewright_control::metrics::{Program, text};
 use gatewright_core::model::{ConditionType, Reason};
-use gatewright_core::translate::{TLS_OPTIONS, TLS_VALUES};
+use gatewright_core::translate::{CertificateEnds, TLS_OPTIONS, TLS_VALUES};
 use prometheus_client::collector::Collector;
 use serde_yaml_ng::Value;
 
@@ -113,7 +113,9 @@ fn metrics() {
     let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
     let last_good = gatewright::controller::described();
     let others: Vec<Box<dyn Collector>> = vec![certificates, manifests, replica, answers, last_good];
-    let program = Program { first_end: Some(std::time::SystemTime::UNIX_EPOCH), ..Default::default() };
+    let next = Some(std::time::SystemTime::UNIX_EPOCH);
+    let ends = CertificateEnds { next, ..CertificateEnds::default() };
+    let program = Program { ends, ..Default::default() };
     let shown = text(program, &xds::Cache::new(), others);
     let mut rows: Vec<(String, String, String)> = Vec::new();
     for line in shown.lines() {

@@ -61,6 +61,7 @@ fn planning(now: Timestamp, shared: bool) {
                 - SignedDuration::from_mins((i as i64) * 90 * 24 * 60 * 7 / 10 / (PLANNED as i64)),
             ari_id: Some(format!("aki.{i}")),
             window: None,
+            refused: false,
         })
         .collect();
     let budgets = Budgets::from([("le".to_owned(), Budget::new(Limits::LETS_ENCRYPT))]);

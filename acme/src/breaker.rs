@@ -338,6 +338,7 @@ mod tests {
                 not_after: start() + day * 10,
                 ari_id: None,
                 window: None,
+                refused: false,
             })
             .collect();
         let now = start() + MIN_PAUSE;

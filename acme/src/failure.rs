@@ -150,6 +150,12 @@ pub struct Attempts {
     /// sharing. 0 if the order was for this wanted certificate alone.
     #[serde(default)]
     pub shared: usize,
+    /// Serial number of the certificate that Envoys refused, where that is a failure since the last success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// True if another certificate was issued since. The record counts on if Envoys refuse that one as well.
+    #[serde(default)]
+    pub is_over: bool,
 }
 
 impl Attempts {
@@ -157,13 +163,26 @@ impl Attempts {
     pub fn after(previous: Option<&Self>, failure: Failure, about: &str, now: Timestamp, jitter: f64) -> Self {
         // A rate limit does not count as a failure of the name.
         let counts = !matches!(failure.class, Class::RateLimited);
-        let failures = match previous {
-            Some(p) if p.about == about => p.failures + u32::from(counts),
-            _ => u32::from(counts),
-        };
+        let previous = previous.filter(|p| p.about == about);
+        let failures = previous.map_or(0, |p| p.failures) + u32::from(counts);
         let wait = back_off(failure.class, failures, jitter);
         let not_before = failure.retry_at.unwrap_or(now).max(now + wait);
-        Self { failures, last: failure, at: now, not_before, about: about.to_owned(), shared: 0 }
+        let refused = previous.and_then(|p| p.refused.clone());
+        Self {
+            failures,
+            last: failure,
+            at: now,
+            not_before,
+            about: about.to_owned(),
+            shared: 0,
+            refused,
+            is_over: false,
+        }
+    }
+
+    /// Marks the failure as the refusal of a certificate by Envoys.
+    pub fn of_refused(self, serial: &str) -> Self {
+        Self { refused: Some(serial.to_owned()), ..self }
     }
 
     /// Marks the record as that of a shared order with so many names.

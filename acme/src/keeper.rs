@@ -8,6 +8,7 @@ mod gc;
 mod job;
 mod outlook;
 mod pass;
+mod refusals;
 mod run;
 mod wanted_certificates;
 
@@ -71,6 +72,10 @@ struct KeeperState {
     /// Windows whose certificate is not held yet, by the name of their storage entry.
     unclaimed: BTreeMap<String, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
+    /// Records of certificates that Envoys refused, of wanted certificates that got another one since.
+    refusals: BTreeMap<CertificateId, Attempts>,
+    /// Certificates that were replaced by those that are held, in case Envoys refuse these.
+    replaced: BTreeMap<CertificateId, Arc<Stored>>,
     breakers: Breakers,
     /// Certificates that an operator wants to be renewed now; true until an attempt fails.
     forced: BTreeMap<CertificateId, bool>,
@@ -108,7 +113,8 @@ impl Keeper {
         for key in storage.list(Kind::Attempts).await? {
             if let Some((id, mut attempts)) = readable::<(CertificateId, Attempts)>(&*storage, &key).await? {
                 end_config_backoff(&mut attempts);
-                state.attempts.insert(id, attempts);
+                let records = if attempts.is_over { &mut state.refusals } else { &mut state.attempts };
+                records.insert(id, attempts);
             }
         }
         Ok(Arc::new(Self {
@@ -214,7 +220,7 @@ impl Keeper {
     /// Removes an adopted certificate that was deleted by its owner, and its failed attempts.
     pub fn drop_adopted(&self, id: &CertificateId) {
         self.change(id, |state| {
-            state.attempts.remove(id);
+            state.forget_failures(id);
             state.held.remove(id).is_some()
         });
         self.replan.send_modify(|n| *n += 1);
@@ -258,7 +264,7 @@ impl Keeper {
         self.change(id, |state| {
             state.windowless.remove(id);
             state.windows.remove(id);
-            state.attempts.remove(id);
+            state.forget_failures(id);
             state.obtained.remove(id);
             state.held.remove(id).is_some()
         });
@@ -398,19 +404,16 @@ impl Keeper {
             self.remove_quietly(Kind::Renewal, &order.id).await;
         }
         for want in &order.serves {
-            if self.read(|s| s.attempts.contains_key(&want.id)) {
-                self.remove_quietly(Kind::Attempts, &want.id).await;
-            }
+            self.end_failures(&want.id).await;
         }
         let obtained = Obtained { at: now, at_the_cas_request: order.reason == Reason::Revoked };
         self.change(&order.id, |state| {
             state.windows.remove(&order.id);
             state.obtained.insert(order.id.clone(), obtained);
             for want in &order.serves {
-                state.attempts.remove(&want.id);
                 state.forced.remove(&want.id);
             }
-            state.held.insert(order.id.clone(), Arc::new(made));
+            state.replace(made);
             true
         });
         Ok(true)
@@ -418,6 +421,7 @@ impl Keeper {
 
     fn held(&self) -> Vec<Held> {
         self.read(|state| {
+            let refused = state.refused_serials();
             let entry = |s: &Arc<Stored>| Held {
                 id: s.id.clone(),
                 tenant: s.tenant.clone(),
@@ -427,6 +431,7 @@ impl Keeper {
                 not_after: s.certificate.not_after,
                 ari_id: s.certificate.ari_id.clone(),
                 window: state.windows.get(&s.id).filter(|w| !w.untrusted).cloned(),
+                refused: refused.contains(s.certificate.serial.as_str()) || state.is_refused(&s.id),
             };
             state.held.values().map(entry).collect()
         })

@@ -60,6 +60,8 @@ pub struct Held {
     pub ari_id: Option<String>,
     /// Its renewal window by ARI.
     pub window: Option<Window>,
+    /// True if Envoys refuse it, or the one that was to replace it.
+    pub refused: bool,
 }
 
 /// The budget of each issuer that has limits, by name.
@@ -128,6 +130,8 @@ pub enum Reason {
     Expiring,
     /// None is held.
     Missing,
+    /// Envoys refuse the one that was issued last.
+    Refused,
     /// An operator asked for a new one.
     Forced,
     /// The time drawn from the CA's renewal window has come.
@@ -143,7 +147,7 @@ impl Reason {
         match self {
             Self::Revoked | Self::Expiring => Reserve::Emergency,
             Self::Forced => Reserve::Forced,
-            Self::Missing | Self::Window | Self::Renewal | Self::Changed => Reserve::Ordinary,
+            Self::Missing | Self::Refused | Self::Window | Self::Renewal | Self::Changed => Reserve::Ordinary,
         }
     }
 }
@@ -241,7 +245,8 @@ fn due_now(want: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timesta
 fn renewal_pause(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Timestamp> {
     let obtained = obtained?;
     match reason {
-        Reason::Changed => return None,
+        // The back-off of failed attempts decides.
+        Reason::Changed | Reason::Refused => return None,
         Reason::Revoked if !obtained.at_the_cas_request => return None,
         _ => {}
     }
@@ -259,6 +264,9 @@ fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
     }
     if renewal::is_urgent(life, now) {
         return Ok(Reason::Expiring);
+    }
+    if have.refused {
+        return Ok(Reason::Refused);
     }
     if have.issuer != want.issuer {
         return Ok(Reason::Changed);

@@ -468,7 +468,7 @@ impl ControlPlane {
             quarantined: self.rejections(&progress).count(),
             good,
             bad,
-            first_end: self.engine().first_end(),
+            ends: self.engine().certificate_ends(SystemTime::now()),
         };
         metrics::text(program, &self.cache, others)
     }
@@ -553,6 +553,7 @@ mod own_views;
 mod owners;
 mod refusal_log;
 mod refusals;
+mod refused_certificates;
 mod states;
 #[cfg(test)]
 mod tests;

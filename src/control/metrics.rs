@@ -3,7 +3,7 @@
 //! Every label has a fixed set of values: no name of a host, object or node becomes one.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use gatewright_core::translate::Counters;
+use gatewright_core::translate::{CertificateEnds, Counters};
 
 /// The number of Envoys with a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub struct Program {
     pub good: usize,
     /// The number of objects with another status.
     pub bad: usize,
-    /// The earliest end of the certificates in use.
-    pub first_end: Option<SystemTime>,
+    /// The ends of the certificates in use.
+    pub ends: CertificateEnds,
 }
 
 /// Returns all metrics as text: those of the program, and those of the xDS server under `gatewright_xds_`.
@@ -70,7 +70,7 @@ pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value:
 
 impl Collector for Program {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Program { changes, work, ref connected, quarantined, good, bad, first_end } = *self;
+        let Program { changes, work, ref connected, quarantined, good, bad, ends } = *self;
         let mut info = encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
         let taken = encoder.encode_descriptor("changes", "Changes of objects taken in", None, MetricType::Counter)?;
@@ -120,8 +120,12 @@ impl Collector for Program {
             let value = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
             value.encode(objects.encode_family(&[("good", is)])?)?;
         }
-        if let Some(end) = first_end.and_then(|end| end.duration_since(UNIX_EPOCH).ok()) {
-            let help = "When the first certificate that is served ends, or ended";
+        let CertificateEnds { next, soon, ended } = ends;
+        let help = "Certificates in use that end within a week and in the last sixth of their lifetime";
+        gauge(&mut encoder, "certificates_ending", help, soon)?;
+        gauge(&mut encoder, "certificates_ended", "Certificates in use that have ended", ended)?;
+        if let Some(end) = next.and_then(|end| end.duration_since(UNIX_EPOCH).ok()) {
+            let help = "When the next of the certificates in use ends";
             let gauge =
                 encoder.encode_descriptor("certificates_next_end_timestamp_seconds", help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(end.as_secs()).unwrap_or(i64::MAX)).encode(gauge)?;
@@ -145,8 +149,9 @@ mod tests {
             age: Duration::from_secs(7 * all as u64),
         };
         let connected = vec![view("shared", 2), view("dedicated", 0)];
-        let first_end = Some(UNIX_EPOCH + Duration::from_secs(1_800_000_000));
-        let program = Program { changes: 3, work, connected, good: 5, bad: 1, first_end, ..Default::default() };
+        let next = Some(UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        let ends = CertificateEnds { next, soon: 2, ended: 1 };
+        let program = Program { changes: 3, work, connected, good: 5, bad: 1, ends, ..Default::default() };
         let text = text(program, &xds::Cache::new(), Vec::new());
         for line in [
             "gatewright_changes_total 3",
@@ -158,6 +163,8 @@ mod tests {
             "gatewright_objects{good=\"true\"} 5",
             "gatewright_objects{good=\"false\"} 1",
             "gatewright_certificates_next_end_timestamp_seconds 1800000000",
+            "gatewright_certificates_ending 2",
+            "gatewright_certificates_ended 1",
             "gatewright_xds_nack_total{type=\"sds\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");

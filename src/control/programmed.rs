@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use xds::{Generation, NodeProgress, Progress};
+use xds::{Generation, NodeProgress, Progress, View};
 
 use crate::overtaken::Overtaken;
 use gatewright_core::inputs::{ObjectKey, SetKey};
@@ -89,6 +89,19 @@ pub struct Refused {
     pub listeners: BTreeMap<ListenerId, String>,
     /// The messages by the route that the rejected resource was made from.
     pub routes: BTreeMap<RouteKey, String>,
+    /// The rejected secrets by the listener whose certificate they have.
+    pub secrets: BTreeMap<ListenerId, RefusedSecret>,
+}
+
+/// A secret that Envoys of a view refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedSecret {
+    /// The view.
+    pub view: View,
+    /// The name of the secret.
+    pub name: String,
+    /// Envoy's message.
+    pub text: String,
 }
 
 impl FleetAcks {

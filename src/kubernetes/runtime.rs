@@ -490,6 +490,7 @@ impl KubernetesRuntime {
         self.statuses.count(&self.live.connected());
         let touched = self.live.take_touched();
         if self.leads(term) && self.serving {
+            self.certificates.issuance.refuse(self.live.refused_certificates());
             self.want(touched);
         }
     }

@@ -120,6 +120,7 @@ impl StandaloneRuntime {
 
     pub(super) fn log_acknowledgements(&mut self) {
         self.live.acknowledgement_events(self.start.elapsed()).log(Severity::Info);
+        self.manager.refuse(self.live.refused_certificates());
     }
 
     /// Does the time-dependent work: certificates become valid and expire.

@@ -128,6 +128,18 @@ async fn close_order(attempt: &mut OrderAttempt<'_>, found: &str) -> Failure {
     Failure::new(Class::Bug, message)
 }
 
+/// Makes the failure of a name that the CA offers no challenge for that is configured.
+fn no_solver(attempt: &OrderAttempt<'_>, name: &DnsName, offered: &[ChallengeKind]) -> Failure {
+    let listed = |kinds: &[ChallengeKind]| kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
+    let ours = listed(&attempt.issuer.config.solvers.kinds());
+    let message = if offered.is_empty() {
+        format!("the CA offers no challenge of a known type for {name}; configured are {ours}")
+    } else {
+        format!("the CA proves {name} by {}; configured are {ours}", listed(offered))
+    };
+    Failure::new(Class::Config, message).by(vec![name.to_string()])
+}
+
 /// Returns the open challenges, one for each name of the order that is not proven yet (RFC 8555, 7.1.3).
 async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<OpenChallenge>, ListError> {
     let thumbprint = attempt.account.thumbprint();
@@ -143,7 +155,7 @@ async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Resul
                     tries -= 1;
                     continue 'again;
                 }
-                Err(error) => return Err(attempt.failed(&error).into()),
+                Err(error) => return Err(attempt.unread("authorization", &error).into()),
             };
             // One that is valid needs nothing; with any other status, the order has it too when it is read again.
             if authorization.status != AuthorizationStatus::Pending {
@@ -156,11 +168,7 @@ async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Resul
             };
             let offered: Vec<_> = authorization.challenges.iter().filter_map(|c| kind_of(&c.r#type)).collect();
             let Some(kind) = attempt.issuer.config.solvers.choose(&name, &offered) else {
-                let list = offered.iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
-                let ours =
-                    attempt.issuer.config.solvers.kinds().iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
-                let message = format!("the CA proves {name} by {list}; configured are {ours}");
-                return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]).into());
+                return Err(no_solver(attempt, &name, &offered).into());
             };
             let challenge = authorization
                 .challenges

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use instant_acme::{Order, OrderStatus};
+use instant_acme::{Error, Order, OrderStatus};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
@@ -137,12 +137,29 @@ impl OrderAttempt<'_> {
                 (OrderStatus::Invalid, ..) => return Err(self.invalid(&mut order).await),
             }
             if let Err(error) = retry_bad_nonce!(order.refresh().await.map(|_| ())) {
-                return Err(self.failed(&error));
+                return Err(self.unread_order(&error));
             }
         }
         learn(issuance, finalized);
         self.tidy().await?;
         self.download(&mut order).await
+    }
+
+    /// Makes the failure of a read of the order. One that the CA does not show to us counts as lost.
+    fn unread_order(&mut self, error: &Error) -> Failure {
+        self.is_lost |= is_kind(error, "unauthorized");
+        self.unread("order", error)
+    }
+
+    /// Makes the failure of a read of a resource. That we may not read it says nothing about the names, which the CA did
+    /// not try to validate.
+    pub(super) fn unread(&self, resource: &str, error: &Error) -> Failure {
+        if is_kind(error, "unauthorized") {
+            let name = &self.issuer.config.name;
+            let text = format!("{name}: the CA does not let our account read its own {resource}: {}", said(error));
+            return Failure::new(Class::Transient, text);
+        }
+        self.failed(error)
     }
 
     /// Removes earlier failures of these names from the budget.
@@ -162,7 +179,7 @@ impl OrderAttempt<'_> {
                     self.is_lost = true;
                     Err(Failure::new(Class::Transient, format!("{}: {}", self.issuer.config.name, said(&error))))
                 }
-                answered => answered.map_err(|error| self.failed(&error)),
+                answered => answered.map_err(|error| self.unread_order(&error)),
             };
         }
         let order = self.place().await?;

@@ -7,7 +7,6 @@ use super::job::Job;
 use crate::failure::{Attempts, Class, Failure};
 use crate::plan::Wanted;
 use crate::renewal::uniform;
-use crate::storage::{Expect, Key, Kind, write_json};
 
 impl Keeper {
     /// Records a failure. Where names are known to be at fault, it is recorded for their wanted certificates, and the
@@ -29,11 +28,7 @@ impl Keeper {
             if is_the_orders && is_shared {
                 attempts = attempts.of_shared(order.names.count());
             }
-            let key = Key::new(Kind::Attempts, want.id.as_str());
-            let entry = (&want.id, &attempts);
-            if let Err(error) = write_json(&*self.storage, &key, &entry, &Expect::Anything).await {
-                tracing::warn!(id = %want.id, %error, "a failed attempt could not be written");
-            }
+            self.write_attempts(&want.id, &attempts).await;
             self.write(|s| {
                 s.attempts.insert(want.id.clone(), attempts);
                 if let Some(asked) = s.forced.get_mut(&want.id) {
@@ -71,7 +66,7 @@ impl Keeper {
 }
 
 /// Returns the fingerprint of a wanted certificate, for [`Attempts::about`].
-fn about(want: &Wanted) -> String {
+pub(super) fn about(want: &Wanted) -> String {
     format!("{} {}", want.issuer, want.names.to_strings().join(","))
 }
 

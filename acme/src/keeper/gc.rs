@@ -68,7 +68,7 @@ impl Keeper {
         }
         self.storage.remove(key).await?;
         self.write(|state| match id {
-            Some(id) => drop(state.attempts.remove(&id)),
+            Some(id) => state.forget_failures(&id),
             None => drop(state.unclaimed.remove(key.name())),
         });
         Ok(true)

@@ -63,6 +63,7 @@ impl Keeper {
             expires,
             next,
             at,
+            refused: attempts(w).and_then(|a| a.refused),
             last_error: attempts(w).map(|a| a.last.message),
             notice: None,
         };

@@ -209,7 +209,7 @@ impl UnclaimedOrders {
 /// Returns the certificates whose outlook differs; both lists are sorted by name. The time of the next step changes
 /// with every plan and is not compared.
 fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
-    let says = |line: &Outlook| (line.next.clone(), line.last_error.clone(), line.notice.clone());
+    let says = |line: &Outlook| (line.next.clone(), line.last_error.clone(), line.refused.clone(), line.notice.clone());
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
     let mut all = Vec::new();
     loop {
@@ -256,6 +256,7 @@ mod tests {
             next: Next::Renew,
             at: Timestamp::UNIX_EPOCH,
             last_error,
+            refused: None,
             notice: None,
         }
     }

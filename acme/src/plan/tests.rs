@@ -33,6 +33,7 @@ fn have(host: &str, from: i64, to: i64) -> Held {
         not_after: at(to),
         ari_id: Some(format!("aki.{host}")),
         window: None,
+        refused: false,
     }
 }
 
@@ -206,6 +207,7 @@ proptest! {
                 not_after: at(2160 - age),
                 ari_id: None,
                 window: None,
+                refused: false,
             })
             .collect();
         let mut budgets = lets_encrypt();

@@ -495,3 +495,51 @@ fn run_for<T: Send + 'static>(test: impl Future<Output = Result<T>>) -> Result<T
     })?;
     outcome.context("it has ended")
 }
+
+#[test]
+fn an_order_that_the_ca_does_not_show_is_no_fault_of_the_host() -> Result<()> {
+    run(async {
+        for resource in [Resource::Order, Resource::Authorization] {
+            let rig = Rig::start().await?;
+            let mut left = 1;
+            rig.ca.mangle(Box::new(move |path, answer| {
+                if Resource::of(path) != resource || left == 0 {
+                    return answer;
+                }
+                left -= 1;
+                let problem = json!({"type": "urn:ietf:params:acme:error:unauthorized", "detail": "not yours"});
+                let mut answer = answer.map(|_| problem.to_string().into());
+                *answer.status_mut() = StatusCode::FORBIDDEN;
+                answer
+            }));
+            let (keeper, wanted) = (rig.keeper().await?, [want(HOST)?]);
+            let pass = keeper.pass(&wanted, Timestamp::now()).await;
+            let failure = &pass.failed[0].1;
+            ensure!(failure.class == Class::Transient && failure.culprits.is_empty(), "{resource:?}: {failure:?}");
+            ensure!(failure.message.contains("does not let our account read its own"), "{resource:?}: {failure}");
+            let pass = keeper.pass(&wanted, pass.next.context("something is due")?).await;
+            ensure!(pass.failed.is_empty() && rig.orders() == 1, "{resource:?}: the same order: {pass:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_ca_without_a_challenge_that_we_know_is_told_in_words() -> Result<()> {
+    run(async {
+        let rig = Rig::start().await?;
+        rig.ca.mangle(Box::new(|path, answer| {
+            if Resource::of(path) != Resource::Authorization {
+                return answer;
+            }
+            answer.map(|body| String::from_utf8_lossy(&body).replace("-01\"", "-99\"").into())
+        }));
+        let failed = rig.keeper().await?.pass(&[want(HOST)?], Timestamp::now()).await.failed;
+        let message = &failed[0].1.message;
+        ensure!(
+            message.contains("no challenge of a known type") && message.contains("configured are http-01"),
+            "{message}"
+        );
+        Ok(())
+    })
+}

@@ -96,11 +96,11 @@ fn rows(site: &Site) -> Result<(i32, Vec<Value>)> {
     Ok((code, all.into_iter().filter(|row| row["secret"] == "alice/own").collect()))
 }
 
-/// Returns the metric of the first end, in seconds from now.
-async fn first_end(site: &Site) -> Result<i64> {
+/// Returns the value of a metric about certificates.
+async fn metric(site: &Site, name: &str) -> Result<i64> {
     let text = site.admin("/metrics").await?;
-    let line = text.lines().find_map(|line| line.strip_prefix("gatewright_certificates_next_end_timestamp_seconds "));
-    Ok(line.context("no metric")?.trim().parse::<i64>()? - OffsetDateTime::now_utc().unix_timestamp())
+    let line = text.lines().find_map(|line| line.strip_prefix("gatewright_certificates_")?.strip_prefix(name));
+    Ok(line.with_context(|| format!("no metric {name} in {text}"))?.trim().parse()?)
 }
 
 /// Returns what `lint` finds about alice's objects.
@@ -133,7 +133,8 @@ async fn an_expired_certificate_stays_in_service_and_a_restart_changes_nothing()
     let before = (told(&site, &ended).await?, is_expired_for_clients(&site, port, &ca).await?);
     let programmed = ["gateway alice/own listener own", "Programmed", "True", "acknowledged by 1 of 1"];
     told(&site, &programmed).await?;
-    ensure!(first_end(&site).await? <= 0, "the metric is past, so that the alert fires");
+    ensure!(metric(&site, "ended ").await? == 1, "for the alert of ended ones");
+    ensure!(metric(&site, "ending ").await? == 0, "it hides none that ends");
     let (code, found) = rows(&site)?;
     ensure!(code == 1, "`certs` succeeds with an expired certificate");
     ensure!(found[0]["lastError"].as_str().is_some_and(|text| text.contains("expired at")), "{found:?}");
@@ -186,7 +187,9 @@ async fn a_certificate_that_ends_soon_is_seen_wherever_an_operator_looks() -> Re
         ensure!(found.len() == 1 && found[0].contains(notice), "{found:?}");
         let (_, found) = rows(&site)?;
         ensure!(found[0]["lastError"].as_str().is_some_and(|text| text.contains(notice)), "{found:?}");
-        let end = first_end(&site).await?;
+        let soon = metric(&site, "ending ").await?;
+        ensure!(soon == i64::from(days < 7), "{soon} certificates end within a week, and this one in {days} days");
+        let end = metric(&site, "next_end_timestamp_seconds ").await? - OffsetDateTime::now_utc().unix_timestamp();
         ensure!((i64::from(days) * 86_400 - end).abs() < 3600, "the metric says {end}");
         let (code, text) = site.ask(&["explain", &format!("https://{HOST}:{port}/")])?;
         ensure!(code == 0 && text.contains(notice), "{code}: {text}");

@@ -14,22 +14,22 @@ use super::fleet;
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 /// The object is another one than the controller wrote.
-const ACCEPTED: &str = "accepted what the controller wrote";
+pub(super) const ACCEPTED: &str = "accepted what the controller wrote";
 /// The changed object is one that the installation's own policies admit from nobody who has the controller's token.
-const DENIED: &str = "denied request";
+pub(super) const DENIED: &str = "denied request";
 
 /// A policy that changes every object of one resource in one namespace.
-struct Mutation {
-    resource: (&'static str, &'static str),
-    namespace: &'static str,
+pub(super) struct Mutation {
+    pub(super) resource: (&'static str, &'static str),
+    pub(super) namespace: &'static str,
     /// The operation of a JSON Patch, in CEL.
-    patch: &'static str,
+    pub(super) patch: &'static str,
 }
 
 impl Mutation {
     /// Writes the policy, and waits until it changes `probe`: an object of the resource, which is not created. `path` is
     /// the place that it changes.
-    async fn begin(&self, server: &ApiServer, probe: Value, path: &str) -> Result<()> {
+    pub(super) async fn begin(&self, server: &ApiServer, probe: Value, path: &str) -> Result<()> {
         let (group, resource) = self.resource;
         let rules = json!([{"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
             "resources": [resource]}]);
@@ -51,7 +51,7 @@ impl Mutation {
         .await
     }
 
-    async fn end(&self, server: &ApiServer) -> Result<()> {
+    pub(super) async fn end(&self, server: &ApiServer) -> Result<()> {
         for kind in ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"] {
             server.api(ADMISSION, kind, "").await?.delete("theirs", &DeleteParams::default()).await?;
         }
@@ -60,7 +60,13 @@ impl Mutation {
 }
 
 /// Changes an annotation, so that policies see the object.
-async fn touch(server: &ApiServer, api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<()> {
+pub(super) async fn touch(
+    server: &ApiServer,
+    api_version: &str,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<()> {
     let note = json!({"metadata": {"annotations": {"note": "touched"}}});
     let api = server.api(api_version, kind, namespace).await?;
     api.patch(name, &PatchParams::default(), &Patch::Merge(note)).await?;

@@ -1,6 +1,7 @@
 //! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which get its configuration
 //! and nothing else.
 
+mod admission;
 mod autoscaling;
 mod last_good;
 mod late;

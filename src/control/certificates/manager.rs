@@ -34,6 +34,8 @@ use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::SELF_SIGNED;
 use gatewright_core::wanted::INTERNAL_CA;
 
+pub use refusals::RefusedCertificate;
+
 /// Requests that arrive within this time are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
@@ -102,6 +104,8 @@ pub struct CertificateManager {
     /// Namespaces and names of found certificates of internal CAs that are gone, for instance with the namespace of the
     /// controller.
     without_ca: Mutex<Vec<(String, Names)>>,
+    /// The certificates that Envoys refuse and the keeper does not know of yet, by Secret.
+    refused: Mutex<BTreeMap<ObjectName, RefusedCertificate>>,
     by_tls_alpn: bool,
 }
 
@@ -155,6 +159,7 @@ impl CertificateManager {
             report: watch::channel(Arc::default()).0,
             thumbprints: Mutex::default(),
             without_ca: Mutex::default(),
+            refused: Mutex::default(),
         })
     }
 
@@ -250,8 +255,10 @@ impl CertificateManager {
             reason(&pass.outlook[place])
         };
         for id in self.keeper.take_changed() {
-            let (held, reason) = (self.keeper.held_as(&id), reason(&id));
-            self.requests(|requests| requests.take_in(&id, held, reason));
+            let held = self.keeper.held_as(&id);
+            let by_clients = held.as_ref().is_some_and(|held| held.certificate.refusal(Timestamp::now()).is_some());
+            let is_refused = by_clients || self.keeper.last_failure(&id).is_some_and(|last| last.refused.is_some());
+            self.requests(|requests| requests.take_in(&id, held, reason(&id), is_refused));
         }
         for host in self.endpoints.news() {
             if let Ok(host) = Hostname::parse(&host) {
@@ -347,6 +354,7 @@ impl CertificateManager {
             self.open_own().await;
             let pass = report.borrow_and_update().clone();
             self.forget_ended(&pass).await;
+            let knows_refusals = self.pass_on_refusals().await;
             let certificate_updates = self.settle();
             let has_new_roots = self.make_cas().await;
             if (has_new_roots || !certificate_updates.is_empty()) && out.send(certificate_updates).await.is_err() {
@@ -358,6 +366,7 @@ impl CertificateManager {
                 _ = report.changed() => {}
                 _ = account_changes.changed() => {}
                 _ = nudges.changed() => {}
+                () = sleep(POLL_INTERVAL), if !knows_refusals => {}
                 _ = stop.changed() => return,
             }
             tokio::select! {
@@ -492,51 +501,6 @@ impl CertificateManager {
         }
         Ok(asked.len())
     }
-
-    /// Changes the key of an issuer's account. Orders are paused meanwhile, and go on once Envoys answer with the new
-    /// key.
-    ///
-    /// # Errors
-    /// When there is no such issuer, or the CA rejects the change.
-    pub async fn change_key(&self, name: &str) -> Result<(), String> {
-        let opened = self.opened(name)?;
-        let old = opened.issuer.thumbprint();
-        opened.issuer.roll_over_key().await.map_err(|failure| failure.message)?;
-        self.endpoints.release(&old);
-        // Hands out the new thumbprint.
-        self.nudge.send_modify(|n| *n += 1);
-        Ok(())
-    }
-}
-
-impl CertificateManager {
-    fn opened(&self, name: &str) -> Result<Opened, String> {
-        let unknown = || Err(format!("no ACME issuer is called {name:?}: there are {}", names(&self.named)));
-        self.named.get(name).unwrap_or_else(unknown)
-    }
-
-    /// Creates another account for an issuer whose account was closed by the CA, or whose key is lost.
-    ///
-    /// # Errors
-    /// When there is no such issuer, or the CA rejects the account.
-    pub async fn new_account(&self, name: &str) -> Result<(), String> {
-        let Some(known) = self.named.get(name) else { return self.opened(name).map(drop) };
-        match known {
-            Ok(opened) => {
-                let old = opened.issuer.thumbprint();
-                opened.issuer.replace_account().await.map_err(|failure| failure.message)?;
-                self.endpoints.release(&old);
-            }
-            Err(_) => {
-                self.named.discard_damaged(name, &self.storage).await?;
-                self.named.reopen(&self.storage, &self.endpoints).await;
-                self.opened(name)?.issuer.account_url().await.map_err(|failure| failure.message)?;
-            }
-        }
-        // Orders that failed with the old account are retried.
-        self.take_on(&[name.to_owned()]);
-        Ok(())
-    }
 }
 
 /// Returns the issuers of the installation for the keeper, each with its fallbacks.
@@ -593,6 +557,8 @@ fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<Certificate
     }
 }
 
+mod accounts;
 mod check;
+mod refusals;
 #[cfg(test)]
 mod tests;

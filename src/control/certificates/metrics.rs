@@ -12,8 +12,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 /// The metrics about certificates.
 #[derive(Clone, Debug, Default)]
 pub struct CertificateMetrics {
-    /// The numbers of wanted certificates that are there, that are pending, and that have a reason for their absence.
-    pub wants: [(&'static str, usize); 3],
+    /// The numbers of wanted certificates that are there and good, that are pending, that have a reason for their
+    /// absence, and that Envoys or TLS clients refuse.
+    pub wants: [(&'static str, usize); 4],
     /// The number of requests to CAs by action and status; status 0 is no answer.
     pub requests: BTreeMap<(&'static str, u16), u64>,
 }
@@ -43,7 +44,7 @@ mod tests {
     #[test]
     fn figures_are_told_beside_the_programs() {
         let metrics = CertificateMetrics {
-            wants: [("held", 2), ("waiting", 1), ("failing", 0)],
+            wants: [("held", 2), ("waiting", 1), ("failing", 0), ("refused", 0)],
             requests: BTreeMap::from([(("order", 201), 3), (("directory", 0), 1)]),
         };
         let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(metrics)]);

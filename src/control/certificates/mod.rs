@@ -34,7 +34,7 @@ pub use admin::routes;
 pub use authority::{Authority, AuthorityLimits};
 pub use challenge_accounts::{ChallengeAccounts, ChallengeIndex};
 pub use issuers::{IssuerError, Opened, open};
-pub use manager::{CertificateManager, CertificateManagerConfig, CertificateManagerError};
+pub use manager::{CertificateManager, CertificateManagerConfig, CertificateManagerError, RefusedCertificate};
 pub use metrics::CertificateMetrics;
 pub use proxy_self_check::{AddressQuery, ProxyEndpoints, ProxySelfCheck};
 pub use report::{Check, Report, Row, findings, limits, table, troubles};

@@ -145,6 +145,10 @@ impl Report {
                 Err(error) => return Row { last_error: Some(error.to_string()), ..base },
             };
             let held = held_certificates.find(&want.secret.namespace, &names).map(|held| &held.certificate);
+            let line = lines.get(&CertificateId::of(&want.secret.namespace, &names));
+            // Envoy serves none that it refuses.
+            let refused = line.and_then(|line| line.refused.as_ref());
+            let held = held.filter(|held| refused != Some(&held.serial));
             let expires = held.map(|held| held.not_after);
             let by = held.map(|held| held.issued_by.as_ref().unwrap_or(&held.issuer).clone());
             let issuer = match issuer(want) {
@@ -155,7 +159,7 @@ impl Report {
                 }
             };
             let base = Row { issued_by: by.filter(|by| *by != issuer), ..base };
-            match lines.get(&CertificateId::of(&want.secret.namespace, &names)) {
+            match line {
                 Some(line) => Row {
                     issuer,
                     expires,
@@ -193,6 +197,7 @@ fn next(next: &Next, notice: Option<&str>) -> String {
             Reason::Missing => "getting it".to_owned(),
             Reason::Revoked => "replacing it at the CA's request".to_owned(),
             Reason::Forced => "renewing it as asked".to_owned(),
+            Reason::Refused => "getting another one, since Envoy refuses the last".to_owned(),
             Reason::Changed => "replacing it by the issuer now configured".to_owned(),
             Reason::Expiring | Reason::Window | Reason::Renewal => "renewing it".to_owned(),
         },

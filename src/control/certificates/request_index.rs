@@ -84,6 +84,8 @@ pub(super) struct RequestIndex {
     by_name: MultiMap<(String, String), ObjectName>,
     held_certificates: HeldCertificates,
     reasons: BTreeMap<CertificateId, String>,
+    /// The certificates that Envoys or TLS clients refuse, or whose successor Envoys refused.
+    refused: BTreeSet<CertificateId>,
     issued: IssuedCertificates,
     /// The certificates in Secrets that others may write too, each with the id and issuer under which it was passed to
     /// the keeper.
@@ -142,8 +144,20 @@ impl RequestIndex {
         }
     }
 
-    /// Sets the held certificate of an id, and the reason for which there is no better one.
-    pub(super) fn take_in(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>, reason: Option<String>) {
+    /// Sets the held certificate of an id, the reason for which there is no better one, and whether that is a refusal
+    /// by Envoys or TLS clients.
+    pub(super) fn take_in(
+        &mut self,
+        id: &CertificateId,
+        stored: Option<Arc<Stored>>,
+        reason: Option<String>,
+        is_refused: bool,
+    ) {
+        if is_refused {
+            self.refused.insert(id.clone());
+        } else {
+            self.refused.remove(id);
+        }
         let concerned = self.held_certificates.set(id, stored);
         self.touch_places(&concerned);
         let before = match &reason {
@@ -331,19 +345,26 @@ impl RequestIndex {
 
     /// Returns the wanted certificate of an id for the keeper, from the first request that can be fulfilled.
     fn wanted(&self, id: &CertificateId, resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>) -> Option<Wanted> {
-        self.by_id.of(id).find_map(|secret| {
-            let entry = self.entries.get(secret)?;
-            let (names, id) = entry.names.as_ref().ok()?;
-            Some(Wanted {
-                renew_now: false,
-                id: id.clone(),
-                tenant: secret.namespace.to_string(),
-                issuer: resolve(&entry.want.issuer).ok()?.id,
-                names: names.clone(),
-                validity: None,
-                may_share: entry.want.hostnames.len() == 1,
-                hold: None,
-            })
+        self.by_id.of(id).find_map(|secret| self.wanted_for(secret, resolve))
+    }
+
+    /// Returns the wanted certificate of a Secret for the keeper, if the request can be fulfilled.
+    pub(super) fn wanted_for(
+        &self,
+        secret: &ObjectName,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+    ) -> Option<Wanted> {
+        let entry = self.entries.get(secret)?;
+        let (names, id) = entry.names.as_ref().ok()?;
+        Some(Wanted {
+            renew_now: false,
+            id: id.clone(),
+            tenant: secret.namespace.to_string(),
+            issuer: resolve(&entry.want.issuer).ok()?.id,
+            names: names.clone(),
+            validity: None,
+            may_share: entry.want.hostnames.len() == 1,
+            hold: None,
         })
     }
 
@@ -403,11 +424,14 @@ impl RequestIndex {
         &self.held_certificates
     }
 
-    /// Returns the numbers of wanted certificates that are there, that are pending, and that have a reason for their
-    /// absence.
-    pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
-        let (held, waiting) = (self.issued.certificates.len(), self.pending.len());
-        [("held", held), ("waiting", waiting), ("failing", self.entries.len().saturating_sub(held + waiting))]
+    /// Returns the numbers of wanted certificates that are there and good, that are pending, that have a reason for
+    /// their absence, and that Envoys or TLS clients refuse.
+    pub(super) fn counts(&self) -> [(&'static str, usize); 4] {
+        let (there, waiting) = (self.issued.certificates.len(), self.pending.len());
+        let secrets = self.refused.iter().flat_map(|id| self.by_id.of(id));
+        let refused = secrets.filter(|secret| self.issued.certificates.contains_key(secret)).count();
+        let failing = self.entries.len().saturating_sub(there + waiting);
+        [("held", there.saturating_sub(refused)), ("waiting", waiting), ("failing", failing), ("refused", refused)]
     }
 
     /// Returns the number of wanted certificates that were examined so far.
@@ -463,7 +487,7 @@ mod tests {
             assert_eq!((less.certificate_updates.len(), less.wanted.len(), less.gone.len()), (1, 1, 1));
             assert!(less.wanted[0].1.is_none() && less.gone == [host(7)]);
             let names = want(9).names().expect("names");
-            requests.take_in(&CertificateId::of("t", &names), None, Some("the CA is gone".to_owned()));
+            requests.take_in(&CertificateId::of("t", &names), None, Some("the CA is gone".to_owned()), false);
             assert!(
                 matches!(&settle(&mut requests).certificate_updates[..], [CertificateUpdate::Trouble(secret, Some(_))] if *secret == want(9).secret)
             );

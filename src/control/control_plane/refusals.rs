@@ -10,7 +10,7 @@ use super::ControlPlane;
 use super::refusal_log::Refusal;
 use crate::event::Event;
 use crate::fleet_views::ViewId;
-use crate::programmed::Refused;
+use crate::programmed::{Refused, RefusedSecret};
 use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::{Fleets, Hostname};
@@ -180,6 +180,11 @@ impl ControlPlane {
             } else {
                 NOBODY_ALONE.to_owned()
             };
+            if key.kind == xds::Kind::Secret {
+                let text = clipped_message(&refused[key]);
+                let secret = RefusedSecret { view: key.view.clone(), name: key.name.clone(), text };
+                attributed.secrets.extend(blame.listeners.iter().map(|listener| (listener.clone(), secret.clone())));
+            }
             attributed.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
             for route in blame.routes {
                 // The status of a route has the message of its first rejected rule, but that of a whole resource has

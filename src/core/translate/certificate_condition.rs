@@ -35,9 +35,9 @@ pub(super) fn of_gateway(parent: &Parent) -> Option<Condition> {
     condition(parent.client.iter().flat_map(|client| &client.warnings))
 }
 
-/// One condition for warnings, with the reason of the first. An expired certificate has `ResolvedRefs`.
+/// One condition for warnings, with the reason of the first.
 fn condition<'a>(warnings: impl Iterator<Item = &'a CertificateWarning>) -> Option<Condition> {
-    let told: Vec<_> = warnings.filter(|warning| warning.reason != Reason::CertificateExpired).collect();
+    let told: Vec<_> = warnings.collect();
     let texts: Vec<&str> = told.iter().map(|warning| warning.text.as_str()).collect();
     Some(warning(told.first()?.reason, texts.join("; ")))
 }

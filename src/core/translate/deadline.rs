@@ -125,7 +125,7 @@ mod tests {
         assert!(delta.resources.is_empty(), "it stays in service: {:?}", delta.resources.keys());
         assert!(message(&engine).contains("expired at 1970-01-01T00:00:20Z"), "{}", message(&engine));
         assert_eq!(engine.next_deadline(), None);
-        assert_eq!(engine.first_end(), Some(at(20)), "the metric shows that it has ended");
+        assert_eq!(engine.certificate_ends(at(20)).ended, 1, "the metric shows that it has ended");
     }
 
     #[test]
@@ -207,10 +207,10 @@ mod tests {
         let mut engine = engine();
         engine.apply(vec![secret(1..30)], at(15));
         assert_eq!(engine.next_deadline(), Some(at(30)));
-        assert_eq!(engine.first_end(), Some(at(30)));
+        assert_eq!(engine.certificate_ends(at(16)).next, Some(at(30)));
         engine.apply(vec![Change::delete(ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge")))], at(16));
         assert_eq!(engine.next_deadline(), None);
-        assert_eq!(engine.first_end(), None);
+        assert_eq!(engine.certificate_ends(at(16)).next, None);
     }
 
     #[test]

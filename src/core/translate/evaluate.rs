@@ -103,7 +103,7 @@ impl Evaluation<'_> {
         touch_routes(old.as_ref(), new.as_ref(), self.store, dirty);
         touch_hosts(self.attachments, old.as_ref(), new.as_ref(), dirty);
         note_admitting(self.parents, self.register, old.as_ref(), new.as_ref(), dirty);
-        self.parents.set_end(key, new.as_ref().and_then(Parent::first_end));
+        self.parents.set_ends(key, new.iter().flat_map(Parent::certificates));
         self.parents.set(key, new);
         dirty.wanting.insert(key.clone());
     }

@@ -1,7 +1,6 @@
 //! A Gateway or ListenerSet by itself, before its listeners compete with those of others.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::certificate::Served;
 use super::certificate_warning::CertificateWarning;
@@ -124,10 +123,10 @@ impl Parent {
         self.client.as_ref()?.certificate.as_ref()
     }
 
-    /// The earliest end of the certificates in use.
-    pub(super) fn first_end(&self) -> Option<SystemTime> {
+    /// The certificates in use.
+    pub(super) fn certificates(&self) -> impl Iterator<Item = &Certificate> {
         let served = self.listeners.iter().filter_map(|listener| listener.served.certificate());
-        served.chain(self.client_certificate()).map(|certificate| certificate.not_after).min()
+        served.chain(self.client_certificate()).map(Arc::as_ref)
     }
 
     /// The id of one of its listeners.

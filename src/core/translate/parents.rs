@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use super::by_record::WideListener;
 use super::deadline::Deadlines;
+use super::ends::Ends;
 use super::key::{ListenerId, ParentKey};
 use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
-use crate::model::{FrontendId, Hostname, ObjectName, RootsName};
+use crate::model::{Certificate, FrontendId, Hostname, ObjectName, RootsName};
 use crate::multimap::MultiMap;
 
 /// All Gateways and ListenerSets of ours.
@@ -22,8 +23,8 @@ pub(super) struct Parents {
     secrets_of: MultiMap<ParentKey, ObjectName>,
     /// The time at which each must be evaluated again without a change.
     deadlines: Deadlines<ParentKey>,
-    /// The earliest end of the certificates of each.
-    ends: Deadlines<ParentKey>,
+    /// The ends of the certificates of each.
+    ends: Ends,
     /// The default Gateways.
     defaults: BTreeSet<ObjectName>,
     /// Parents by the client roots that their listeners validate client certificates against.
@@ -156,14 +157,14 @@ impl Parents {
         self.deadlines.set(key, next);
     }
 
-    /// The earliest end of the certificates in use.
-    pub(super) fn first_end(&self) -> Option<SystemTime> {
-        self.ends.next()
+    /// The ends of the certificates in use.
+    pub(super) fn ends(&self) -> &Ends {
+        &self.ends
     }
 
-    /// Sets the earliest end of the certificates of a parent.
-    pub(super) fn set_end(&mut self, key: &ParentKey, end: Option<SystemTime>) {
-        self.ends.set(key, end);
+    /// Sets the certificates of a parent, for their ends.
+    pub(super) fn set_ends<'a>(&mut self, key: &ParentKey, certificates: impl Iterator<Item = &'a Certificate>) {
+        self.ends.set(key, certificates);
     }
 
     /// The wildcard and catch-all listeners with a hostname below which admitted namespaces may own narrower ones.

@@ -24,7 +24,7 @@ use crate::metrics::Writes;
 use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{
     AddressQuery, AuthorityLimits, CertificateManager, ChallengeAccounts, ChallengeIndex, ExistingCertificate,
-    TenantIssuers, ThumbprintIndex, WantedTracker,
+    RefusedCertificate, TenantIssuers, ThumbprintIndex, WantedTracker,
 };
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::Pipeline;
@@ -155,6 +155,13 @@ impl Issuance {
         }
         self.lead();
         self.answers()
+    }
+
+    /// Takes in the certificates that Envoys refuse, by Secret.
+    pub(super) fn refuse(&self, refused: BTreeMap<ObjectName, RefusedCertificate>) {
+        if let Some(manager) = &*self.manager.borrow() {
+            manager.refuse(refused);
+        }
     }
 
     /// Returns the Secrets with credentials of DNS providers that issuers use.

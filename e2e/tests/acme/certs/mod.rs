@@ -3,6 +3,7 @@
 mod damage;
 mod fair;
 mod mended;
+mod nacked;
 mod nameless;
 mod pace;
 mod passed;

@@ -8,9 +8,6 @@ use e2e::deploy::folder;
 use e2e::helm::{Helm, NAMESPACE};
 use serde_json::{Value, json};
 
-const END: &str = "gatewright_certificates_next_end_timestamp_seconds";
-const DAY: u32 = 24 * 60 * 60;
-
 /// Returns the alert rules of the chart.
 fn rules() -> Result<Value> {
     let all = Helm::new(None)?.template(&["--set", "monitoring.prometheusRule.enabled=true"])?;
@@ -24,37 +21,31 @@ fn rule<'a>(rules: &'a Value, name: &str) -> Result<&'a Value> {
     all.find(|rule| rule["alert"] == name).with_context(|| format!("no alert {name}"))
 }
 
-/// A test of promtool: pods that tell these ends of certificates, in seconds from the start, and whether the alert is
-/// there after so many minutes.
-fn case(alert: &Value, ends: &[u32], told: &[(u32, bool)]) -> Value {
-    let pod = |(pod, end): (usize, &u32)| json!({"series": format!("{END}{{namespace=\"{NAMESPACE}\",pod=\"{pod}\"}}"), "values": format!("{end}x200")});
-    let expected = json!([{"exp_labels": alert["labels"], "exp_annotations": alert["annotations"]}]);
-    let at = |(minute, is_there): &(u32, bool)| {
-        let alerts = if *is_there { expected.clone() } else { json!([]) };
-        json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": alerts})
+/// A test of promtool: the metric of these pods in the notation of promtool, one value for each minute, and the number
+/// that the alert tells after so many minutes, or none.
+fn case(alert: &Value, metric: &str, labels: &str, pods: &[&str], told: &[(u32, Option<u32>)]) -> Value {
+    let series = |(pod, values): (usize, &&str)| {
+        let series = format!("{metric}{{namespace=\"{NAMESPACE}\",pod=\"{pod}\"{labels}}}");
+        json!({"series": series, "values": values})
     };
-    let series: Vec<Value> = ends.iter().enumerate().map(pod).collect();
-    let told: Vec<Value> = told.iter().map(at).collect();
+    let annotations = alert["annotations"].to_string();
+    let at = |(minute, count): &(u32, Option<u32>)| -> Result<Value> {
+        let Some(count) = count else {
+            return Ok(json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": []}));
+        };
+        let annotations: Value = serde_json::from_str(&annotations.replace("{{ $value }}", &count.to_string()))?;
+        let expected = json!([{"exp_labels": alert["labels"], "exp_annotations": annotations}]);
+        Ok(json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected}))
+    };
+    let series: Vec<Value> = pods.iter().enumerate().map(series).collect();
+    let told: Vec<Value> = told.iter().map(|told| at(told).expect("an annotation is JSON")).collect();
     json!({"interval": "1m", "input_series": series, "alert_rule_test": told})
 }
 
-#[test]
-#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
-fn the_end_of_a_certificate_is_an_alert_a_week_before_it_and_after_it() -> Result<()> {
+/// Has promtool run these tests of the rules.
+fn run(rules: &Value, tests: &[Value]) -> Result<()> {
     let promtool = folder().join("../.tools/promtool");
     ensure!(promtool.exists(), "no {}; run: e2e/tools install promtool", promtool.display());
-    let rules = rules()?;
-    let alert = rule(&rules, "GatewrightCertificateEnds")?;
-    let tests = [
-        // It comes into the week after 30 minutes, and the alert an hour later.
-        case(alert, &[7 * DAY + 30 * 60], &[(60, false), (100, true)]),
-        case(alert, &[2 * DAY], &[(30, false), (61, true)]),
-        // It ended at the start.
-        case(alert, &[0], &[(30, false), (61, true)]),
-        case(alert, &[60 * DAY, 2 * DAY], &[(61, true)]),
-        case(alert, &[60 * DAY], &[(30, false), (180, false)]),
-        case(alert, &[], &[(180, false)]),
-    ];
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("rules.yaml"), rules.to_string())?;
     let file = dir.path().join("tests.yaml");
@@ -63,4 +54,42 @@ fn the_end_of_a_certificate_is_an_alert_a_week_before_it_and_after_it() -> Resul
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{text}");
     Ok(())
+}
+
+#[test]
+#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
+fn the_end_of_a_certificate_is_an_alert_before_it_and_another_after_it() -> Result<()> {
+    let rules = rules()?;
+    let (ends, ended) = (rule(&rules, "GatewrightCertificateEnds")?, rule(&rules, "GatewrightCertificateEnded")?);
+    let (ending, past) = ("gatewright_certificates_ending", "gatewright_certificates_ended");
+    let tests = [
+        // The second comes into the week, and the first ends: it is in the other alert, which hides nothing.
+        case(ends, ending, "", &["0x30 1x90 2x90 1x90"], &[(60, None), (100, Some(1)), (190, Some(2)), (290, Some(1))]),
+        case(ended, past, "", &["0x30 1x200"], &[(60, None), (100, Some(1))]),
+        // One of them told by all replicas is one.
+        case(ends, ending, "", &["1x200", "1x200"], &[(30, None), (61, Some(1))]),
+        case(ends, ending, "", &["0x200"], &[(180, None)]),
+        case(ended, past, "", &["0x200"], &[(180, None)]),
+        case(ends, ending, "", &[], &[(180, None)]),
+    ];
+    run(&rules, &tests)
+}
+
+#[test]
+#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
+fn a_certificate_that_fails_or_is_refused_is_an_alert() -> Result<()> {
+    let rules = rules()?;
+    let alert = rule(&rules, "GatewrightCertificatesFail")?;
+    let metric = "gatewright_certificates";
+    let of = |state: &str, values: &[&str], told: &[(u32, Option<u32>)]| {
+        case(alert, metric, &format!(",state=\"{state}\""), values, told)
+    };
+    let tests = [
+        of("failing", &["1x200"], &[(30, None), (61, Some(1))]),
+        of("refused", &["1x200"], &[(30, None), (61, Some(1))]),
+        of("refused", &["1x40 0x200"], &[(61, None)]),
+        of("held", &["7x200"], &[(180, None)]),
+        of("waiting", &["7x200"], &[(180, None)]),
+    ];
+    run(&rules, &tests)
 }

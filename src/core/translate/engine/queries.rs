@@ -9,13 +9,15 @@ use super::super::admission::Admission;
 use super::super::assembly::Assembly;
 use super::super::blame::{Blame, Blaming};
 use super::super::brought_certificates::BroughtCertificate;
+use super::super::certificate::Served;
 use super::super::counters::Counters;
 use super::super::delta::ResourceKey;
 use super::super::endpoints::AllowedEndpoints;
+use super::super::ends::CertificateEnds;
 use super::super::explain::{Explainer, Explanation, Host, Question};
 use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
-use super::super::key::{ParentKey, RouteKey};
+use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
@@ -53,9 +55,9 @@ impl Engine {
         certificate.into_iter().chain(self.policies.next_deadline()).chain(reserved).min()
     }
 
-    /// The earliest end of the certificates in use, which is past if one of them has expired.
-    pub fn first_end(&self) -> Option<SystemTime> {
-        self.parents.first_end()
+    /// The ends of the certificates in use.
+    pub fn certificate_ends(&self, now: SystemTime) -> CertificateEnds {
+        self.parents.ends().at(now)
     }
 }
 
@@ -260,6 +262,16 @@ impl Engine {
     /// The wanted certificate of a Secret.
     pub fn want(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
         self.certificates.wanted.get(secret)
+    }
+
+    /// The certificate that a listener serves, and its Secret.
+    pub fn served_by(&self, listener: &ListenerId) -> Option<(ObjectName, Arc<Certificate>)> {
+        let served = &self.parents.listener(listener)?.served;
+        let secret = match served {
+            Served::Certificate(secret, _) => secret,
+            served => served.secret()?,
+        };
+        Some((secret.clone(), served.certificate()?.clone()))
     }
 
     /// The wanted certificates, each with the present certificate.

@@ -1,0 +1,50 @@
+//! Certificates that Envoys refuse: passes them on to the keeper.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use tracing::warn;
+
+use super::CertificateManager;
+use gatewright_core::model::ObjectName;
+
+/// A certificate that Envoys refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedCertificate {
+    /// Its serial number.
+    pub serial: String,
+    /// Envoy's message.
+    pub text: String,
+}
+
+impl CertificateManager {
+    /// Takes in the certificates that Envoys refuse, by Secret. Those that no issuer of ours issues are ignored.
+    pub fn refuse(&self, refused: BTreeMap<ObjectName, RefusedCertificate>) {
+        let is_new = |(secret, refused): &(ObjectName, RefusedCertificate)| {
+            let wanted = self.requests(|requests| requests.wanted_for(secret, &|issuer| self.resolve(issuer)));
+            wanted.is_some_and(|want| !self.keeper.knows_refused(&want.id, &refused.serial))
+        };
+        let new: BTreeMap<_, _> = refused.into_iter().filter(is_new).collect();
+        if !new.is_empty() {
+            self.refused.lock().expect("nobody panics while holding it").extend(new);
+            self.nudge.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Passes them on. Returns whether all are passed on.
+    pub(super) async fn pass_on_refusals(&self) -> bool {
+        let refused = std::mem::take(&mut *self.refused.lock().expect("nobody panics while holding it"));
+        let mut is_done = true;
+        for (secret, RefusedCertificate { serial, text }) in refused {
+            let wanted = self.requests(|requests| requests.wanted_for(&secret, &|issuer| self.resolve(issuer)));
+            let Some(want) = wanted else { continue };
+            if let Err(error) = self.keeper.refuse(&want, &serial, &text, Timestamp::now()).await {
+                warn!("{secret}: the certificate before one that Envoy refuses cannot be put back now: {error}");
+                let mut waiting = self.refused.lock().expect("nobody panics while holding it");
+                waiting.entry(secret).or_insert(RefusedCertificate { serial, text });
+                is_done = false;
+            }
+        }
+        is_done
+    }
+}

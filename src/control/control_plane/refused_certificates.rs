@@ -1,0 +1,33 @@
+//! The certificates that Envoys refuse to load.
+
+use std::collections::BTreeMap;
+
+use xds::Kind;
+
+use super::ControlPlane;
+use crate::certificates::RefusedCertificate;
+use gatewright_core::model::ObjectName;
+
+impl ControlPlane {
+    /// Returns the certificates that Envoys refuse and that are published at present, by Secret.
+    pub fn refused_certificates(&mut self) -> BTreeMap<ObjectName, RefusedCertificate> {
+        let refused = self.fleet().refused;
+        if refused.secrets.is_empty() {
+            return BTreeMap::new();
+        }
+        let progress = self.progress();
+        // An Envoy that has not answered yet is known to refuse the version before.
+        let present: Vec<_> = self
+            .rejections(&progress)
+            .filter(|r| r.kind == Kind::Secret)
+            .filter(|r| self.cache.get(&r.view, r.kind, &r.name).is_some_and(|now| now.version() == &*r.version))
+            .map(|r| (&r.view, &*r.name))
+            .collect();
+        let present = refused.secrets.iter().filter(|(_, secret)| present.contains(&(&secret.view, &*secret.name)));
+        let certificate = |(listener, secret): (_, &crate::programmed::RefusedSecret)| {
+            let (name, certificate) = self.engine().served_by(listener)?;
+            Some((name, RefusedCertificate { serial: certificate.serial(), text: secret.text.clone() }))
+        };
+        present.filter_map(certificate).collect()
+    }
+}
