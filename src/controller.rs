@@ -150,7 +150,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     if let Some(file) = &options.keeping.last_good {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
     }
-    let mut standby = Standby::read(paths.clone(), cache.clone(), &fleet_views, view_access, metrics.clone()).await;
+    let mut standby = Standby::open(paths.clone(), cache.clone(), &fleet_views, view_access, metrics.clone()).await;
     let namespaces = options.watched.with(&options.namespace);
     let settings = Settings {
         fleet: Fleet::Shared,
@@ -331,7 +331,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 if let Some(xds) = xds.take() {
                     tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
                 }
-            } else if let Some(kept) = standby.begin(runtime.has_answer(), Instant::now())
+            } else if let Some(kept) = standby.begin(runtime.has_answer(), Instant::now()).await
                 && let Some(xds) = xds.take()
             {
                 let xds = Xds { kept: Some(kept), ..xds };

@@ -15,12 +15,20 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> i
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let replaced = fill(file, write).and_then(|()| fs::rename(&new, path));
+    if replaced.is_err() {
+        // What was written would take space of a full disk. The error is the first one.
+        let _ = fs::remove_file(&new);
+    }
+    replaced
+}
+
+fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
     write(&mut file)?;
     file.flush()?;
-    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
 /// Replaces files of a directory atomically, as a kubelet does it with a volume: they are in a directory of their own,

@@ -251,6 +251,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
     let limits = xds::Limits {
         on_demand_secrets: options.edge.envoy_certificates,
+        on_demand_secret_memory: options.edge.certificate_memory(),
         is_temporary: is_bind_error,
         ..Default::default()
     };

@@ -14,8 +14,6 @@ use crate::renewal;
 
 /// Clock skew that is tolerated before a new certificate counts as not yet valid.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
-/// Most certificates of a chain; no CA issues longer ones.
-const LONGEST_CHAIN: usize = 10;
 
 /// A certificate with its key, as an [`crate::Issuer`] returns it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -169,11 +167,7 @@ impl IssuedCertificate {
 
 /// Returns the certificates of a PEM text, leaf first.
 pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> {
-    let chain = pki::certificates(chain_pem.as_bytes())?;
-    if chain.len() > LONGEST_CHAIN {
-        return Err(Unfit::TooLong);
-    }
-    Ok(chain)
+    Ok(pki::chain(chain_pem.as_bytes())?)
 }
 
 /// Two problems of one kind: an end is an end, whenever it was.
@@ -244,15 +238,12 @@ pub enum Unfit {
     /// Not a PEM chain of X.509 certificates.
     #[error("expected a chain of X.509 certificates in PEM")]
     NotACertificate,
-    /// A part of the PEM text cannot be read.
+    /// The PEM text cannot be read, or has more than is served.
     #[error("expected a chain of X.509 certificates in PEM: {0}")]
-    Pem(#[from] pki::PemError),
+    Pem(#[from] pki::ChainError),
     /// Envoy or usual TLS clients refuse it.
     #[error("{}", refusal(.0))]
     Refused(Finding),
-    /// The chain has more certificates than any CA issues.
-    #[error("the chain has more than {LONGEST_CHAIN} certificates")]
-    TooLong,
     /// The key cannot be used.
     #[error("the private key cannot be used: {0}")]
     Key(String),

@@ -31,8 +31,9 @@ pub struct Edge {
     /// requests are answered 503, further TCP connections are closed
     #[arg(long, value_name = "COUNT", default_value_t = envoy::Edge::DEFAULT.backend_connections, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub backend_connections: u32,
-    /// Maximum number of host certificates in the memory of an Envoy, about 31 KB each. Beyond it, a certificate is
-    /// fetched on demand and replaces the one that was fetched longest ago
+    /// Maximum number of host certificates in the memory of an Envoy, of 45 KB each: a larger one, with a chain of more
+    /// than 3.5 KiB, counts for more. Beyond it, a certificate is fetched on demand and replaces those that were fetched
+    /// longest ago
     #[arg(long, value_name = "COUNT", default_value_t = 5000, value_parser = parse_certificates)]
     pub envoy_certificates: usize,
 }
@@ -45,6 +46,11 @@ fn parse_certificates(text: &str) -> Result<usize, String> {
 }
 
 impl Edge {
+    /// The memory of an Envoy for certificates of hosts, in bytes.
+    pub fn certificate_memory(&self) -> usize {
+        self.envoy_certificates * xds::Limits::USUAL_SECRET_MEMORY
+    }
+
     /// The part that is in Envoy's configuration.
     pub fn settings(&self) -> envoy::Edge {
         envoy::Edge {

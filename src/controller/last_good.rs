@@ -7,11 +7,13 @@
 //! reconnect to the real views.
 
 mod file;
+mod pieces;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use ::xds::{Cache, Generation, Pair, Resource, RevokedClients, Suspects, Update, View, Views};
@@ -30,7 +32,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use self::file::{Kept, ViewState, load, save, seconds};
+use self::file::{Kept, MAX_BYTES, StateFile, ViewState, open, save, seconds};
 pub(super) use self::file::{StatePaths, prepare};
 
 /// The interval at which the state is compared, and written if it has changed.
@@ -73,6 +75,11 @@ impl ViewAccess {
         }
     }
 
+    /// Returns whether a view is served: that of a Gateway's own Envoys only where Gateways may have some.
+    fn serves(&self, gateway: Option<&ObjectName>) -> bool {
+        gateway.is_none() || self.isolated.is_some()
+    }
+
     /// Admits Envoys to these views instead of the real ones.
     fn stand_in(&self, views: &FleetViews) {
         self.allow(views);
@@ -91,36 +98,60 @@ impl ViewAccess {
     }
 }
 
-/// The time of the served state, and that of the last write, as metrics.
+/// The served state and the last write, as metrics.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LastGoodMetrics(Arc<[AtomicU64; 2]>);
+pub(super) struct LastGoodMetrics(Arc<Numbers>);
+
+/// Times are in seconds since 1970; 0 for none.
+#[derive(Debug, Default)]
+struct Numbers {
+    served: AtomicU64,
+    written: AtomicU64,
+    bytes: AtomicU64,
+    is_too_large: AtomicBool,
+}
 
 impl LastGoodMetrics {
     fn serves(&self, at: Option<SystemTime>) {
-        self.0[0].store(at.map_or(0, seconds), Ordering::Relaxed);
+        self.0.served.store(at.map_or(0, seconds), Ordering::Relaxed);
     }
 
-    fn wrote(&self, at: SystemTime) {
-        self.0[1].store(seconds(at), Ordering::Relaxed);
+    fn wrote(&self, at: SystemTime, bytes: u64) {
+        self.0.written.store(seconds(at), Ordering::Relaxed);
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn is_too_large(&self, is: bool) {
+        self.0.is_too_large.store(is, Ordering::Relaxed);
     }
 }
 
 impl Collector for LastGoodMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let [served, written] = [0, 1].map(|at| self.0[at].load(Ordering::Relaxed));
+        let Numbers { served, written, bytes, is_too_large } = &*self.0;
+        let [served, written, bytes] = [served, written, bytes].map(|number| number.load(Ordering::Relaxed));
         let age = if served == 0 { 0 } else { seconds(SystemTime::now()).saturating_sub(served) };
         let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
         let help = "Whether Envoys are told the last good state from before the start";
         gauge(&mut encoder, "last_good_served", help, usize::from(served != 0))?;
         gauge(&mut encoder, "last_good_age_seconds", "How old the last good state is that is served", number(age))?;
         let help = "When the last good state was written last, in seconds since 1970";
-        gauge(&mut encoder, "last_good_written_timestamp_seconds", help, number(written))
+        gauge(&mut encoder, "last_good_written_timestamp_seconds", help, number(written))?;
+        gauge(
+            &mut encoder,
+            "last_good_bytes",
+            "How large the last good state was when it was written last",
+            number(bytes),
+        )?;
+        let help = "Whether the last good state is not written because it is larger than 256 MiB";
+        gauge(&mut encoder, "last_good_too_large", help, usize::from(is_too_large.load(Ordering::Relaxed)))
     }
 }
 
 /// The state that is served while the view of the API server is not complete.
 pub(super) struct Standby {
-    kept: Option<Kept>,
+    /// The file, of which no more is read until it is needed.
+    file: Option<StateFile>,
     /// The rejections by Envoys before the start, for each view, or for each Gateway with Envoys of its own: for the
     /// last good state, and for the real one after it.
     suspects: Vec<(Option<ObjectName>, Suspects)>,
@@ -139,9 +170,9 @@ struct Serving {
 }
 
 impl Standby {
-    /// Reads the file for the fleets that `live` has views of, and for Gateways with Envoys of their own. A file that
+    /// Opens the file for the fleets that `live` has views of, and for Gateways with Envoys of their own. A file that
     /// cannot be read is logged, and does not prevent the start.
-    pub(super) async fn read(
+    pub(super) async fn open(
         paths: Option<StatePaths>,
         cache: Cache,
         live: &FleetViews,
@@ -149,23 +180,15 @@ impl Standby {
         metrics: LastGoodMetrics,
     ) -> Self {
         let started = Instant::now();
-        let loaded: Option<Kept> = match paths {
+        let opened = match paths {
             None => None,
-            Some(paths) => blocking("last good state", move || match load(&paths) {
-                Ok(loaded) => loaded,
-                Err(error) => {
-                    warn!(event = LAST_GOOD, "last good state: {error:#}; it is not used");
-                    None
-                }
-            })
-            .await
-            .unwrap_or_default(),
+            Some(paths) => usable(blocking("last good state", move || open(&paths)).await).flatten(),
         };
         // The fleet of a resource cannot be determined afterwards: a resource of a common view may not be meant for the
         // Envoys of one fleet.
         let of_many = live.of_many().count();
-        let mut kept = loaded.filter(|kept| {
-            let fits = kept.views.iter().filter(|view| view.gateway.is_none()).count() == of_many;
+        let file = opened.filter(|file| {
+            let fits = file.suspects.iter().filter(|(gateway, _)| gateway.is_none()).count() == of_many;
             if !fits {
                 let why =
                     "it was stored with other views of the fleets (--dedicated-envoys, --fleet-views); it is not used";
@@ -173,31 +196,26 @@ impl Standby {
             }
             fits
         });
-        let mut suspects = Vec::new();
-        if let Some(kept) = &mut kept {
-            // Own Envoys are not admitted any more where they were switched off.
-            kept.views.retain(|view| view.gateway.is_none() || view_access.isolated.is_some());
-            kept.views.sort_by_key(|view| view.gateway.is_some());
-            let refused = kept.views.iter_mut();
-            suspects = refused.map(|view| (view.gateway.clone(), std::mem::take(&mut view.suspects))).collect();
-        }
+        let mut suspects = file.as_ref().map(|file| file.suspects.clone()).unwrap_or_default();
+        suspects.retain(|(gateway, _)| view_access.serves(gateway.as_ref()));
         let views = live.called("last good", suspects.iter().filter_map(|(gateway, _)| gateway.as_ref()));
-        if let Some(kept) = &kept {
-            info!(event = LAST_GOOD, "last good state: {} resources of {}", kept.count(), time(kept.at));
+        if let Some(file) = &file {
+            info!(event = LAST_GOOD, "last good state: {} resources of {}", file.count(), time(file.at));
         }
-        Self { kept, suspects, started, cache, views, view_access, metrics, serving: None }
+        Self { file, suspects, started, cache, views, view_access, metrics, serving: None }
     }
 
     /// Starts to serve the state, if it is time and there is a state: `has_answer` is whether the API server has
     /// answered. Returns the certificates of the xDS server.
-    pub(super) fn begin(&mut self, has_answer: bool, now: Instant) -> Option<Shown> {
+    pub(super) async fn begin(&mut self, has_answer: bool, now: Instant) -> Option<Shown> {
         let silence = if has_answer { SLOW } else { SILENT };
         if now.saturating_duration_since(self.started) < silence {
             return None;
         }
-        let kept = self.kept.take()?;
-        let count = kept.count();
-        let Kept { at, shown, views, ends } = kept;
+        let file = self.file.take()?;
+        let (at, count, shown) = (file.at, file.count(), file.shown.clone());
+        let Kept { mut views, ends } = usable(blocking("last good state", move || file.load()).await)?;
+        views.retain(|view| self.view_access.serves(view.gateway.as_ref()));
         self.suspect(&self.views);
         for ((_, view), state) in self.views.iter().zip(views) {
             self.cache.publish(view, Update { upserts: state.resources, removals: Vec::new() });
@@ -216,7 +234,7 @@ impl Standby {
 
     /// Ends the last good state, since the view of the API server is complete: from now on `live` is served.
     pub(super) fn end(&mut self, live: &FleetViews) {
-        self.kept = None;
+        self.file = None;
         self.suspect(live);
         self.suspects.clear();
         self.view_access.end_stand_in(live);
@@ -275,6 +293,17 @@ impl Standby {
     }
 }
 
+/// Returns what was read; a failure is logged.
+fn usable<T, E>(read: Result<anyhow::Result<T>, E>) -> Option<T> {
+    match read.ok()? {
+        Ok(read) => Some(read),
+        Err(error) => {
+            warn!(event = LAST_GOOD, "last good state: {error:#}; it is not used");
+            None
+        }
+    }
+}
+
 fn time(at: SystemTime) -> String {
     Timestamp::from_second(i64::try_from(seconds(at)).unwrap_or_default()).unwrap_or_default().to_string()
 }
@@ -330,24 +359,29 @@ impl Keeper {
                 continue;
             }
             let (begun, at, paths) = (Instant::now(), SystemTime::now(), self.paths.clone());
-            let ended = blocking("last good state", move || save(&paths, at, &shown, &views)).await;
+            let ended = blocking("last good state", move || save(&paths, at, &shown, &views, MAX_BYTES)).await;
             let failure = match ended {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(format!("{error:#}")),
-                Err(_) => Some("writing it panicked".to_owned()),
-            };
-            match &failure {
-                None => {
+                Ok(Ok(bytes)) => {
                     written = Some(generations);
-                    self.metrics.wrote(at);
+                    self.metrics.wrote(at, bytes);
+                    self.metrics.is_too_large(false);
+                    None
                 }
-                Some(text) => {
-                    // The next attempt is made even if nothing changes.
+                Ok(Err(error)) => {
+                    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+                    let is_too_large = kind == Some(io::ErrorKind::FileTooLarge);
+                    self.metrics.is_too_large(is_too_large);
+                    // After other failures the next attempt is made even if nothing changes.
+                    written = Some(generations).filter(|_| is_too_large);
+                    Some(format!("{error:#}"))
+                }
+                Err(_) => {
                     written = None;
-                    if said != *text {
-                        warn!(event = LAST_GOOD, "last good state: {text}");
-                    }
+                    Some("writing it panicked".to_owned())
                 }
+            };
+            if let Some(text) = failure.as_ref().filter(|text| **text != said) {
+                warn!(event = LAST_GOOD, "last good state: {text}");
             }
             said = failure.unwrap_or_default();
             pause = SAVE_INTERVAL.max(begun.elapsed() * MAX_SAVE_SHARE);
@@ -371,22 +405,22 @@ mod tests {
         let [bank, gone] = ["bank", "gone"].map(|namespace| ObjectName::new(namespace, "edge"));
         let isolated = [&bank, &gone].map(|gateway| of(Some(gateway.clone()), "i.example.org"));
         let all: Vec<ViewState> = [of(None, "a.example.org")].into_iter().chain(isolated).collect();
-        save(&paths, SystemTime::now(), &good, &all).expect("written");
+        save(&paths, SystemTime::now(), &good, &all, MAX_BYTES).expect("written");
         let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
         let granted = Views::new();
         let access = EnvoyAccess::new(granted.clone());
         let read_for = async |views: FleetViews, isolated: Option<EnvoyAccess>| {
             let view_access = ViewAccess { views: granted.clone(), fleets: EnvoyFleet::OF_MANY.to_vec(), isolated };
-            Standby::read(Some(paths.clone()), cache.clone(), &views, view_access, LastGoodMetrics::default()).await
+            Standby::open(Some(paths.clone()), cache.clone(), &views, view_access, LastGoodMetrics::default()).await
         };
         let read = async || read_for(live.clone(), Some(access.clone())).await;
         let seen = |fleet: EnvoyFleet| granted.of(&keys::identity_of(&fleet)).map(|view| view.name().to_owned());
         let [of_bank, of_gone] = [bank, gone].map(EnvoyFleet::Isolated);
         let mut standby = read().await;
         let started = standby.started;
-        assert!(standby.begin(false, started).is_none());
-        assert!(standby.begin(true, started + SILENT).is_none(), "it answers");
-        assert!(standby.begin(true, started + SLOW).is_some());
+        assert!(standby.begin(false, started).await.is_none());
+        assert!(standby.begin(true, started + SILENT).await.is_none(), "it answers");
+        assert!(standby.begin(true, started + SLOW).await.is_some());
         assert!(standby.is_serving() && standby.lines()[0].contains("last good state"));
         let kept = standby.views[standby.views.shared()].clone();
         assert_eq!(cache.len(&kept, Kind::Secret), 1);
@@ -402,20 +436,20 @@ mod tests {
         assert_eq!(**cache.suspects(live_now.of(&of_bank).expect("a view")).borrow(), suspects());
         assert_eq!((seen(of_bank.clone()), seen(of_gone)), (None, None), "nobody has admitted them");
         let mut standby = read_for(live.clone(), None).await;
-        assert!(standby.begin(true, standby.started + SLOW).is_some());
+        assert!(standby.begin(true, standby.started + SLOW).await.is_some());
         assert_eq!(seen(of_bank), None, "it is switched off");
         standby.end(&live);
         assert_eq!(**cache.suspects(&View::new("shared")).borrow(), suspects());
         assert!(!standby.is_serving() && standby.lines().is_empty());
 
         let mut standby = read().await;
-        assert!(standby.begin(false, standby.started + SILENT).is_some());
+        assert!(standby.begin(false, standby.started + SILENT).await.is_some());
         let mut standby = read().await;
         standby.end(&live);
-        assert!(standby.begin(false, standby.started + SLOW).is_none(), "what is real comes first");
+        assert!(standby.begin(false, standby.started + SLOW).await.is_none(), "what is real comes first");
         let mut standby = read_for(FleetViews::apart(), None).await;
         assert!(
-            standby.begin(false, standby.started + SLOW).is_none(),
+            standby.begin(false, standby.started + SLOW).await.is_none(),
             "it has what neither fleet may see of the other"
         );
     }

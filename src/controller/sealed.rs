@@ -1,4 +1,4 @@
-//! Encrypts and authenticates a file in chunks, so that the memory of the reader does not depend on its size.
+//! Encrypts and authenticates a file in chunks, so that the memory of writer and reader does not depend on its size.
 //!
 //! ```text
 //! magic | salt (32) | chunk ...        chunk: length (4, of what follows) | ciphertext | tag (16)
@@ -70,20 +70,29 @@ impl<W: Write> Sealer<W> {
         Ok(Self { out, key: key_of_file(key, &salt)?, number: 0, chunk: Vec::with_capacity(CHUNK) })
     }
 
-    /// Adds a record.
-    pub(super) fn record(&mut self, record: &[u8]) -> io::Result<()> {
-        let length = u32::try_from(record.len()).map_err(|_| broken("a record of more than 4 GiB"))?;
-        for mut part in [&length.to_be_bytes()[..], record] {
-            while !part.is_empty() {
-                let (now, later) = part.split_at(part.len().min(CHUNK - self.chunk.len()));
-                self.chunk.extend_from_slice(now);
-                part = later;
-                if self.chunk.len() == CHUNK {
-                    self.seal(false)?;
-                }
+    /// Adds a record, which is these parts one after the other.
+    pub(super) fn record(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let length = u32::try_from(length).map_err(|_| broken("a record of more than 4 GiB"))?;
+        self.add(&length.to_be_bytes())?;
+        parts.iter().try_for_each(|part| self.add(part))
+    }
+
+    fn add(&mut self, mut part: &[u8]) -> io::Result<()> {
+        while !part.is_empty() {
+            let (now, later) = part.split_at(part.len().min(CHUNK - self.chunk.len()));
+            self.chunk.extend_from_slice(now);
+            part = later;
+            if self.chunk.len() == CHUNK {
+                self.seal(false)?;
             }
         }
         Ok(())
+    }
+
+    /// Returns the size of the file so far, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.number * CHUNK as u64 + self.chunk.len() as u64
     }
 
     /// Seals the last chunk.
@@ -109,44 +118,72 @@ impl<W> Drop for Sealer<W> {
     }
 }
 
-/// Reads the records of a file and passes each to `take`. After an error the passed records are authentic, but not
-/// complete.
-pub(super) fn open(mut file: impl Read, key: &[u8], mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic)?;
-    if magic != *MAGIC {
-        return Err(broken("it is no file of this program, or of another version"));
+/// Reads the records of a file one by one. After an error, the records before it are authentic, but not complete.
+pub(super) struct Opener<R> {
+    file: R,
+    key: LessSafeKey,
+    number: u64,
+    /// What was decrypted, from the next record on.
+    pending: Zeroizing<Vec<u8>>,
+    at: usize,
+    is_last: bool,
+}
+
+impl<R: Read> Opener<R> {
+    /// Begins to read a file.
+    pub(super) fn new(mut file: R, key: &[u8]) -> io::Result<Self> {
+        let mut magic = [0; MAGIC.len()];
+        file.read_exact(&mut magic)?;
+        if magic != *MAGIC {
+            return Err(broken("it is no file of this program, or of another version"));
+        }
+        let mut salt = [0; SALT];
+        file.read_exact(&mut salt)?;
+        let key = key_of_file(key, &salt)?;
+        Ok(Self { file, key, number: 0, pending: Zeroizing::default(), at: 0, is_last: false })
     }
-    let mut salt = [0; SALT];
-    file.read_exact(&mut salt)?;
-    let key = key_of_file(key, &salt)?;
-    let (mut pending, mut length) = (Zeroizing::new(Vec::new()), [0; 4]);
-    for number in 0.. {
-        file.read_exact(&mut length)?;
+
+    /// Returns the next record; `None` after the last one.
+    pub(super) fn record(&mut self) -> io::Result<Option<&[u8]>> {
+        let record = loop {
+            let rest = &self.pending[self.at..];
+            if let Some((length, rest)) = rest.split_first_chunk::<4>() {
+                let length = u32::from_be_bytes(*length) as usize;
+                if length <= rest.len() {
+                    let begin = self.at + 4;
+                    break begin..begin + length;
+                }
+            }
+            if self.is_last {
+                let is_whole = rest.is_empty();
+                return if is_whole { Ok(None) } else { Err(broken("it ends in the middle of a record")) };
+            }
+            self.open_chunk()?;
+        };
+        self.at = record.end;
+        Ok(Some(&self.pending[record]))
+    }
+
+    /// Decrypts the next chunk, in place of the records that were returned.
+    fn open_chunk(&mut self) -> io::Result<()> {
+        let mut length = [0; 4];
+        self.file.read_exact(&mut length)?;
         let sealed = u32::from_be_bytes(length) as usize;
-        if sealed > CHUNK + CHACHA20_POLY1305.tag_len() {
+        let full = CHUNK + CHACHA20_POLY1305.tag_len();
+        if sealed > full {
             return Err(broken("a chunk is too long"));
         }
-        let is_last = sealed < CHUNK + CHACHA20_POLY1305.tag_len();
+        self.is_last = sealed < full;
         let mut chunk = Zeroizing::new(vec![0; sealed]);
-        file.read_exact(&mut chunk)?;
-        let plain = key.open_in_place(nonce(number), aad(is_last), &mut chunk);
+        self.file.read_exact(&mut chunk)?;
+        let plain = self.key.open_in_place(nonce(self.number), aad(self.is_last), &mut chunk);
         let plain = plain.map_err(|_| broken("it was encrypted with another key, or was changed"))?;
-        pending.extend_from_slice(plain);
-        let mut rest = &pending[..];
-        while let Some((length, more)) = rest.split_first_chunk::<4>() {
-            let length = u32::from_be_bytes(*length) as usize;
-            let Some((record, more)) = more.split_at_checked(length) else { break };
-            take(record)?;
-            rest = more;
-        }
-        let left = rest.to_vec();
-        *pending = left;
-        if is_last {
-            return if pending.is_empty() { Ok(()) } else { Err(broken("it ends in the middle of a record")) };
-        }
+        self.number += 1;
+        self.pending.drain(..self.at);
+        self.at = 0;
+        self.pending.extend_from_slice(plain);
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -158,17 +195,16 @@ mod tests {
     fn sealed(records: &[Vec<u8>]) -> Vec<u8> {
         let mut file = Vec::new();
         let mut sealer = Sealer::new(&mut file, KEYS[0]).expect("begun");
-        records.iter().for_each(|record| sealer.record(record).expect("sealed"));
+        records.iter().for_each(|record| sealer.record(&[record]).expect("sealed"));
         sealer.finish().expect("finished");
         file
     }
 
     fn opened(file: &[u8], key: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        let mut records = Vec::new();
-        open(file, key, |record| {
+        let (mut records, mut opener) = (Vec::new(), Opener::new(file, key)?);
+        while let Some(record) = opener.record()? {
             records.push(record.to_vec());
-            Ok(())
-        })?;
+        }
         Ok(records)
     }
 

@@ -81,6 +81,7 @@ impl Xds {
         info!("xDS at {}", listener.local_addr()?);
         let limits = Limits {
             on_demand_secrets: self.options.edge.envoy_certificates,
+            on_demand_secret_memory: self.options.edge.certificate_memory(),
             streams_per_identity: self.options.ports.xds_streams_per_fleet as usize,
             streams_per_instance: self.options.credentials.xds_streams_per_pod as usize,
             streams_per_address: self.options.ports.xds_streams_per_address as usize,

@@ -146,6 +146,44 @@ impl Limits {
     };
 }
 
+/// More CA certificates than one object may refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OverCaLimit {
+    /// By their number.
+    #[error("{count} certificates, --max-ca-certificates is {limit}")]
+    Count {
+        /// The number.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// By their size.
+    #[error("{kib} KiB of certificates, --max-ca-kib is {limit}")]
+    Size {
+        /// The size in PEM.
+        kib: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl Limits {
+    /// Checks the number and the bytes of the CA certificates to which one object refers.
+    ///
+    /// # Errors
+    /// When there are more than the limits allow.
+    pub(crate) fn check_ca_certificates(&self, count: usize, bytes: usize) -> Result<(), OverCaLimit> {
+        if count > self.max_ca_certificates {
+            return Err(OverCaLimit::Count { count, limit: self.max_ca_certificates });
+        }
+        let kib = bytes.div_ceil(1024);
+        if kib > self.max_ca_kib {
+            return Err(OverCaLimit::Size { kib, limit: self.max_ca_kib });
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;

@@ -5,9 +5,11 @@
 //!
 //! - [`certificates`], [`bundle`] and [`PrivateKey::from_pem`] read PEM (RFC 7468). A part that looks like a certificate is
 //!   read, or it is an error with its number; none is skipped.
+//! - [`chain`] reads that of a server, and refuses one that is too long to be held for each name.
 //! - [`PrivateKey`] knows the keys that Envoy (BoringSSL) serves with, and writes them as Envoy reads them.
 //! - [`judge`] returns why Envoy refuses to load a chain for a server, and why usual TLS clients refuse to verify it.
 
+mod chain;
 mod curve;
 mod der;
 mod finding;
@@ -20,6 +22,7 @@ mod public_key;
 mod signature;
 mod x509;
 
+pub use chain::{ChainError, chain};
 pub use finding::{Finding, Problem, Refuser};
 pub use judge::{judge, judge_signed, unloadable};
 pub use pem::{PartProblem, PemError, bundle, certificates, encode};

@@ -162,7 +162,8 @@ impl<D: Dialect> World<D> {
         for sub in self.session.subscriptions() {
             let (kind, limits) = (sub.kind, &self.limits);
             assert!(sub.named.len() <= limits.names || self.ended, "{kind}: {} names", sub.named.len());
-            assert!(sub.on_demand <= limits.on_demand_secrets, "{kind}: {} on-demand secrets", sub.on_demand);
+            let (count, memory) = (limits.on_demand_secrets, limits.on_demand_secret_memory);
+            assert!(sub.on_demand.is_within(count, memory), "{kind}: {} on-demand secrets", sub.on_demand.len());
             assert!(sub.cursor <= self.tables.generation && sub.settled <= sub.cursor, "{kind}: ahead of the view");
             let known = self.tables.table(kind).len() + limits.names + 16;
             assert!(sub.in_flight.iter().map(|f| f.items.len()).sum::<usize>() <= 4 * known, "{kind}: in flight");

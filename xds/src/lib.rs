@@ -21,6 +21,7 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod name_budget;
+mod on_demand;
 mod rejection;
 mod resource;
 mod sample;

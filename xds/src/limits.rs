@@ -21,9 +21,11 @@ pub struct Limits {
     pub response_resources: usize,
     /// Most bytes of resources in one response; a larger resource is sent alone.
     pub response_bytes: usize,
-    /// Most on-demand secrets of one stream; beyond, the least recently requested are withdrawn. Envoy needs about 31
-    /// KB for each and has no limit of its own before 1.41.
+    /// Most on-demand secrets of one stream; beyond, the least recently requested are withdrawn. Envoy has no limit of
+    /// its own before 1.41.
     pub on_demand_secrets: usize,
+    /// Most memory that these take in Envoy, in bytes, by the estimate of [`Limits::secret_memory`]; beyond, the same.
+    pub on_demand_secret_memory: usize,
     /// Most requested on-demand secrets that do not exist and that a stream remembers, in addition to the above;
     /// beyond, the least recently requested are forgotten. They are answered all the same, and displace none.
     pub unknown_secrets: usize,
@@ -92,6 +94,7 @@ impl Default for Limits {
             response_resources: 500,
             response_bytes: 3 << 20,
             on_demand_secrets: 5_000,
+            on_demand_secret_memory: 5_000 * Limits::USUAL_SECRET_MEMORY,
             unknown_secrets: 1_024,
             regular_secret_prefix: "sds/".into(),
             streams_per_identity: 1024,
@@ -116,5 +119,17 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             drain: Duration::from_secs(5),
         }
+    }
+}
+
+impl Limits {
+    /// The memory in Envoy of an on-demand secret with a usual chain, of 3.5 KiB.
+    pub const USUAL_SECRET_MEMORY: usize = 45_000;
+
+    /// Estimates the memory that an on-demand secret of this many bytes takes in Envoy: its TLS context, and the chain as
+    /// text, as DER and parsed (measured by `e2e/tests/xds/envoy/evicted.rs`).
+    pub(crate) fn secret_memory(bytes: usize) -> usize {
+        const CONTEXT: usize = 30_000;
+        CONTEXT + 4 * bytes
     }
 }

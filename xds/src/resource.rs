@@ -113,12 +113,17 @@ impl Resource {
     ) -> Resource {
         let kept = Resource::new(name, &make());
         let (kind, name) = (kept.kind, kept.name.clone());
+        kept.encoded_by(move || Encoded::new(kind, &name, &[], &crate::canonical_encoding::encode(&make())))
+    }
+
+    /// Drops the bytes; `encode` makes the same ones each time they are needed.
+    fn encoded_by(self, encode: impl Fn() -> Encoded + Send + Sync + 'static) -> Resource {
         let recipe = Recipe {
-            version: kept.version().as_bytes().try_into().expect("versions are all as long"),
-            len: kept.encoded_len(),
-            encode: Box::new(move || Encoded::new(kind, &name, &[], &crate::canonical_encoding::encode(&make()))),
+            version: self.version().as_bytes().try_into().expect("versions are all as long"),
+            len: self.encoded_len(),
+            encode: Box::new(encode),
         };
-        Resource { content: Content::Made(Arc::new(recipe)), ..kept }
+        Resource { content: Content::Made(Arc::new(recipe)), ..self }
     }
 
     /// Makes a resource of the message in `any`, under `name`.
@@ -156,6 +161,14 @@ impl Resource {
         let any = kept.resource.unwrap_or_default();
         let resource = Resource::from_any(kept.name.as_str(), &any)?;
         Ok(if kept.aliases.is_empty() { resource } else { resource.with_aliases(kept.aliases) })
+    }
+
+    /// Decodes the output of [`Resource::to_bytes`] from the pieces that make it up. Other resources may share them: they
+    /// are kept, and joined each time the resource is sent.
+    pub fn from_pieces(pieces: Vec<Arc<[u8]>>) -> Result<Resource, ResourceError> {
+        let whole = Resource::from_bytes(&pieces.concat())?;
+        let again = move || Resource::from_bytes(&pieces.concat()).expect("it was decoded before").encoded();
+        Ok(whole.encoded_by(again))
     }
 
     /// Returns the resource as bytes, to be stored: the `Resource` message of the delta protocol.
@@ -317,6 +330,18 @@ mod tests {
         let aliased = made.with_aliases(vec!["other".into()]);
         assert_eq!((aliased.body(), aliased.aliases()), (kept.body(), &["other".to_owned()][..]));
         assert_ne!(aliased.version(), kept.version());
+    }
+
+    #[test]
+    fn a_resource_of_pieces_equals_the_whole_one() {
+        let message = extensions::transport_sockets::tls::v3::Secret { name: "host".into(), ..Default::default() };
+        let whole = Resource::new("host", &message).with_aliases(vec!["other".into()]);
+        let bytes = whole.to_bytes();
+        let (first, second) = bytes.split_at(9);
+        let joined = Resource::from_pieces(vec![first.into(), second.into()]).expect("a resource");
+        assert_eq!((joined.name(), joined.kind(), joined.aliases()), (whole.name(), whole.kind(), whole.aliases()));
+        assert_eq!((joined.version(), joined.to_bytes()), (whole.version(), bytes.clone()));
+        assert!(Resource::from_pieces(vec![second.into()]).is_err(), "a piece is missing");
     }
 
     #[test]

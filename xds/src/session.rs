@@ -368,7 +368,7 @@ impl Session {
                 self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
                 let divided = sub.divisions.extract_if(.., |name, _| !named.contains_key(name));
                 self.effects.extend(divided.map(|(name, _)| Effect::undivided(kind, name)));
-            } else if let Some(name) = sub.unsubscribe(&name, &limits) {
+            } else if let Some(name) = sub.unsubscribe(&name) {
                 if sub.wildcard {
                     sub.answers.insert(name);
                 } else {
@@ -425,7 +425,7 @@ impl Session {
             let known = known.map(String::as_str);
             let name = tables.table(kind).intern(&name).unwrap_or_else(|| self.names.intern(&name));
             if kind != Kind::Secret || canonical_secret_name(&name) {
-                sub.subscribe(&name, asked, tables.table(kind).current(&name).is_some(), &limits);
+                sub.subscribe(&name, asked, tables.table(kind).current(&name).map(|r| &**r), &limits);
                 let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
                 let warms = kind == Kind::Endpoints && self.warming.contains(&name);
                 if known.is_some_and(is_current) && !warms {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::division::{self, Division};
+use crate::on_demand::OnDemandSecrets;
 use crate::suspects::Suspects;
 use crate::tables::{Entry, Tables};
 use crate::view::Generation;
@@ -125,8 +126,8 @@ pub(crate) struct Subscription {
     pub(crate) divisions: BTreeMap<Arc<str>, Division>,
     /// Names that the client had at another version when it connected, until it acknowledges the current one.
     pub(crate) older: BTreeSet<Arc<str>>,
-    /// Number of on-demand secrets among `named`, without those of `unknown`.
-    pub(crate) on_demand: usize,
+    /// The on-demand secrets among `named`, without those of `unknown`.
+    pub(crate) on_demand: OnDemandSecrets,
     /// On-demand secrets among `named` that did not exist when they were requested.
     unknown: HashSet<Arc<str>>,
     /// The requests for `unknown`, oldest first; some are known or unsubscribed since.
@@ -151,24 +152,25 @@ impl Subscription {
             quarantine: BTreeMap::new(),
             divisions: BTreeMap::new(),
             older: BTreeSet::new(),
-            on_demand: 0,
+            on_demand: OnDemandSecrets::default(),
             unknown: HashSet::new(),
             unknown_by_age: VecDeque::new(),
         }
     }
 
-    /// Adds a name that request `asked` subscribes to; `known` is true if the view has it.
+    /// Adds a name that request `asked` subscribes to; `known` is the resource, if the view has it.
     ///
     /// On-demand secrets that do not exist displace no others: an attacker who can make Envoy request names could
     /// otherwise have the secrets of others withdrawn. Only the latest of them are remembered, so that a client that
     /// stays subscribed, unlike Envoy, gets one that is published later.
-    pub(crate) fn subscribe(&mut self, name: &Arc<str>, asked: u64, known: bool, limits: &Limits) {
+    pub(crate) fn subscribe(&mut self, name: &Arc<str>, asked: u64, known: Option<&Resource>, limits: &Limits) {
         let new = self.named.insert(name.clone(), asked).is_none();
         if !on_demand(limits, self.kind, name) {
             return;
         }
-        if known {
-            self.on_demand += usize::from(self.unknown.remove(name) || new);
+        if let Some(resource) = known {
+            self.unknown.remove(name);
+            self.on_demand.hold(name, resource.encoded_len());
             return;
         }
         if new {
@@ -186,43 +188,50 @@ impl Subscription {
     }
 
     /// Removes a name from the subscription; `None` if it is not subscribed.
-    pub(crate) fn unsubscribe(&mut self, name: &str, limits: &Limits) -> Option<Arc<str>> {
+    pub(crate) fn unsubscribe(&mut self, name: &str) -> Option<Arc<str>> {
         let (name, _) = self.named.remove_entry(name)?;
-        if !self.unknown.remove(&name) && on_demand(limits, self.kind, &name) {
-            self.on_demand -= 1;
-        }
+        self.unknown.remove(&name);
+        self.on_demand.drop(&name);
         Some(name)
     }
 
-    /// Records that a resource of this name is sent: one that did not exist when it was requested counts from now on.
-    pub(crate) fn found(&mut self, name: &Arc<str>, asked: u64, limits: &Limits) {
-        if on_demand(limits, self.kind, name) && (self.unknown.contains(name) || !self.named.contains_key(name)) {
-            self.subscribe(name, asked, true, limits);
+    /// Records that a resource is sent: one that did not exist when it was requested counts from now on, and one that
+    /// has changed counts with its new size.
+    pub(crate) fn found(&mut self, resource: &Resource, asked: u64, limits: &Limits) {
+        let name = resource.shared_name();
+        if !on_demand(limits, self.kind, name) {
+            return;
+        }
+        if self.unknown.contains(name) || !self.named.contains_key(name) {
+            self.subscribe(name, asked, Some(resource), limits);
+        } else {
+            self.on_demand.hold(name, resource.encoded_len());
         }
     }
 
-    /// Withdraws the least recently requested on-demand secrets where there are too many, a sixteenth more than needed
-    /// so that it happens rarely; returns their number.
+    /// Withdraws the least recently requested on-demand secrets where they are too many or too large, a sixteenth more
+    /// than needed so that it happens rarely; returns their number.
     pub(crate) fn evict(&mut self, limits: &Limits) -> usize {
-        if self.on_demand <= limits.on_demand_secrets {
+        if self.on_demand.is_within(limits.on_demand_secrets, limits.on_demand_secret_memory) {
             return 0;
         }
-        let excess = self.on_demand - limits.on_demand_secrets + limits.on_demand_secrets / 16;
-        let mut by_age: Vec<(u64, Arc<str>)> = self
-            .named
-            .iter()
-            .filter(|(n, _)| on_demand(limits, self.kind, n) && !self.unknown.contains(*n))
-            .map(|(n, asked)| (*asked, n.clone()))
-            .collect();
+        let asked = |name: &Arc<str>| self.named.get(name).copied().unwrap_or_default();
+        let mut by_age: Vec<(u64, Arc<str>)> = self.on_demand.names().map(|name| (asked(name), name.clone())).collect();
         by_age.sort_unstable();
-        by_age.truncate(excess);
-        for (_, name) in &by_age {
-            self.named.remove(name);
-            self.answers.remove(name);
-            self.withdrawn.insert(name.clone());
+        let few = |limit: usize| limit - limit / 16;
+        let (count, memory) = (few(limits.on_demand_secrets), few(limits.on_demand_secret_memory));
+        let mut evicted = 0;
+        for (_, name) in by_age {
+            if self.on_demand.is_within(count, memory) {
+                break;
+            }
+            self.on_demand.drop(&name);
+            self.named.remove(&name);
+            self.answers.remove(&name);
+            self.withdrawn.insert(name);
+            evicted += 1;
         }
-        self.on_demand -= by_age.len();
-        by_age.len()
+        evicted
     }
 
     /// Returns true if no response is in flight.

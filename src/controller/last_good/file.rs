@@ -1,7 +1,6 @@
 //! The file of the last good state: its format, and how it is sealed, written and read.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,12 +18,17 @@ use x509_parser::pem::Pem;
 use zeroize::Zeroizing;
 
 use super::Shown;
+use super::pieces::{PieceReader, PieceWriter};
 use crate::cli;
-use crate::controller::sealed::{self, Sealer};
+use crate::controller::sealed::{Opener, Sealer};
 use crate::replace::replace;
 
-/// The format of the file that this version writes. A change that older versions would misread raises it.
-const FORMAT: u32 = 1;
+/// The format of the file. It is raised with each change of the format; a file of another one is not used.
+const FORMAT: u32 = 2;
+/// The maximum size of the file, in bytes.
+pub(super) const MAX_BYTES: u64 = 256 << 20;
+/// What the encryption adds to a file at most, in bytes.
+const SEALS: u64 = 1 << 20;
 
 /// The paths of the file and of its key.
 #[derive(Clone, Debug)]
@@ -40,39 +44,31 @@ impl StatePaths {
     }
 
     /// Reads the present key.
-    fn key(&self) -> io::Result<Zeroizing<Vec<u8>>> {
-        std::fs::read(&self.key).map(Zeroizing::new)
+    fn key(&self) -> Result<Zeroizing<Vec<u8>>> {
+        let key = std::fs::read(&self.key).map(Zeroizing::new);
+        key.with_context(|| format!("key {}", self.key.display()))
     }
 }
 
-/// The first record of the file.
+/// The first record of the file. The resources of all views follow.
 #[derive(Serialize, Deserialize)]
 struct Head {
-    /// The format; a file of an earlier version has none, and is of format 1.
-    #[serde(default)]
     format: u32,
     /// The time of the write, in seconds since 1970.
     at: u64,
     certificate: String,
     key: String,
     roots: String,
-    /// The rejections by Envoys in the first view.
-    #[serde(default)]
-    suspects: Suspects,
-    /// The revoked certificates; a file of an earlier version has none.
-    #[serde(default)]
+    /// The revoked certificates.
     revoked: BTreeSet<Fingerprint>,
     /// The revoked names in certificates.
-    #[serde(default)]
     revoked_names: BTreeSet<String>,
-    /// The views after the first, where fleets have separate views: their resources come last.
-    #[serde(default)]
-    more: Vec<More>,
+    views: Vec<ViewHead>,
 }
 
-/// A view after the first.
+/// A view in the first record.
 #[derive(Serialize, Deserialize)]
-struct More {
+struct ViewHead {
     /// The number of its resources.
     resources: usize,
     suspects: Suspects,
@@ -93,103 +89,140 @@ pub(super) struct ViewState {
 
 /// The content of a file.
 pub(super) struct Kept {
-    pub(super) at: SystemTime,
-    pub(super) shown: Shown,
+    /// The views, without their suspects.
     pub(super) views: Vec<ViewState>,
     /// The hosts with a certificate, and its end.
     pub(super) ends: Vec<(String, SystemTime)>,
 }
 
-impl Kept {
-    pub(super) fn count(&self) -> usize {
-        self.views.iter().map(|view| view.resources.len()).sum()
-    }
+/// A file of which only the first record was read.
+pub(super) struct StateFile {
+    pub(super) at: SystemTime,
+    pub(super) shown: Shown,
+    /// The Gateway of each view, or `None`, and the rejections by Envoys.
+    pub(super) suspects: Vec<(Option<ObjectName>, Suspects)>,
+    /// The number of resources of each view.
+    counts: Vec<usize>,
+    path: PathBuf,
+    opener: Opener<BufReader<File>>,
 }
 
 pub(super) fn seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-pub(super) fn save(paths: &StatePaths, at: SystemTime, shown: &Shown, views: &[ViewState]) -> Result<()> {
-    let key = paths.key().with_context(|| format!("key {}", paths.key.display()))?;
+/// Writes the file. Returns its size.
+///
+/// # Errors
+/// Of kind [`io::ErrorKind::FileTooLarge`] when the state is larger than `most` bytes: the file is unchanged.
+pub(super) fn save(paths: &StatePaths, at: SystemTime, shown: &Shown, views: &[ViewState], most: u64) -> Result<u64> {
+    let key = paths.key()?;
     let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
     let RevokedClients { certificates: revoked, names: revoked_names } = revoked;
-    let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
-    let more = |view: &ViewState| More {
+    let view = |view: &ViewState| ViewHead {
         resources: view.resources.len(),
         suspects: view.suspects.clone(),
         gateway: view.gateway.as_ref().map(|gateway| (gateway.namespace.to_string(), gateway.name.to_string())),
     };
-    let more = views.iter().skip(1).map(more).collect();
-    let format = FORMAT;
-    let head =
-        Head { format, at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
+    let views_heads = views.iter().map(view).collect();
+    let (format, at) = (FORMAT, seconds(at));
+    let head = Head { format, at, certificate, key: private, roots, revoked, revoked_names, views: views_heads };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
+    let mut size = 0;
     let written = replace(&paths.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
-        sealer.record(&head)?;
-        let mut resources = views.iter().flat_map(|view| &view.resources);
-        resources.try_for_each(|resource| sealer.record(&resource.to_bytes()))?;
+        sealer.record(&[&head])?;
+        let mut pieces = PieceWriter::default();
+        for resource in views.iter().flat_map(|view| &view.resources) {
+            pieces.write(resource, &mut sealer)?;
+            size = sealer.size();
+            if size > most {
+                let text = format!(
+                    "the state has more than {} MiB, which are not stored; the file keeps the previous state",
+                    most >> 20
+                );
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+            }
+        }
         sealer.finish()
     });
-    written.with_context(|| paths.file.display().to_string())
+    written.with_context(|| paths.file.display().to_string())?;
+    Ok(size)
 }
 
-/// Checks that the format of a first record is known, whatever else the record has.
-fn known(head: &[u8]) -> Result<()> {
+/// Checks that a first record is of our format, whatever else it has.
+fn check_format(head: &[u8]) -> Result<()> {
     #[derive(Deserialize)]
     struct Format {
         #[serde(default)]
         format: u32,
     }
     let Format { format } = serde_json::from_slice(head)?;
-    if format > FORMAT {
-        bail!("a newer version wrote it in format {format}, and this version knows format {FORMAT}");
+    if format != FORMAT {
+        bail!("another version wrote it in format {format}, and this version knows format {FORMAT}");
     }
     Ok(())
 }
 
-/// Reads the file; `None` where there is none.
-pub(super) fn load(paths: &StatePaths) -> Result<Option<Kept>> {
+/// Opens the file and reads its first record; `None` where there is no file.
+pub(super) fn open(paths: &StatePaths) -> Result<Option<StateFile>> {
     let file = match File::open(&paths.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.with_context(|| paths.file.display().to_string())?,
     };
-    let key = paths.key().with_context(|| format!("key {}", paths.key.display()))?;
-    let invalid = |error: &dyn fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
-    let (mut head, mut resources) = (None::<Head>, Vec::new());
-    let read = sealed::open(BufReader::new(file), &key, |record| {
-        match &head {
-            None => {
-                known(record).map_err(|error| invalid(&error))?;
-                head = Some(serde_json::from_slice(record).map_err(|error| invalid(&error))?);
-            }
-            Some(_) => resources.push(Resource::from_bytes(record).map_err(|error| invalid(&error))?),
-        }
-        Ok(())
-    });
-    read.with_context(|| paths.file.display().to_string())?;
-    let Some(Head { format: _, at, certificate, key, roots, suspects, revoked, revoked_names, more }) = head else {
-        bail!("{}: it is empty", paths.file.display())
-    };
-    let now = SystemTime::now();
-    if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
-        bail!("{}: the certificate of the xDS server has expired, and Envoys would refuse it", paths.file.display());
+    let key = paths.key()?;
+    opened(paths.file.clone(), file, &key).map(Some).with_context(|| paths.file.display().to_string())
+}
+
+fn opened(path: PathBuf, file: File, key: &[u8]) -> Result<StateFile> {
+    if file.metadata()?.len() > MAX_BYTES + SEALS {
+        bail!("it has more than {} MiB", MAX_BYTES >> 20);
     }
-    let ends = resources.iter().filter_map(|resource| Some((resource.name().to_owned(), end_of(resource)?))).collect();
+    let mut opener = Opener::new(BufReader::new(file), key)?;
+    let head = opener.record()?.context("it is empty")?;
+    check_format(head)?;
+    let Head { format: _, at, certificate, key, roots, revoked, revoked_names, views } = serde_json::from_slice(head)?;
+    if ends(certificate.as_bytes()).is_none_or(|end| end <= SystemTime::now()) {
+        bail!("the certificate of the xDS server has expired, and Envoys would refuse it");
+    }
+    let counts = views.iter().map(|view| view.resources).collect();
+    let gateway = |(namespace, name): (String, String)| ObjectName::new(namespace, name);
+    let suspects = views.into_iter().map(|view| (view.gateway.map(gateway), view.suspects)).collect();
     let revoked = RevokedClients { certificates: revoked, names: revoked_names };
     let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
-    let mut views = Vec::new();
-    for More { resources: count, suspects, gateway } in more.into_iter().rev() {
-        let Some(first) = resources.len().checked_sub(count) else {
-            bail!("{}: it has fewer resources than it says", paths.file.display())
-        };
-        let gateway = gateway.map(|(namespace, name)| ObjectName::new(namespace, name));
-        views.push(ViewState { gateway, resources: resources.split_off(first), suspects });
+    Ok(StateFile { at: UNIX_EPOCH + Duration::from_secs(at), shown, suspects, counts, path, opener })
+}
+
+impl StateFile {
+    /// The number of resources of all views.
+    pub(super) fn count(&self) -> usize {
+        self.counts.iter().sum()
     }
-    views.push(ViewState { gateway: None, resources, suspects });
-    views.reverse();
-    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ends }))
+
+    /// Reads the resources.
+    pub(super) fn load(self) -> Result<Kept> {
+        let path = self.path.clone();
+        self.read().with_context(|| path.display().to_string())
+    }
+
+    fn read(mut self) -> Result<Kept> {
+        let (mut views, mut ends) = (Vec::new(), Vec::new());
+        let mut reader = PieceReader::default();
+        for ((gateway, _), count) in self.suspects.into_iter().zip(self.counts) {
+            let mut view = ViewState { gateway, ..ViewState::default() };
+            while view.resources.len() < count {
+                let record = self.opener.record()?.context("it has fewer resources than it says")?;
+                let Some(resource) = reader.take(record)? else { continue };
+                ends.extend(end_of(&resource).map(|end| (resource.name().to_owned(), end)));
+                view.resources.push(resource);
+            }
+            views.push(view);
+        }
+        if self.opener.record()?.is_some() || !reader.is_complete() {
+            bail!("it has more resources than it says");
+        }
+        Ok(Kept { views, ends })
+    }
 }
 
 /// Returns the expiry of the certificate of a resource that is a Secret with one.
@@ -264,23 +297,29 @@ pub(super) mod tests {
         serde_json::from_str(one).expect("it is ours")
     }
 
+    /// Reads a whole file.
+    fn load(paths: &StatePaths) -> Result<Option<(Shown, Kept)>> {
+        let Some(file) = open(paths)? else { return Ok(None) };
+        let shown = file.shown.clone();
+        Ok(Some((shown, file.load()?)))
+    }
+
+    fn refused(paths: &StatePaths) -> String {
+        format!("{:#}", load(paths).err().expect("it is not used"))
+    }
+
     #[test]
-    fn a_state_of_a_newer_version_is_not_used_and_one_without_a_format_is() {
+    fn a_state_of_another_format_is_not_used() {
         let dir = tempfile::tempdir().expect("a directory");
         let paths = paths(dir.path());
-        let write = |head: serde_json::Value| {
-            let file = File::create(&paths.file).expect("made");
-            let mut sealer = Sealer::new(file, &paths.key().expect("a key")).expect("begun");
-            sealer.record(head.to_string().as_bytes()).and_then(|()| sealer.finish()).expect("written");
-        };
-        write(serde_json::json!({"format": 2, "content": "of another kind"}));
+        let file = File::create(&paths.file).expect("made");
+        let mut sealer = Sealer::new(file, &paths.key().expect("a key")).expect("begun");
+        let head = serde_json::json!({"format": 3, "content": "of another kind"}).to_string();
+        sealer.record(&[head.as_bytes()]).and_then(|()| sealer.finish()).expect("written");
         let before = std::fs::read(&paths.file).expect("there");
-        let refused = format!("{:#}", load(&paths).err().expect("it is newer"));
-        assert!(refused.contains("format 2") && refused.contains("knows format 1"), "{refused}");
+        let refused = refused(&paths);
+        assert!(refused.contains("format 3") && refused.contains("knows format 2"), "{refused}");
         assert_eq!(std::fs::read(&paths.file).expect("there"), before);
-        let Shown { pair, roots, .. } = shown(DAY);
-        write(serde_json::json!({"at": 1, "certificate": pair.certificate, "key": pair.key, "roots": roots}));
-        assert!(load(&paths).expect("readable").is_some());
     }
 
     #[test]
@@ -298,21 +337,26 @@ pub(super) mod tests {
             resources: vec![host("i.example.org", &good), host("j.example.org", &good)],
             ..ViewState::default()
         };
-        save(&paths, at, &good, &[view(), dedicated(), bank()]).expect("written");
-        let kept = load(&paths).expect("readable").expect("there");
+        save(&paths, at, &good, &[view(), dedicated(), bank()], MAX_BYTES).expect("written");
+        let head = open(&paths).expect("readable").expect("there");
+        assert_eq!((head.at, head.count()), (at, 5));
+        let gateways: Vec<_> = head.suspects.iter().map(|(gateway, _)| gateway.clone()).collect();
+        assert_eq!(gateways, [None, None, Some(ObjectName::new("bank", "edge"))]);
+        let of_view = |number: usize| &head.suspects[number].1;
+        assert_eq!((of_view(0), of_view(1)), (&suspects, &Suspects::default()));
+        let (read, kept) = load(&paths).expect("readable").expect("there");
         let [shared, of_dedicated, of_bank] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
         assert_eq!((of_dedicated.resources.len(), of_dedicated.resources[0].name()), (1, "d.example.org"));
         assert_eq!((of_bank.resources.len(), of_bank.resources[1].name()), (2, "j.example.org"));
-        let gateways = [shared, of_dedicated, of_bank].map(|view| view.gateway.clone());
-        assert_eq!(gateways, [None, None, Some(ObjectName::new("bank", "edge"))]);
-        assert_eq!((&shared.suspects, &of_dedicated.suspects), (&suspects, &Suspects::default()));
-        assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
-        assert_eq!(kept.shown.revoked, good.revoked);
+        assert_eq!(of_bank.gateway, Some(ObjectName::new("bank", "edge")));
+        assert_eq!((&read.pair.key, &read.revoked), (&good.pair.key, &good.revoked));
         let ended = kept.ends.iter().filter(|(_, end)| *end <= SystemTime::now());
         assert_eq!(ended.map(|(name, _)| &**name).collect::<Vec<_>>(), ["b.example.org"]);
         let versions =
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
         assert_eq!(versions(&shared.resources), versions(&resources), "Envoys are sent nothing that they have");
+        let bytes = |all: &[Resource]| all.iter().map(Resource::to_bytes).collect::<Vec<_>>();
+        assert_eq!(bytes(&shared.resources), bytes(&resources), "and the same to those that have nothing");
 
         let bytes = std::fs::read(&paths.file).expect("there");
         for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
@@ -320,10 +364,50 @@ pub(super) mod tests {
         }
         // The file is of no use with another key, or with an expired certificate of the server.
         std::fs::write(&paths.key, [4; 32]).expect("written");
-        let error = format!("{:#}", load(&paths).err().expect("another key"));
+        let error = refused(&paths);
         assert!(error.contains("encrypted with another key"), "{error}");
-        save(&paths, at, &over, &[view()]).expect("written");
-        let error = format!("{:#}", load(&paths).err().expect("it is over"));
+        save(&paths, at, &over, &[view()], MAX_BYTES).expect("written");
+        let error = refused(&paths);
         assert!(error.contains("has expired"), "{error}");
+    }
+
+    #[test]
+    fn certificates_that_hosts_have_in_common_are_in_the_file_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = paths(dir.path());
+        let (good, other) = (shown(DAY), shown(DAY));
+        let chain = format!("{}{}", good.pair.certificate, good.roots).repeat(20);
+        let with = |name: &str, shown: &Shown| {
+            let pair = Pair { certificate: format!("{}{chain}", shown.pair.certificate), key: shown.pair.key.clone() };
+            host(name, &Shown { pair, ..shown.clone() })
+        };
+        let resources: Vec<Resource> =
+            (0..200).map(|number| with(&format!("h{number}.example.org"), [&good, &other][number % 2])).collect();
+        let view = ViewState { resources, ..ViewState::default() };
+        let all: usize = view.resources.iter().map(|resource| resource.to_bytes().len()).sum();
+        let size = save(&paths, SystemTime::now(), &good, std::slice::from_ref(&view), MAX_BYTES).expect("written");
+        assert!(size < 300_000 && all > 4_000_000, "{size} bytes of {all}");
+        let (_, kept) = load(&paths).expect("readable").expect("there");
+        let same = |(one, two): (&Resource, &Resource)| one.to_bytes() == two.to_bytes();
+        assert!(kept.views[0].resources.iter().zip(&view.resources).all(same), "each as it was");
+    }
+
+    #[test]
+    fn a_state_that_is_too_large_is_not_stored_and_leaves_the_previous_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = paths(dir.path());
+        let good = shown(DAY);
+        let view = |count: usize| ViewState {
+            resources: (0..count).map(|number| host(&format!("h{number}.example.org"), &good)).collect(),
+            ..ViewState::default()
+        };
+        save(&paths, UNIX_EPOCH, &good, &[view(1)], 20_000).expect("written");
+        let before = std::fs::read(&paths.file).expect("there");
+        let error = save(&paths, UNIX_EPOCH, &good, &[view(100)], 20_000).expect_err("it is too large");
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        assert_eq!(kind, Some(io::ErrorKind::FileTooLarge), "{error:#}");
+        assert_eq!(std::fs::read(&paths.file).expect("there"), before, "the file is as before");
+        let files = std::fs::read_dir(dir.path()).expect("readable").count();
+        assert_eq!(files, 2, "the file and the key");
     }
 }

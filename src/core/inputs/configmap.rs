@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use k8s_openapi::api::core::v1::ConfigMap as K8sConfigMap;
 
 use super::Meta;
+use crate::limits::{Limits, OverCaLimit};
 use crate::model::ObjectName;
 
 /// The key of a ConfigMap with CA certificates (Gateway API, `caCertificateRefs`).
@@ -45,6 +46,9 @@ pub enum CaBundleError {
     /// No certificate in PEM, or one that cannot be read.
     #[error("{0}: {1}")]
     Pem(&'static str, pki::PemError),
+    /// More than one object may refer to. It is not kept.
+    #[error("has {0}")]
+    OverLimit(#[from] OverCaLimit),
     /// The object could not be read.
     #[error("cannot be read: {0}")]
     Unread(String),
@@ -61,6 +65,15 @@ impl ConfigMap {
     /// A ConfigMap without a usable bundle, and why.
     pub fn without(name: ObjectName, why: CaBundleError) -> Self {
         Self { name, bundle: Err(why) }
+    }
+}
+
+/// Drops a bundle that is over the limits: no object may refer to it. The error says why.
+pub(super) fn drop_over_limit(bundle: &mut Result<Arc<CaBundle>, CaBundleError>, limits: &Limits) {
+    if let Ok(found) = bundle
+        && let Err(over) = limits.check_ca_certificates(found.count(), found.size())
+    {
+        *bundle = Err(over.into());
     }
 }
 
@@ -157,6 +170,23 @@ mod tests {
         assert_eq!(why(&pem("%%%")), "ca.crt: part 1 (line 1) is not base64");
         let second = why(&(root("one").replace("\r\n", "\n") + &pem("AAAA")));
         assert!(second.starts_with("ca.crt: part 2 (line ") && second.contains("is no X.509"), "{second}");
+    }
+
+    #[test]
+    fn a_bundle_over_the_limits_is_dropped_and_one_at_the_limits_is_kept() {
+        let text: String = (0..3).map(|number| root(&format!("ca-{number}"))).collect();
+        let bundle = CaBundle::parse(text.as_bytes(), KEY).map(Arc::new);
+        let size = bundle.as_ref().expect("a bundle").size();
+        let within = |max_ca_certificates, max_ca_kib| {
+            let mut bundle = bundle.clone();
+            drop_over_limit(&mut bundle, &Limits { max_ca_certificates, max_ca_kib, ..Limits::NONE });
+            bundle.map(|bundle| bundle.count()).map_err(|why| why.to_string())
+        };
+        let kib = size.div_ceil(1024);
+        assert_eq!(within(3, kib), Ok(3));
+        assert_eq!(within(2, kib), Err("has 3 certificates, --max-ca-certificates is 2".to_owned()));
+        let told = format!("has {kib} KiB of certificates, --max-ca-kib is {}", kib - 1);
+        assert_eq!(within(3, kib - 1), Err(told));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admitted::salvage;
+use super::configmap;
 use super::document::{Fields, read, text};
 use super::trust_bundle;
 use super::xlistenerset::xlistenerset;
@@ -16,6 +17,7 @@ use super::{
     TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
+use crate::limits::Limits;
 use crate::model::ObjectName;
 
 /// The label of routes by which cert-manager answers ACME challenges (`acme.cert-manager.io/http01-solver`).
@@ -59,6 +61,15 @@ impl Object {
     /// Reads one object that an API server has admitted, as a whole: an unknown value is an error.
     pub(super) fn admitted(value: &Value) -> Result<Self, ParseError> {
         Self::parse_with(value, Fields::Any)
+    }
+
+    /// Drops content that no object may use because it is over the limits; the reason is kept in its place.
+    pub fn drop_over_limit(&mut self, limits: &Limits) {
+        match self {
+            Self::ConfigMap(map) => configmap::drop_over_limit(&mut map.bundle, limits),
+            Self::ClusterTrustBundle(trust) => configmap::drop_over_limit(&mut trust.bundle, limits),
+            _ => {}
+        }
     }
 
     fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {

@@ -72,9 +72,9 @@ pub enum SecretError {
     /// A key is missing.
     #[error("has no {0}")]
     Missing(&'static str),
-    /// Not PEM, or without a certificate.
+    /// Not PEM, without a certificate, or too long.
     #[error("tls.crt: {0}")]
-    Chain(#[from] pki::PemError),
+    Chain(#[from] pki::ChainError),
     /// Not PEM, or not a private key that Envoy serves with.
     #[error("tls.key: {0}")]
     Key(#[from] pki::KeyError),
@@ -164,7 +164,7 @@ impl Secret {
 /// # Errors
 /// When it cannot.
 pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, SecretError> {
-    let ders = pki::certificates(chain)?;
+    let ders = pki::chain(chain)?;
     let (leaf_der, others) = ders.split_first().expect("a chain that was read has a leaf");
     let leaf = pki::read(leaf_der).expect("it was read before");
     // Written anew: Envoy reads PEM differently, and whatever else stands in the text, keys above all, is not for it.

@@ -83,13 +83,6 @@ pub(super) fn union<'a>(
 pub(super) fn bundle(others: &[Arc<CaBundle>], one: &CaBundle, limits: &Limits) -> Result<(), (Reason, String)> {
     let all = || others.iter().map(|bundle| &**bundle).chain([one]);
     let (count, bytes): (usize, usize) = (all().map(CaBundle::count).sum(), all().map(CaBundle::size).sum());
-    let kib = bytes.div_ceil(1024);
-    let text = if count > limits.max_ca_certificates {
-        format!("{count} certificates, --max-ca-certificates is {}", limits.max_ca_certificates)
-    } else if kib > limits.max_ca_kib {
-        format!("{kib} KiB of certificates, --max-ca-kib is {}", limits.max_ca_kib)
-    } else {
-        return Ok(());
-    };
-    Err((Reason::InvalidCACertificateRef, text))
+    let within = limits.check_ca_certificates(count, bytes);
+    within.map_err(|over| (Reason::InvalidCACertificateRef, over.to_string()))
 }

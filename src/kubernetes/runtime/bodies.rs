@@ -57,7 +57,11 @@ impl KubernetesRuntime {
         }
         self.queued.remembers(key);
         match body {
-            Body::There(object) => Some(Change::put(*object)),
+            Body::There(mut object) => {
+                // Before it waits for others, together with all that were read.
+                object.drop_over_limit(self.live.engine().limits());
+                Some(Change::put(*object))
+            }
             // The watch reports the deletion.
             Body::Gone => None,
             // The body that was read before stays valid.

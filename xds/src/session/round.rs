@@ -151,8 +151,8 @@ impl Session {
                     && tables.table(kind).entry(&name).is_some_and(|e| e.generation() > sub.cursor);
                 let item = if fresh { None } else { sub.item(tables, &name) };
                 let item = item.filter(|item| !drops || item.resource().is_none());
-                if item.as_ref().is_some_and(|item| item.resource().is_some()) {
-                    sub.found(&name, asked, &limits);
+                if let Some(resource) = item.as_ref().and_then(Item::resource) {
+                    sub.found(resource, asked, &limits);
                 }
                 if let Some(item) = item
                     && !page.push(item)

@@ -377,6 +377,35 @@ fn the_least_recently_requested_secrets_are_withdrawn() {
 }
 
 #[test]
+fn secrets_are_withdrawn_by_the_memory_that_they_take_also_when_they_grow() {
+    let sized = |name: &str, bytes: usize| {
+        let message = Secret { name: "x".repeat(bytes), ..Default::default() };
+        Resource::new(name, &message)
+    };
+    let limits = Limits { on_demand_secret_memory: 240_000, ..Default::default() };
+    // Each takes 30 KB and four times its bytes.
+    let small = ["a", "b", "c"].map(|name| sized(name, 1_000));
+    let mut chat = Chat::new(limits, small.into_iter().chain([sized("d", 20_000)]).collect());
+    for name in ["a", "b", "c", "d"] {
+        chat.subscribe(Kind::Secret, &[name]);
+        assert!(!chat.settle().is_empty(), "{name} is sent");
+    }
+    let held = |chat: &Chat| -> BTreeSet<String> {
+        let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
+        sub.named.keys().map(|name| name.to_string()).collect()
+    };
+    assert_eq!(held(&chat), ["a", "b", "c", "d"].map(str::to_owned).into(), "212 KB");
+    chat.publish(vec![sized("c", 10_000)], &[]);
+    let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
+    assert_eq!(said, [new(Kind::Secret, "c"), gone(Kind::Secret, "a")], "248 KB");
+    assert_eq!(held(&chat), ["b", "c", "d"].map(str::to_owned).into(), "a sixteenth below the limit");
+    chat.send(Kind::Secret, DeltaRequest { unsubscribe: vec!["d".into()], ..Default::default() });
+    chat.subscribe(Kind::Secret, &["a"]);
+    chat.settle();
+    assert_eq!(held(&chat), ["a", "b", "c"].map(str::to_owned).into(), "what is unsubscribed does not count");
+}
+
+#[test]
 fn unknown_secrets_are_answered_displace_no_others_and_are_limited() {
     let limits = Limits { on_demand_secrets: 2, unknown_secrets: 3, ..Default::default() };
     let mut chat = Chat::new(limits, ["a", "b"].into_iter().map(secret).collect());
@@ -388,7 +417,7 @@ fn unknown_secrets_are_answered_displace_no_others_and_are_limited() {
         assert_eq!(chat.settle(), [[gone(Kind::Secret, &name)]], "and nothing is taken back");
     }
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
-    assert_eq!((sub.on_demand, sub.named.len()), (2, 5));
+    assert_eq!((sub.on_demand.len(), sub.named.len()), (2, 5));
     // A remembered secret is published: it counts from then on, and the least recently requested one is withdrawn.
     chat.publish(vec![secret("u099")], &[]);
     assert_eq!(chat.settle()[0], [new(Kind::Secret, "u099")]);
@@ -398,10 +427,10 @@ fn unknown_secrets_are_answered_displace_no_others_and_are_limited() {
     let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
     assert!(said.contains(&new(Kind::Secret, "u001")), "{said:?}");
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
-    assert!(sub.on_demand <= 2 && sub.named.contains_key("u001"), "{:?}", sub.named);
+    assert!(sub.on_demand.len() <= 2 && sub.named.contains_key("u001"), "{:?}", sub.named);
     chat.send(Kind::Secret, DeltaRequest { unsubscribe: vec!["u001".into(), "u098".into()], ..Default::default() });
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
-    assert!(sub.named.len() >= sub.on_demand);
+    assert!(sub.named.len() >= sub.on_demand.len());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod client;
 mod crowd;
 mod drained;
+mod evicted;
 mod example;
 mod killed;
 mod on_demand;

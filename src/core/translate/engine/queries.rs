@@ -25,6 +25,7 @@ use super::super::status::ObjectStatus;
 use super::super::wanted_index::ListenerOutcomes;
 use super::Engine;
 use crate::inputs::ObjectKey;
+use crate::limits::Limits;
 use crate::model::{
     Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname, ObjectName, Reason, SecretName,
 };
@@ -35,6 +36,11 @@ impl Engine {
     /// The objects seen so far.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The limits of tenants' objects.
+    pub fn limits(&self) -> &Limits {
+        &self.settings.limits
     }
 
     /// The digest of all emitted resources: engines with equal inputs have the same.
