@@ -74,7 +74,10 @@ pub(crate) async fn applied_over(
 ) -> Result<DynamicObject, Failure> {
     let applied = match in_time(apply_over(api, document.clone(), uid)).await {
         Err(Failure::Refused(text)) => {
-            let live = in_time(api.get(document["metadata"]["name"].as_str().unwrap_or_default())).await?;
+            let name = document["metadata"]["name"].as_str().unwrap_or_default();
+            // A patch of nothing returns the object; the right to get it is not needed.
+            let nothing = Patch::Merge(json!({"metadata": {"uid": uid}}));
+            let live = in_time(api.patch(name, &PatchParams::default(), &nothing)).await?;
             let changed = replacements(&differences(&live));
             if changed.is_empty() {
                 return Err(Failure::Refused(text));
