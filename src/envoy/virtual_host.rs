@@ -49,7 +49,7 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
     let name = host.hostname.to_string();
     let made = VirtualHost { domains: vec![name.clone()], name, ..Default::default() };
     let several = (!host.hostname.is_exact()).then(misdirected::if_several_hosts);
-    let first: Vec<Route> = several.into_iter().chain(first.cloned()).collect();
+    let first: Vec<Route> = first.cloned().into_iter().chain(several).collect();
     let made = match &host.filters {
         Some(filters) => guarded(host, filters, &first, made),
         None => VirtualHost { routes: first.into_iter().chain(routes(&host.routes)).collect(), ..made },
