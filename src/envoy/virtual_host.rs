@@ -48,7 +48,8 @@ pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>)
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     let name = host.hostname.to_string();
     let made = VirtualHost { domains: vec![name.clone()], name, ..Default::default() };
-    let several = (!host.hostname.is_exact()).then(misdirected::if_several_hosts);
+    let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
+    let several = may_be_several.then(misdirected::if_several_hosts);
     let first: Vec<Route> = first.cloned().into_iter().chain(several).collect();
     let made = match &host.filters {
         Some(filters) => guarded(host, filters, &first, made),
