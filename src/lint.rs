@@ -4,12 +4,14 @@
 //! would not get, and references that do not resolve or are not permitted, whichever controller serves the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use gatewright_control::publish;
-use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::inputs::{Kind, Listener, Object, ObjectKey, TlsMode};
 use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Status};
 use gatewright_core::pipeline::{Pipeline, Written};
+use gatewright_core::store::Store;
 use gatewright_core::tenancy::{self, GATEWAY_LABEL};
 use gatewright_core::translate::{Change, RouteKey, Settings};
 use gatewright_core::unserved::Unserved;
@@ -77,6 +79,7 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
         }
     }
     tenants(&pipeline, &mut found);
+    below_wildcards(&pipeline, &mut found);
     found.sorted()
 }
 
@@ -167,6 +170,42 @@ fn tenants(pipeline: &Pipeline, found: &mut Findings) {
     for (claim, _, verdict) in tenancy.verdicts().filter(|(.., verdict)| !verdict.is_accepted()) {
         found.add(&claim.object(), verdict.reason.as_str(), &verdict.message);
     }
+}
+
+/// Finds hostnames at TenantGateways of other controllers for which clients refuse the certificate of their listener.
+/// Those at our own Gateways are found by conditions of their routes.
+fn below_wildcards(pipeline: &Pipeline, found: &mut Findings) {
+    let engine = pipeline.engine();
+    for (claim, tenant, verdict) in pipeline.tenancy().verdicts() {
+        if engine.status(&ObjectKey::new(Kind::Gateway, tenant.clone())).is_some() {
+            continue;
+        }
+        let listeners = listeners_of(engine.store(), tenant);
+        for hostname in &verdict.granted {
+            let served = || listeners.iter().filter_map(|listener| listener.hostname.as_ref().ok());
+            // A listener of its own name is the closest, then that of the longest wildcard.
+            let closest = served().filter(|name| name.covers(hostname)).max_by_key(|name| name.as_str().len());
+            let own = served().find(|name| *name == hostname);
+            let Some(name) = own.or(closest).filter(|name| !hostname.is_certified_by(std::slice::from_ref(name)))
+            else {
+                continue;
+            };
+            let text = format!(
+                "clients refuse the certificate of listener hostname {name} of TenantGateway {tenant} for {hostname}: a wildcard \
+                 stands for one label (RFC 9525, 6.3)"
+            );
+            found.add(&claim.object(), Reason::CertificateNotForHostname.as_str(), &text);
+        }
+    }
+}
+
+/// The listeners of a derived Gateway and its ListenerSets that terminate TLS.
+fn listeners_of(store: &Store, gateway: &ObjectName) -> Vec<Arc<Listener>> {
+    let own = store.gateway(gateway).into_iter().flat_map(|gateway| &gateway.listeners);
+    let sets = store.sets_of(gateway).filter_map(|set| store.listener_set(set)).flat_map(|set| &set.listeners);
+    let terminates =
+        |listener: &&Arc<Listener>| listener.tls.as_ref().is_some_and(|tls| tls.mode == TlsMode::Terminate);
+    own.chain(sets).filter(terminates).cloned().collect()
 }
 
 #[cfg(test)]
@@ -423,16 +462,21 @@ spec: {ports: [{port: 80}]}
         let begin = "httproute team-a/shop CertificateNotForHostname: clients refuse the certificate of listener secure of \
                      gateway infra/edge for a.b.example.org: it names *.example.org,";
         assert!(told.len() == 1 && told[0].starts_with(begin), "{told:#?}");
-        // Of a TenantGateway with DNS-01.
-        let own = FAMILY
-            .replace("io.cilium/gateway-controller", "gatewright.io/gateway-controller")
+        // Of a TenantGateway with DNS-01, at another data plane and at ours.
+        let by_dns = FAMILY
             .replace("spec: {apex: a.org}", "spec: {apex: a.org, gatewayClassName: cilium, certMode: dns01, dns01: {provider: cloudflare, cloudflare: {apiTokenSecretRef: {name: t, key: k}}}}");
         let backend = "{name: web, port: 80}";
-        assert_eq!(check(&(own.clone() + &route("tenant-a", "r", "x.a.org", backend))), [""; 0]);
-        let told = check(&(own + &route("tenant-a", "r", "x.y.a.org", backend)));
-        assert!(
-            told.len() == 1 && told[0].starts_with("httproute tenant-a/r CertificateNotForHostname: "),
-            "{told:#?}"
-        );
+        for controller in ["io.cilium/gateway-controller", "gatewright.io/gateway-controller"] {
+            let own = by_dns.replace("io.cilium/gateway-controller", controller);
+            assert_eq!(check(&(own.clone() + &route("tenant-a", "r", "x.a.org", backend))), [""; 0], "{controller}");
+            let told = check(&(own + &route("tenant-a", "r", "x.y.a.org", backend)));
+            assert!(
+                told.len() == 1 && told[0].starts_with("httproute tenant-a/r CertificateNotForHostname: "),
+                "{controller}: {told:#?}"
+            );
+        }
+        // With a certificate for each host there is nothing to find.
+        let each = FAMILY.to_owned() + &route("tenant-a", "r", "x.y.a.org", backend);
+        assert_eq!(check(&each), [""; 0]);
     }
 }

@@ -89,6 +89,7 @@ impl Ca {
             not_after: now + life,
             ari_id: Some(format!("aki.{}", self.serial)),
             window: None,
+            refused: false,
         }
     }
 

@@ -72,8 +72,8 @@ pub(super) fn marked() -> ExtensionWithMatcher {
 
 /// A virtual host with listener filters. `first` comes before its routes, and before the filters: it answers what is not
 /// meant for this listener, and challenges of ACME.
-pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: Option<&Route>, made: VirtualHost) -> VirtualHost {
-    let first = first.map(unasked).into_iter();
+pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: &[Route], made: VirtualHost) -> VirtualHost {
+    let first = first.iter().map(unasked);
     let servers = match filters {
         ListenerFilters::Refuse => {
             let refusal = answer(500);

@@ -3,7 +3,7 @@
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, HeaderFilter, ResponseFlagFilter, access_log_filter::FilterSpecifier,
 };
-use envoy_types::pb::envoy::config::route::v3::{Route, RouteMatch};
+use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, Route, RouteMatch};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     LocalReplyConfig, ResponseMapper,
 };
@@ -18,16 +18,22 @@ use gatewright_core::model::{Hostname, OtherListeners};
 pub(super) fn unless_of(listener: &Hostname) -> Route {
     let mut matcher = header(LISTENER_HEADER, exact(&listener.to_string()));
     matcher.invert_match = true;
-    when(matcher)
+    when(matcher, 421)
 }
 
 /// The route for all requests that are not for the host that their connection was opened for.
 pub(super) fn unless_own_host() -> Route {
-    when(header(HOST_HEADER, exact("other")))
+    when(header(HOST_HEADER, exact("other")), 421)
 }
 
-fn when(condition: envoy_types::pb::envoy::config::route::v3::HeaderMatcher) -> Route {
-    let everything = answer(421);
+/// The route for all requests with several Host headers (RFC 9112, 3.2), which Envoy joins by commas. No exact hostname
+/// matches them, but a wildcard does.
+pub(super) fn if_several_hosts() -> Route {
+    when(header(":authority", matching("[^,]*,.*")), 400)
+}
+
+fn when(condition: HeaderMatcher, status: u16) -> Route {
+    let everything = answer(status);
     let matches = everything.r#match.unwrap_or_default();
     Route { r#match: Some(RouteMatch { headers: vec![condition], ..matches }), ..everything }
 }

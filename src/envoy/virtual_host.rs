@@ -17,6 +17,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::listener_filters::guarded;
+use super::misdirected;
 use super::preflight::routes;
 use super::proto::{any, boolean, map_with};
 use super::request_match::{header, matching, regex_matcher};
@@ -47,9 +48,12 @@ pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>)
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     let name = host.hostname.to_string();
     let made = VirtualHost { domains: vec![name.clone()], name, ..Default::default() };
+    let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
+    let several = may_be_several.then(misdirected::if_several_hosts);
+    let first: Vec<Route> = first.cloned().into_iter().chain(several).collect();
     let made = match &host.filters {
-        Some(filters) => guarded(host, filters, first, made),
-        None => VirtualHost { routes: first.cloned().into_iter().chain(routes(&host.routes)).collect(), ..made },
+        Some(filters) => guarded(host, filters, &first, made),
+        None => VirtualHost { routes: first.into_iter().chain(routes(&host.routes)).collect(), ..made },
     };
     match host.identity_headers {
         IdentityHeaders::Remove => made,

@@ -84,6 +84,15 @@ pub(crate) fn removals(all: &[Deviation]) -> Vec<Value> {
     added.map(|deviation| json!({"op": "remove", "path": deviation.place.pointer})).collect()
 }
 
+/// Returns the JSON Patch that sets the changed fields in place (RFC 6902).
+pub(crate) fn replacements(all: &[Deviation]) -> Vec<Value> {
+    let changed = all.iter().filter(|deviation| deviation.there.is_some());
+    let set = |deviation: &Deviation| {
+        Some(json!({"op": "replace", "path": deviation.place.pointer, "value": deviation.wanted.as_ref()?}))
+    };
+    changed.filter_map(set).collect()
+}
+
 /// Returns the differences, in the order of the fields. `may_have` returns whether the object may have a field that the
 /// manifest does not have.
 pub(crate) fn deviations(wanted: &Value, there: &Value, may_have: &dyn Fn(&Place) -> bool) -> Vec<Deviation> {

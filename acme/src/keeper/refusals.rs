@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use tokio::time::{Duration, timeout};
 
 use super::attempts::about;
 use super::{Keeper, KeeperState, Stored};
@@ -13,6 +14,9 @@ use crate::issuer::CertificateId;
 use crate::plan::Wanted;
 use crate::renewal::uniform;
 use crate::storage::{Expect, Key, Kind, write_json};
+
+/// The longest wait for the lock of a certificate.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 impl KeeperState {
     /// Returns whether Envoys refuse the certificate that was issued last for a wanted one.
@@ -66,8 +70,12 @@ impl Keeper {
             return Ok(());
         }
         let is_it = |held: &&Arc<Stored>| held.tenant == want.tenant && held.certificate.serial == serial;
-        if let Some(refused) = self.read(|state| state.held.values().find(is_it).cloned()) {
-            self.restore(&refused, now).await?;
+        match self.read(|state| state.held.values().find(is_it).cloned()) {
+            Some(refused) => self.restore(&refused, now).await?,
+            // Another one was issued meanwhile.
+            None if self.held_as(&want.id).is_some() => return Ok(()),
+            // It was put back for another wanted certificate that shares it.
+            None => {}
         }
         let served = self.read(|state| {
             let covers = |held: &&Arc<Stored>| held.tenant == want.tenant && held.certificate.names.cover(&want.names);
@@ -98,7 +106,11 @@ impl Keeper {
     /// Puts the certificate that a refused one replaced back, if it is still valid.
     async fn restore(&self, refused: &Stored, now: Timestamp) -> Result<(), Failure> {
         let key = Key::new(Kind::Certificate, refused.id.as_str());
-        let _lock = self.storage.lock(&key).await.map_err(|error| of_storage(&error))?;
+        // An order holds the lock as long as it takes, and may replace the refused certificate.
+        let Ok(lock) = timeout(LOCK_WAIT, self.storage.lock(&key)).await else {
+            return Err(Failure::new(Class::Transient, format!("an order for {} is under way", refused.id)));
+        };
+        let _lock = lock.map_err(|error| of_storage(&error))?;
         let is_good = |before: &&Arc<Stored>| {
             before.certificate.not_after > now && before.certificate.names.cover(&refused.certificate.names)
         };

@@ -37,7 +37,7 @@ impl Ca {
     fn secret(&self, secret: &str, name: &str, ends_after: Duration) -> Result<String> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
-        params.not_before = OffsetDateTime::now_utc() - DAY;
+        params.not_before = OffsetDateTime::now_utc() - 60 * DAY;
         params.not_after = OffsetDateTime::now_utc() + ends_after;
         let chain = params.signed_by(&key, &self.issuer)?.pem();
         let indent = |pem: &str| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();

@@ -86,6 +86,40 @@ async fn odd_requests_are_refused_or_made_regular_before_a_backend_sees_them() -
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
+async fn a_request_with_several_hosts_reaches_no_backend() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    // Both serve whatever host Envoy makes of several.
+    for (name, host) in [("wide", "*.wide.example.org"), ("other", "*.org")] {
+        site.save(&format!("{name}.yaml"), &route("alice", name, host, FORWARD))?;
+    }
+    let head = |hosts: &[&str]| {
+        let hosts: String = hosts.iter().map(|host| format!("Host: {host}\r\n")).collect();
+        format!("GET / HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n")
+    };
+    let until = Instant::now() + LIMIT;
+    for host in ["a.wide.example.org", "any.org"] {
+        while status(&say(site.http, &head(&[host])).await?) != Some(200) {
+            ensure!(Instant::now() < until, "{host} is not served: {}", site.program.output());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    for hosts in [
+        &["a.wide.example.org", "b.wide.example.org"][..],
+        &["a.wide.example.org", "a.wide.example.org"],
+        &["alice.example.org", "a.wide.example.org"],
+        &["a.wide.example.org", "alice.example.org"],
+        &["alice.example.org", "any.org"],
+        &["a.wide.example.org,b.wide.example.org"],
+        &["alice.example.org", "any.org:80"],
+    ] {
+        let answer = say(site.http, &head(hosts)).await?;
+        ensure!(status(&answer) == Some(400), "{hosts:?}: {answer}");
+    }
+    site.alice_is_unharmed(1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
 async fn the_address_of_the_client_is_appended_and_never_taken_from_the_client() -> Result<()> {
     let site = Site::start(&[]).await?;
     let forged = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Envoy-External-Address: 203.0.113.9\r\n\

@@ -234,6 +234,7 @@ async fn what_admission_makes_of_a_service_and_its_slices_is_told_and_corrected(
     for (resource, (api_version, kind, name), path, value, told) in [
         (("", "services"), ("v1", "Service", "edge-own"), "/spec/selector", "{'app': 'theirs'}", "spec.selector was"),
         (("", "services"), ("v1", "Service", "edge-own"), "/spec/ports/0/targetPort", "1", "].targetPort is 1"),
+        (("", "services"), ("v1", "Service", "edge-own"), "/spec/ports/0/port", "8099", "Duplicate value"),
         (("discovery.k8s.io", "endpointslices"), slice, "/endpoints/0/conditions/ready", "false", ".ready is false"),
     ] {
         let api = server.api(api_version, kind, NS).await?;
@@ -255,7 +256,9 @@ async fn what_admission_makes_of_a_service_and_its_slices_is_told_and_corrected(
         let message = |o: &Value| {
             condition(&o["status"], "Programmed").and_then(|c| c["message"].as_str()).unwrap_or_default().to_owned()
         };
-        let is_told = |text: &str| text.contains(told) && text.contains(ACCEPTED) || text.contains(DENIED);
+        let is_told = |text: &str| {
+            text.contains(told) && [ACCEPTED, "Duplicate"].iter().any(|why| text.contains(why)) || text.contains(DENIED)
+        };
         cluster.until(GATEWAY, "Gateway", NS, "edge", |o| is_told(&message(o))).await?;
         mutation.end(server).await?;
         let parts = ["spec", "ports", "endpoints"];

@@ -28,7 +28,7 @@ type OfManager = watch::Receiver<Option<Arc<CertificateManager>>>;
 fn manager(at: &OfManager) -> Result<Arc<CertificateManager>, String> {
     at.borrow()
         .clone()
-        .ok_or_else(|| "this replica issues no certificates: run the command at the lease holder".to_owned())
+        .ok_or_else(|| "this replica issues no certificates: run the command at the lease holder, which `kubectl get lease` names in the controller's namespace".to_owned())
 }
 
 /// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`, `POST /certs/change-key?issuer=`,

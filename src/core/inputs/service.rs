@@ -49,6 +49,15 @@ pub struct ServicePortSpec {
     pub target: TargetPort,
 }
 
+impl ServicePortSpec {
+    /// Returns whether the Service says that TLS is spoken there, which takes a BackendTLSPolicy.
+    pub fn expects_tls(&self) -> bool {
+        self.unknown_protocol
+            .as_deref()
+            .is_some_and(|protocol| matches!(protocol, "https" | "wss" | "kubernetes.io/wss"))
+    }
+}
+
 /// The port of the pods behind a Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetPort {

@@ -15,8 +15,8 @@ use super::route_notes;
 use super::settings::Settings;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule, Target, WeightedTarget,
-    clipped,
+    Action, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule, ServicePort, Target,
+    WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -80,6 +80,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                         served += 1;
                         let (retry, fewer) = limits::retries(rule, limits);
                         let of_rule = fewer.into_iter().chain(in_vain).chain(route_notes::notes(rule, filters));
+                        let of_rule = of_rule.chain(resolver.unspoken(rule));
                         notes.extend(of_rule.map(|text| format!("rule {label}: {text}")));
                         match resolver.auth(filters) {
                             Ok(auth) => Rule { retry, session, auth, ..resolver.rule(rule, filters) },
@@ -130,6 +131,19 @@ pub(super) fn label(index: usize, rule: &RouteRule) -> String {
 pub(super) fn unresolved(route: &Route, backend: &BackendRef, store: &Store) -> Option<String> {
     let resolver = Resolver { route, store, references: Ok(()) };
     resolver.look_up(&backend.target, backend.port, "backendRef").err().map(|(_, text)| text)
+}
+
+/// The note about a Service port with an `appProtocol` that Envoy does not speak by itself.
+fn unspoken(backend: &BackendId, store: &Store) -> Option<String> {
+    let ServicePort { service, port, transport } = &backend.port;
+    let spec = store.service(service)?.port(*port, *transport)?;
+    let protocol = spec.unknown_protocol.as_deref()?;
+    let instead = if spec.expects_tls() {
+        "TLS is spoken only by a BackendTLSPolicy"
+    } else {
+        "HTTP/1.1 is spoken, and HTTP/2 where it is kubernetes.io/h2c"
+    };
+    Some(format!("Service {service} port {port} has appProtocol {protocol}: {instead}"))
 }
 
 /// A rule that answers every request with one status.
@@ -248,6 +262,15 @@ impl Resolver<'_> {
             RouteKind::Udp => AppProtocol::Udp,
         };
         Ok(BackendId::new(at, protocol))
+    }
+
+    /// Notes about backends of a rule that say that they speak what Envoy does not speak by itself.
+    fn unspoken(&self, rule: &RouteRule) -> Vec<String> {
+        if self.route.kind != RouteKind::Http {
+            return Vec::new();
+        }
+        let found = rule.backends.iter().filter_map(|backend| self.look_up(&backend.target, backend.port, "").ok());
+        found.filter_map(|backend| unspoken(&backend, self.store)).collect()
     }
 
     fn referrer(&self) -> Referrer<'_> {

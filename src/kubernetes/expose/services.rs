@@ -15,7 +15,7 @@ use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::failure::Failure;
 use crate::write::gateway_troubles::GatewayTroubles;
-use crate::write::request::{apply_over, corrected, create, delete, in_time};
+use crate::write::request::{applied_over, corrected, create, delete, in_time};
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -333,8 +333,7 @@ impl Work {
             }
             Work::Write(ServiceAction::Apply(document, uid)) => {
                 let api = api_of(client, &document);
-                let object = in_time(apply_over(&api, document.clone(), &uid)).await?;
-                corrected(&api, object, |object| differences(&document, object)).await.map(drop)
+                applied_over(&api, &document, &uid, |object| differences(&document, object)).await.map(drop)
             }
             Work::Delete(name, uid) => {
                 let api = api(client, "", "Service", &name.namespace);

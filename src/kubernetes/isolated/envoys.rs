@@ -19,7 +19,7 @@ use super::{IsolatedEvent, IsolatedKind, Observed};
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::gateway_troubles::GatewayTroubles;
-use crate::write::request::{apply_over, corrected, create, delete, hand_over, in_time};
+use crate::write::request::{applied_over, corrected, create, delete, hand_over, in_time};
 use crate::write::worker::Worker;
 
 /// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets a field without an
@@ -280,8 +280,8 @@ impl Step {
             }
             Step::Apply(kind, document, uid) => {
                 let api = api(client, kind, namespace);
-                let object = in_time(apply_over(&api, document.clone(), &uid)).await?;
-                corrected(&api, object, |object| differences(kind, &document, &content(&object.data))).await.map(drop)
+                let found = |object: &DynamicObject| differences(kind, &document, &content(&object.data));
+                applied_over(&api, &document, &uid, found).await.map(drop)
             }
             Step::LeaveReplicas(name, uid) => {
                 let deployments = api(client, IsolatedKind::Deployment, namespace);

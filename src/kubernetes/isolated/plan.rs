@@ -82,8 +82,10 @@ fn may_have(kind: IsolatedKind, field: &str) -> bool {
         IsolatedKind::Account => matches!(field, "secrets" | "imagePullSecrets"),
         IsolatedKind::Service => field != "spec.externalName",
         IsolatedKind::Budget | IsolatedKind::Autoscaler => true,
+        // A paused Deployment takes no change.
         IsolatedKind::Deployment => {
-            !field.starts_with("spec.template.spec.") || field == "spec.template.spec.serviceAccount"
+            field != "spec.paused"
+                && (!field.starts_with("spec.template.spec.") || field == "spec.template.spec.serviceAccount")
         }
     }
 }

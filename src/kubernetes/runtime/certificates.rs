@@ -105,7 +105,11 @@ impl KubernetesRuntime {
 
     /// Takes in an event of the certificate manager's work.
     pub(super) fn take_issued(&mut self, event: issuance::IssuanceEvent, term: Term) {
+        let is_start = matches!(event, issuance::IssuanceEvent::Started(_));
         let changes = self.certificates.issuance.take_in(event);
+        if is_start {
+            self.certificates.issuance.refuse(self.live.refused_certificates());
+        }
         if !changes.is_empty() {
             self.apply(changes, term);
         }

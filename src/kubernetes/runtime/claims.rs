@@ -69,7 +69,7 @@ impl KubernetesRuntime {
     /// When it has no owner, or another replica writes the record; the text says so.
     pub fn release(&mut self, what: Ownable, term: Term) -> Result<(), String> {
         if !self.leads(term) {
-            return Err("this replica does not hold the Lease: run the command at the lease holder".to_owned());
+            return Err("this replica does not hold the Lease: run the command at the lease holder, which `kubectl get lease` names in the controller's namespace".to_owned());
         }
         let tenancy = self.live.pipeline().tenancy();
         let among_tenants = what.hostname().filter(|hostname| tenancy.records().contains_key(*hostname));

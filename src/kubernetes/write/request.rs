@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 use tracing::{Instrument, info_span};
 
-use crate::deviation::{Deviation, removals};
+use crate::deviation::{Deviation, removals, replacements};
 use crate::write::failure::Failure;
 use crate::{FIELD_MANAGER, REQUEST_TIMEOUT};
 use gatewright_control::event::{Event, Severity};
@@ -59,6 +59,37 @@ async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<Dynam
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document)).await
 }
 
+/// Applies a manifest over the object with this UID, and corrects what is added to it.
+///
+/// The key of a list's item cannot be applied: where an admission policy changed the port of a Service, an apply adds a
+/// second one of the same name, which the API server refuses. The changed fields are set in place first then.
+///
+/// # Errors
+/// When the API server refuses it, or the object differs nevertheless.
+pub(crate) async fn applied_over(
+    api: &Api<DynamicObject>,
+    document: &Value,
+    uid: &str,
+    differences: impl Fn(&DynamicObject) -> Vec<Deviation>,
+) -> Result<DynamicObject, Failure> {
+    let applied = match in_time(apply_over(api, document.clone(), uid)).await {
+        Err(Failure::Refused(text)) => {
+            let name = document["metadata"]["name"].as_str().unwrap_or_default();
+            // A patch of nothing returns the object; the right to get it is not needed.
+            let nothing = Patch::Merge(json!({"metadata": {"uid": uid}}));
+            let live = in_time(api.patch(name, &PatchParams::default(), &nothing)).await?;
+            let changed = replacements(&differences(&live));
+            if changed.is_empty() {
+                return Err(Failure::Refused(text));
+            }
+            in_time(patch_version(api, &live, changed)).await?;
+            in_time(apply_over(api, document.clone(), uid)).await?
+        }
+        applied => applied?,
+    };
+    corrected(api, applied, differences).await
+}
+
 /// Returns an object that was just written, once it is as desired: fields that were added to it are removed, since an
 /// apply leaves fields that nobody owns.
 ///
@@ -71,7 +102,7 @@ pub(crate) async fn corrected(
 ) -> Result<DynamicObject, Failure> {
     let mut found = differences(&object);
     if found.iter().any(Deviation::is_added) {
-        object = in_time(remove_added(api, &object, &found)).await?;
+        object = in_time(patch_version(api, &object, removals(&found))).await?;
         found = differences(&object);
     }
     match found.first() {
@@ -80,17 +111,18 @@ pub(crate) async fn corrected(
     }
 }
 
-async fn remove_added(
+/// Applies operations of a JSON Patch to this version of an object.
+async fn patch_version(
     api: &Api<DynamicObject>,
     object: &DynamicObject,
-    found: &[Deviation],
+    operations: Vec<Value>,
 ) -> kube::Result<DynamicObject> {
     let meta = &object.metadata;
     // A write of another version is a conflict.
     let same = [("uid", &meta.uid), ("resourceVersion", &meta.resource_version)];
     let same =
         same.map(|(field, value)| json!({"op": "replace", "path": format!("/metadata/{field}"), "value": value}));
-    let operations: Value = same.into_iter().chain(removals(found)).collect();
+    let operations: Value = same.into_iter().chain(operations).collect();
     let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     api.patch(meta.name.as_deref().unwrap_or_default(), &params, &Patch::Json::<()>(operations)).await

@@ -108,8 +108,9 @@ impl Explainer<'_> {
     /// A note about an `appProtocol` that Envoy does not speak.
     fn unknown_protocol(&self, backend: &BackendId) -> Option<String> {
         let service = self.routing.store.service(&backend.port.service)?;
-        let unknown = service.port(backend.port.port, backend.port.transport)?.unknown_protocol.as_deref()?;
-        let is_tls = ["https", "kubernetes.io/wss"].contains(&unknown);
+        let port = service.port(backend.port.port, backend.port.transport)?;
+        let unknown = port.unknown_protocol.as_deref()?;
+        let is_tls = port.expects_tls();
         match (backend.protocol, self.routing.policies.transport(backend)) {
             (AppProtocol::Http1, BackendTransport::Plain) if is_tls => {
                 Some(format!("plain text is sent although its appProtocol is {unknown}: TLS takes a BackendTLSPolicy"))
