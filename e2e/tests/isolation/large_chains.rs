@@ -75,7 +75,8 @@ async fn all_say(site: &Site, text: &str) -> Result<()> {
 async fn a_chain_of_a_mebibyte_costs_envoy_nothing_and_its_gateway_says_why() -> Result<()> {
     let site = Site::start(&[]).await?;
     let ports = (0..GATEWAYS).map(|_| e2e::world::free_port()).collect::<Result<Vec<u16>>>()?;
-    let probe = |number| Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, ports[number / LISTENERS])), &host(number));
+    let probe =
+        |number| Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, ports[number / LISTENERS])), &host(number));
     let large = secret(1_650)?;
     let size = large.to_string().len();
     ensure!(size > 900_000 && size < 1_048_576, "{size} bytes, as much as a Secret holds");

@@ -100,9 +100,10 @@ async fn config_maps_over_the_limit_are_not_kept() -> Result<()> {
     policies_say(&cluster, "False", "certificates, --max-ca-certificates is 64").await?;
     cluster.quiet().await?;
     let grown = memory(controller.pid(), "VmRSS")?.saturating_sub(before);
-    assert!(grown < 20 * MIB, "{} MiB for {} ConfigMaps of 1 MiB", grown / MIB, POLICIES * REFERENCES);
+    // Sixteen are read at once; the allocator keeps what that takes.
+    assert!(grown < 32 * MIB, "{} MiB for {} ConfigMaps of 1 MiB", grown / MIB, POLICIES * REFERENCES);
 
-    // The same at a start, when everything is read before anything is translated, sixteen at once.
+    // The same at a start, when everything is read before anything is translated.
     drop(controller);
     let mut controller = cluster.controller("two")?;
     controller.line("holding the lease").await?;
