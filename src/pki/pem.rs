@@ -216,14 +216,21 @@ pub(crate) fn parts(text: &[u8]) -> Result<Vec<Part>, PemError> {
         [0x30, 0x80..=0x84, ..] => return Err(PemError::Der),
         _ => {}
     }
-    let text = Zeroizing::new(String::from_utf8_lossy(text).into_owned());
+    let lossy;
+    let text = match std::str::from_utf8(text) {
+        Ok(text) => text,
+        Err(_) => {
+            lossy = Zeroizing::new(String::from_utf8_lossy(text).into_owned());
+            &lossy
+        }
+    };
     let mut parts = Vec::new();
     let mut at = 0;
     let mut counted = 0;
     let mut line = 1;
-    while let Some(found) = boundary(&text, at) {
-        check_outside(&text, at, found.start)?;
-        if found.is_end || is_commented(&text, &found) {
+    while let Some(found) = boundary(text, at) {
+        check_outside(text, at, found.start)?;
+        if found.is_end || is_commented(text, &found) {
             // A second END line loses nothing: data before it would have been found.
             at = found.end;
             continue;
@@ -231,11 +238,11 @@ pub(crate) fn parts(text: &[u8]) -> Result<Vec<Part>, PemError> {
         let number = parts.len() + 1;
         line += text[counted..found.start].matches('\n').count();
         counted = found.start;
-        let (part, end) = part(&text, &found).map_err(|why| PemError::Part { number, line, why })?;
+        let (part, end) = part(text, &found).map_err(|why| PemError::Part { number, line, why })?;
         parts.push(Part { number, line, ..part });
         at = end;
     }
-    check_outside(&text, at, text.len())?;
+    check_outside(text, at, text.len())?;
     Ok(parts)
 }
 

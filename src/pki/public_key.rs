@@ -92,6 +92,14 @@ impl PublicKey {
         Ok(self)
     }
 
+    /// The size of an RSA key, in bits.
+    pub fn rsa_bits(&self) -> Option<usize> {
+        match &self.0 {
+            Kind::Rsa { modulus, .. } => Some(bits_of(modulus)),
+            Kind::Ec { .. } | Kind::Ed25519(_) => None,
+        }
+    }
+
     /// True if signatures with it are ECDSA.
     pub(crate) fn is_ec(&self) -> bool {
         matches!(self.0, Kind::Ec { .. })

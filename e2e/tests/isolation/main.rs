@@ -12,6 +12,7 @@ mod flood;
 mod framing;
 mod internal_ca;
 mod issuers;
+mod large_chains;
 mod limits;
 mod ownership;
 mod protocols;

@@ -4,6 +4,7 @@
 mod admission_changes;
 mod bad_input;
 mod cert_manager;
+mod certificate_sizes;
 mod certificate_warnings;
 mod certificates;
 mod chaos;

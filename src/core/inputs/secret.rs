@@ -63,6 +63,10 @@ pub fn issued_by<'a>(annotations: Option<&'a BTreeMap<String, String>>, certific
 /// The largest Secret, in bytes, that is kept for its credentials; those of DNS providers are smaller.
 const LARGEST_CREDENTIALS: usize = 16 << 10;
 
+/// The largest RSA key that is served, in bits. A signature of 4096 bits takes 4 ms of an Envoy worker, one of 7680 bits 32
+/// ms; Envoy accepts up to 16384.
+const LARGEST_RSA: usize = 4096;
+
 /// Why a Secret holds no certificate to serve. No message contains key material.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
@@ -78,6 +82,12 @@ pub enum SecretError {
     /// Not PEM, or not a private key that Envoy serves with.
     #[error("tls.key: {0}")]
     Key(#[from] pki::KeyError),
+    /// Envoy would serve with the key, at the cost of other hosts.
+    #[error(
+        "tls.key: RSA with {0} bits, at most {LARGEST_RSA} are served, because handshakes with larger keys delay those of \
+         other hosts: use ECDSA on P-256, or RSA with 2048 bits"
+    )]
+    Costly(usize),
     /// Envoy does not load the certificate.
     #[error("tls.crt: {0}: Envoy does not load it")]
     Refused(pki::Finding),
@@ -170,6 +180,9 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     // Written anew: Envoy reads PEM differently, and whatever else stands in the text, keys above all, is not for it.
     let issuers: String = others.iter().map(|der| pki::encode("CERTIFICATE", der)).collect();
     let private = pki::PrivateKey::from_pem(key)?;
+    if let Some(bits) = private.public().rsa_bits().filter(|bits| *bits > LARGEST_RSA) {
+        return Err(SecretError::Costly(bits));
+    }
     if let Some(finding) = pki::unloadable(&leaf) {
         return Err(SecretError::Refused(finding));
     }

@@ -23,7 +23,7 @@ impl ProvidedSecret {
         Some(match &secret.certificate {
             Ok(certificate) => Self::Names(certificate.names.clone()),
             Err(SecretError::Type(_)) => return None,
-            Err(SecretError::Key(_) | SecretError::Unread(_)) => Self::Unknown,
+            Err(SecretError::Key(_) | SecretError::Costly(_) | SecretError::Unread(_)) => Self::Unknown,
             Err(
                 error @ (SecretError::Missing(_)
                 | SecretError::Chain(_)

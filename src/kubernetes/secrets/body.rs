@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use kube::Client;
 use kube::api::{Api, ApiResource};
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, TypeMeta};
+use serde_json::Value;
 
 use crate::write::failure::Failure;
 use crate::write::request::{failed, in_time};
@@ -127,13 +128,23 @@ impl Bodies {
 
 /// Fetches an object; `None` when it does not exist.
 async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
-    let Some(mut object) = in_time(api.get_opt(&name.name)).await? else { return Ok(None) };
-    object.metadata.managed_fields = None;
-    let value = serde_json::to_value(object).map_err(|error| Failure::Refused(error.to_string()))?;
+    let Some(object) = in_time(api.get_opt(&name.name)).await? else { return Ok(None) };
+    let value = whole(object).map_err(|error| Failure::Refused(error.to_string()))?;
     match Object::parse_admitted(value) {
         Ok(object) => Ok(Some(Box::new(object))),
         Err(error) => Err(Failure::Refused(error.to_string())),
     }
+}
+
+/// Returns an object as JSON, without `managedFields` and without a copy of its data, which may have a MiB.
+fn whole(object: DynamicObject) -> serde_json::Result<Value> {
+    let DynamicObject { types, mut metadata, mut data } = object;
+    metadata.managed_fields = None;
+    let TypeMeta { api_version, kind } = types.unwrap_or_default();
+    data["apiVersion"] = api_version.into();
+    data["kind"] = kind.into();
+    data["metadata"] = serde_json::to_value(metadata)?;
+    Ok(data)
 }
 
 #[cfg(test)]
@@ -144,7 +155,7 @@ mod tests {
 
     use hyper::{Request, Response, StatusCode};
     use kube::client::Body as KubeBody;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
