@@ -461,6 +461,7 @@ impl ControlPlane {
             good,
             bad,
             first_end: self.engine().first_end(),
+            quotas: self.engine().quota_uses(),
         };
         metrics::text(program, &self.cache, others)
     }

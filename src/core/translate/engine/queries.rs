@@ -17,6 +17,7 @@ use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
+use super::super::quotas::QuotaUse;
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
@@ -56,6 +57,14 @@ impl Engine {
     /// The earliest end of the certificates in use, which is past if one of them has expired.
     pub fn first_end(&self) -> Option<SystemTime> {
         self.parents.first_end()
+    }
+}
+
+/// Quotas.
+impl Engine {
+    /// What each namespace takes by the cost model, and what it may have.
+    pub fn quota_uses(&self) -> Vec<QuotaUse> {
+        self.quotas.uses()
     }
 }
 
