@@ -170,7 +170,9 @@ impl Dimension {
         match self {
             Self::Envoy => format!("{} of an Envoy's memory", mebibytes(amount)),
             Self::Program => format!("{} of the controller's memory", mebibytes(amount)),
+            Self::Clusters if amount == 1 => "1 cluster".to_owned(),
             Self::Clusters => format!("{amount} clusters"),
+            Self::FilterChains if amount == 1 => "1 filter chain".to_owned(),
             Self::FilterChains => format!("{amount} filter chains"),
         }
     }

@@ -93,7 +93,7 @@ fn envoys_memory_counts_for_each_hostname_and_match_and_the_oldest_have_it() {
     let all: Vec<&str> = refused(&told);
     assert_eq!(all, ["e"]);
     let text = told.told(Kind::HTTPRoute, "e");
-    assert!(text.contains("--max-envoy-mib-per-namespace, 4 MiB of an Envoy's memory, this one needs 0."), "{text}");
+    assert!(text.contains("--max-envoy-mib-per-namespace, 4 MiB of an Envoy's memory, this one needs 1 MiB"), "{text}");
     told.remove(Kind::HTTPRoute, "a");
     assert_eq!(told.told(Kind::HTTPRoute, "e"), "", "a deleted route makes room");
 }
@@ -145,7 +145,7 @@ fn a_cluster_is_counted_once_and_its_oldest_user_pays_for_it() {
     told.route("HTTPRoute", "third", 2, &["c.org"], json!([{"backendRefs": [backend("z")]}]));
     assert_eq!(told.told(Kind::HTTPRoute, "same"), "");
     let text = told.told(Kind::HTTPRoute, "third");
-    assert!(text.contains("--max-clusters-per-namespace, 2 clusters, this one needs 1 clusters"), "{text}");
+    assert!(text.contains("--max-clusters-per-namespace, 2 clusters, this one needs 1 cluster:"), "{text}");
     // Who shares the clusters of a route that is refused would have Envoys get them.
     told.route("HTTPRoute", "fourth", 3, &["d.org"], json!([{"backendRefs": [backend("z")]}]));
     assert_ne!(told.told(Kind::HTTPRoute, "fourth"), "");
@@ -166,7 +166,7 @@ fn a_weighted_hostname_that_is_passed_through_has_a_filter_chain() {
     assert_eq!(told.told(Kind::TLSRoute, "two"), "");
     assert_eq!(told.told(Kind::TLSRoute, "single"), "");
     let text = told.told(Kind::TLSRoute, "third");
-    assert!(text.contains("--max-filter-chains-per-namespace, 2 filter chains, this one needs 0."), "{text}");
+    assert!(text.contains("--max-filter-chains-per-namespace, 2 filter chains, this one needs 1"), "{text}");
 }
 
 #[test]
