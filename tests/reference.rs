@@ -131,8 +131,8 @@ fn metrics() {
     assert!(rows.len() > 20, "they are all there: {rows:?}");
     rows.sort();
     let mut body =
-        "# Metrics\n\nGiven at `/metrics` in the format of Prometheus. No name of an object, host or node is a label. \
-                    Counters end in `_total`.\n\n| Name | Type | Meaning |\n| --- | --- | --- |\n"
+        "# Metrics\n\nGiven at `/metrics` in the format of Prometheus. No name of an object, host or node is a label; the \
+                    names of 20 namespaces are, for their quotas. Counters end in `_total`.\n\n| Name | Type | Meaning |\n| --- | --- | --- |\n"
             .to_owned();
     for (name, kind, help) in rows {
         writeln!(body, "| `{name}` | {kind} | {} |", cell(&help)).expect("it takes it");

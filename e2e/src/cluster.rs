@@ -175,7 +175,8 @@ impl Cluster {
         }
         if !more.contains(&"--max-routes-per-namespace") {
             // Benchmarks have all routes in one namespace.
-            arguments.extend(["--max-routes-per-namespace", "100000"]);
+            arguments.extend(["--max-routes-per-namespace", "100000", "--max-clusters-per-namespace", "100000"]);
+            arguments.extend(["--max-envoy-mib-per-namespace", "4096", "--max-program-mib-per-namespace", "4096"]);
         }
         arguments.extend(more);
         arguments.into_iter().map(str::to_owned).collect()

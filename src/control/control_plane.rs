@@ -469,6 +469,7 @@ impl ControlPlane {
             good,
             bad,
             ends: self.engine().certificate_ends(SystemTime::now()),
+            quotas: self.engine().quota_uses(),
         };
         metrics::text(program, &self.cache, others)
     }

@@ -1,6 +1,7 @@
 //! The program's metrics: one registry, in the text format that Prometheus reads.
 //!
-//! Every label has a fixed set of values: no name of a host, object or node becomes one.
+//! No name of a host, object or node becomes a label. Names of namespaces do, for the quotas of the [`NAMESPACES`] that
+//! have used most of theirs.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,7 +13,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use gatewright_core::translate::{CertificateEnds, Counters};
+use gatewright_core::cost::{Cost, Dimension};
+use gatewright_core::translate::{CertificateEnds, Counters, QuotaUse};
 
 /// The number of Envoys with a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,9 @@ pub struct Connected {
 /// The name and help of a metric, and the function that reads its value.
 type OfView = (&'static str, &'static str, fn(&Connected) -> usize);
 
+/// The name and help of a metric, and the function that reads its value.
+type OfQuota = (&'static str, &'static str, fn(&QuotaUse) -> Cost);
+
 /// The metrics of the program, as a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -49,7 +54,12 @@ pub struct Program {
     pub bad: usize,
     /// The ends of the certificates in use.
     pub ends: CertificateEnds,
+    /// What namespaces take of their quotas.
+    pub quotas: Vec<QuotaUse>,
 }
+
+/// The number of namespaces whose quotas are told.
+const NAMESPACES: usize = 20;
 
 /// Returns all metrics as text: those of the program, and those of the xDS server under `gatewright_xds_`.
 pub fn text(program: Program, cache: &xds::Cache, others: Vec<Box<dyn Collector>>) -> String {
@@ -70,7 +80,7 @@ pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value:
 
 impl Collector for Program {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Program { changes, work, ref connected, quarantined, good, bad, ends } = *self;
+        let Program { changes, work, ref connected, quarantined, good, bad, ends, ref quotas } = *self;
         let mut info = encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
         let taken = encoder.encode_descriptor("changes", "Changes of objects taken in", None, MetricType::Counter)?;
@@ -130,8 +140,28 @@ impl Collector for Program {
                 encoder.encode_descriptor("certificates_next_end_timestamp_seconds", help, None, MetricType::Gauge)?;
             ConstGauge::new(i64::try_from(end.as_secs()).unwrap_or(i64::MAX)).encode(gauge)?;
         }
-        Ok(())
+        encode_quotas(&mut encoder, quotas)
     }
+}
+
+/// Encodes the use of quotas of the namespaces that have used most of theirs.
+fn encode_quotas(encoder: &mut DescriptorEncoder<'_>, uses: &[QuotaUse]) -> fmt::Result {
+    let mut fullest: Vec<&QuotaUse> = uses.iter().collect();
+    fullest.sort_by_key(|of| (std::cmp::Reverse(of.fullness()), of.namespace.clone()));
+    fullest.truncate(NAMESPACES);
+    let used = "What the namespaces that have used most of their quotas take of them, by the cost model";
+    let amounts: [OfQuota; 2] = [
+        ("namespace_quota_used", used, |of| of.used),
+        ("namespace_quota", "What these namespaces may have", |of| of.allowed),
+    ];
+    for (name, help, amount) in amounts {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (of, dimension) in fullest.iter().flat_map(|of| Dimension::ALL.map(|dimension| (of, dimension))) {
+            let value = ConstGauge::new(i64::try_from(amount(of).of(dimension)).unwrap_or(i64::MAX));
+            value.encode(family.encode_family(&[("namespace", &*of.namespace), ("quota", dimension.name())])?)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -151,7 +181,13 @@ mod tests {
         let connected = vec![view("shared", 2), view("dedicated", 0)];
         let next = Some(UNIX_EPOCH + Duration::from_secs(1_800_000_000));
         let ends = CertificateEnds { next, soon: 2, ended: 1 };
-        let program = Program { changes: 3, work, connected, good: 5, bad: 1, ends, ..Default::default() };
+        let used = |namespace: usize| QuotaUse {
+            namespace: format!("n{namespace}").into(),
+            used: Cost { clusters: namespace as u64, ..Cost::default() },
+            allowed: Cost { clusters: 100, ..Cost::default() },
+        };
+        let quotas = (0..=NAMESPACES).map(used).collect();
+        let program = Program { changes: 3, work, connected, good: 5, bad: 1, ends, quotas, ..Default::default() };
         let text = text(program, &xds::Cache::new(), Vec::new());
         for line in [
             "gatewright_changes_total 3",
@@ -165,10 +201,13 @@ mod tests {
             "gatewright_certificates_next_end_timestamp_seconds 1800000000",
             "gatewright_certificates_ending 2",
             "gatewright_certificates_ended 1",
+            "gatewright_namespace_quota_used{namespace=\"n20\",quota=\"clusters\"} 20",
+            "gatewright_namespace_quota{namespace=\"n1\",quota=\"clusters\"} 100",
             "gatewright_xds_nack_total{type=\"sds\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }
+        assert!(!text.contains("namespace=\"n0\""), "of 21 namespaces the one that has used least is not told");
         assert!(text.ends_with("# EOF\n"));
         let mut types: Vec<_> = text.lines().filter(|l| l.starts_with("# TYPE ")).collect();
         let all = types.len();

@@ -288,7 +288,7 @@ impl Waiting {
 /// The weight of a change, in changes of small objects.
 fn weight(change: &Change) -> u64 {
     1 + match change {
-        Change::Object(ObjectChange::Put(Object::Route(route))) => route.extent(&|_| 0).matches / 16,
+        Change::Object(ObjectChange::Put(Object::Route(route))) => route.matches() / 16,
         Change::Object(ObjectChange::Put(Object::Gateway(gateway))) => gateway.listeners.len() as u64 / 8,
         Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => set.listeners.len() as u64 / 8,
         Change::Object(ObjectChange::Put(Object::EndpointSlice(slice))) => slice.endpoints() as u64 / 64,

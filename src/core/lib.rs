@@ -8,6 +8,7 @@
 //! Values in, values out. No client, task, clock or log can be named here: `Cargo.toml` has no crate with one.
 
 pub mod channel;
+pub mod cost;
 mod counters;
 pub mod definitions;
 pub mod fair_queue;

@@ -9,6 +9,20 @@ use clap::Args;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Limits of a namespace")]
 pub struct Limits {
+    /// Maximum memory that the objects of a namespace may take in an Envoy, in MiB, by the cost model
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub max_envoy_mib_per_namespace: u64,
+    /// Maximum memory that the objects of a namespace may take in this program, in MiB, by the cost model
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    pub max_program_mib_per_namespace: u64,
+    /// Maximum number of clusters of the routes of a namespace: Service ports, once for each Gateway with a client
+    /// certificate, and hostnames that are passed through
+    #[arg(long, value_name = "COUNT", default_value_t = 4000)]
+    pub max_clusters_per_namespace: u64,
+    /// Maximum number of filter chains of a namespace in the Listeners that it shares with others: wildcard hostnames
+    /// with TLS, and hostnames of TLSRoutes with several backends
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    pub max_filter_chains_per_namespace: u64,
     /// Maximum length of a regular expression, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub max_regex_length: usize,
@@ -19,28 +33,12 @@ pub struct Limits {
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_regexes_per_route: usize,
     /// Maximum number of regular expressions of all routes of a namespace, each counted once for every hostname of its
-    /// route
-    #[arg(long, value_name = "COUNT", default_value_t = 512)]
-    pub max_regexes_per_namespace: u64,
-    /// Maximum number of matches of one route, each counted once for every hostname
+    /// route at every listener
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
-    pub max_matches_per_route: u64,
-    /// Maximum number of matches of all routes of a namespace, each counted once for every hostname of its route
-    #[arg(long, value_name = "COUNT", default_value_t = 16_384)]
-    pub max_matches_per_namespace: u64,
-    /// Maximum size of the texts of one route (paths, headers, filters), each counted once for every hostname and
-    /// match, in KiB
-    #[arg(long, value_name = "KIB", default_value_t = 1024)]
-    pub max_route_kib: u64,
-    /// Maximum size of the texts of all routes of a namespace, counted like --max-route-kib, in KiB
-    #[arg(long, value_name = "KIB", default_value_t = 16_384)]
-    pub max_routes_kib_per_namespace: u64,
+    pub max_regexes_per_namespace: u64,
     /// Maximum number of routes of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 2000)]
     pub max_routes_per_namespace: u64,
-    /// Maximum number of listeners of the Gateways and ListenerSets of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 16_384)]
-    pub max_listeners_per_namespace: u64,
     /// Maximum number of ports of the Gateways and ListenerSets of a namespace, each counted once for every object that
     /// has it
     #[arg(long, value_name = "COUNT", default_value_t = 512)]
@@ -90,16 +88,15 @@ impl Default for Limits {
     /// The defaults of the command line.
     fn default() -> Self {
         Self {
+            max_envoy_mib_per_namespace: 256,
+            max_program_mib_per_namespace: 128,
+            max_clusters_per_namespace: 4000,
+            max_filter_chains_per_namespace: 64,
             max_regex_length: 1024,
             max_regex_size: 2000,
             max_regexes_per_route: 64,
-            max_regexes_per_namespace: 512,
-            max_matches_per_route: 1024,
-            max_matches_per_namespace: 16_384,
-            max_route_kib: 1024,
-            max_routes_kib_per_namespace: 16_384,
+            max_regexes_per_namespace: 1024,
             max_routes_per_namespace: 2000,
-            max_listeners_per_namespace: 16_384,
             max_ports_per_namespace: 512,
             max_isolated_gateways_per_namespace: 4,
             max_default_gateways_per_namespace: 4,
@@ -120,16 +117,15 @@ impl Default for Limits {
 impl Limits {
     /// No limits: for measurements.
     pub const NONE: Self = Self {
+        max_envoy_mib_per_namespace: u64::MAX,
+        max_program_mib_per_namespace: u64::MAX,
+        max_clusters_per_namespace: u64::MAX,
+        max_filter_chains_per_namespace: u64::MAX,
         max_regex_length: usize::MAX,
         max_regex_size: u32::MAX,
         max_regexes_per_route: usize::MAX,
         max_regexes_per_namespace: u64::MAX,
-        max_matches_per_route: u64::MAX,
-        max_matches_per_namespace: u64::MAX,
-        max_route_kib: u64::MAX,
-        max_routes_kib_per_namespace: u64::MAX,
         max_routes_per_namespace: u64::MAX,
-        max_listeners_per_namespace: u64::MAX,
         max_ports_per_namespace: u64::MAX,
         max_isolated_gateways_per_namespace: u64::MAX,
         max_default_gateways_per_namespace: u64::MAX,

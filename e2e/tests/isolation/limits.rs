@@ -57,13 +57,13 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
     let nested = "([ab][cd][ef][gh][ij][kl][mn][op]){1000}";
     let allowed = "(?:ab.){390}";
     for (step, (bomb, reason)) in [
-        (bomb(nested, 1, 16, 16, 16), "--max-regexes-per-namespace 512"),
-        (bomb(".{1,1000}", 16, 8, 16, 8), "--max-regexes-per-namespace 512"),
+        (bomb(nested, 1, 16, 16, 16), "--max-regex-size is 2000"),
+        (bomb(".{1,1000}", 16, 8, 16, 8), "--max-regex-size is 2000"),
         (bomb(nested, 1, 1, 15, 16), "--max-regex-size is 2000"),
         (bomb(".{1,1000}", 1, 1, 15, 16), "--max-regex-size is 2000"),
         // Each of these is allowed, together they are not.
         (bomb(allowed, 1, 8, 16, 1), "--max-regexes-per-route, 64"),
-        (bomb(allowed, 1, 2, 15, 16), "--max-regexes-per-namespace 512"),
+        (bomb(allowed, 1, 2, 15, 16), "one object may need 64 MiB of an Envoy's memory"),
     ]
     .into_iter()
     .enumerate()

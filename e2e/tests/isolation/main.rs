@@ -4,6 +4,7 @@
 
 mod certificate_ends;
 mod chains;
+mod cost;
 mod differential;
 mod edge;
 mod endpoints;

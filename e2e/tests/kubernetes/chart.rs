@@ -382,13 +382,13 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
         assert!(said, "{flag} is not in {args:?}");
     }
     // A list of nothing is omitted; large numbers are integers.
-    let settings = json!({"bind": [], "maxRouteKib": 4_000_000});
+    let settings = json!({"bind": [], "maxEnvoyMibPerNamespace": 4_000_000});
     std::fs::write(&file, json!({"controller": {"settings": settings}}).to_string())?;
     let rendered = helm.template(&["-f", &file.display().to_string()])?;
     let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
     let (_, controller) = arguments(deployment)?;
     assert!(controller.bind.is_empty());
-    assert_eq!(controller.limits.max_route_kib, 4_000_000);
+    assert_eq!(controller.limits.max_envoy_mib_per_namespace, 4_000_000);
     Ok(())
 }
 

@@ -129,6 +129,7 @@ fn cases() -> Vec<Case> {
         case("host label the same", namespace("tenant-a", json!({HOST: "a.example.org", "x": "y"})), None),
         case("gateway label set", namespace("infra", json!({OWNER: "tenant-a"})), Some("immutable")),
         case("endpoints label set", namespace("infra", json!({"gatewright.io/endpoints": "any"})), Some("immutable")),
+        case("quota set", namespace("infra", json!({"gatewright.io/quota-envoy-mib": "9999"})), Some("immutable")),
         case("gateway label set to nothing", namespace("infra", json!({OWNER: ""})), Some("immutable")),
         case("who attached it", attached("infra"), Some("immutable")),
         case("new with label", namespace("tenant-new", json!({HOST: "n.org"})), Some("immutable")),

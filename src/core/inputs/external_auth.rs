@@ -22,20 +22,6 @@ pub struct AuthFilter {
     pub protocol: AuthProtocol,
 }
 
-/// Bytes of Envoy's memory for the filter of one match, as measured: each match has a filter of its own.
-const FILTER: u64 = 13 * 1024;
-
-impl AuthFilter {
-    /// The bytes that the filter takes in Envoy, for each match.
-    pub(crate) fn bytes(&self) -> u64 {
-        let answers = match &self.protocol {
-            AuthProtocol::Grpc => [].as_slice(),
-            AuthProtocol::Http { answers, .. } => answers,
-        };
-        FILTER + self.headers.iter().chain(answers).map(|name| name.len() as u64).sum::<u64>()
-    }
-}
-
 /// Reads the filter, or returns why it cannot be served: a rule whose filter cannot be carried out lets no request
 /// pass.
 pub(super) fn read(

@@ -76,7 +76,7 @@ pub use parameters::{
 };
 pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
-pub use route::{BackendRef, Extent, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
+pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::reference::ParentRef;
 use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, PathMatch, Redirect, Retry, Rewrite,
-    Timeouts, Transport,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, PathMatch, Redirect, Retry, Rewrite, Timeouts,
+    Transport,
 };
 
 /// A route kind.
@@ -109,29 +109,16 @@ pub struct Route {
     pub unreadable: Vec<String>,
 }
 
-/// The amount of Envoy configuration that a route becomes: everything counts once for every hostname.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
-    /// Matches.
-    pub matches: u64,
-    /// Regular expressions.
-    pub regexes: u64,
-    /// Bytes of texts. Texts of a rule count for each of its matches.
-    pub bytes: u64,
-}
-
 impl Route {
-    /// How much of Envoy's configuration it becomes, where policies on Services have sessions of so many bytes.
-    pub(crate) fn extent(&self, of_sessions: &dyn Fn(&ObjectName) -> u64) -> Extent {
-        let hostnames = self.hostnames.len().max(1) as u64;
-        let mut one = Extent::default();
-        for rule in &self.rules {
-            let matches = rule.matches.len() as u64;
-            one.matches += matches;
-            one.regexes += rule.regexes.count as u64;
-            one.bytes += rule.matches.iter().map(Match::bytes).sum::<u64>() + matches * rule.bytes(of_sessions);
-        }
-        Extent { matches: hostnames * one.matches, regexes: hostnames * one.regexes, bytes: hostnames * one.bytes }
+    /// The number of its matches, each counted once for every hostname.
+    pub(crate) fn matches(&self) -> u64 {
+        let matches: usize = self.rules.iter().map(|rule| rule.matches.len()).sum();
+        (self.hostnames.len().max(1) * matches) as u64
+    }
+
+    /// The number of its regular expressions, for each hostname at each listener.
+    pub(crate) fn regexes(&self) -> u64 {
+        self.rules.iter().map(|rule| rule.regexes.count as u64).sum()
     }
 }
 
@@ -158,37 +145,6 @@ pub struct RouteRule {
     pub session: Option<Box<Result<SessionPersistence, Unsupported>>>,
 }
 
-impl RouteRule {
-    /// Bytes of the texts that Envoy stores again for each match.
-    fn bytes(&self, of_sessions: &dyn Fn(&ObjectName) -> u64) -> u64 {
-        let filters =
-            self.filters.iter().flatten().chain(self.backends.iter().flat_map(|b| b.filters.iter().flatten()));
-        let names = self.backends.iter().map(|backend| backend.target.name.name.len() as u64).sum::<u64>();
-        // Of several shares each with a session has the rule's other filter as well.
-        let auth = self.filters.iter().flatten().filter_map(|filters| filters.auth.as_ref()).map(AuthFilter::bytes);
-        let auth: u64 = if self.backends.len() > 1 { auth.sum() } else { 0 };
-        let of_share = |session: u64| if session > 0 { session + auth } else { 0 };
-        let sessions = match self.session.as_deref() {
-            Some(own) => own.as_ref().map_or(0, SessionPersistence::bytes),
-            None => self.backends.iter().map(|backend| of_sessions(&backend.target.name)).map(of_share).sum(),
-        };
-        names + filters.map(|filters| filters.bytes()).sum::<u64>() + sessions
-    }
-}
-
-impl Filters {
-    fn bytes(&self) -> u64 {
-        let edits = [&self.request_headers, &self.response_headers].into_iter().map(HeaderEdits::bytes);
-        let rewritten = self.rewrite.path.as_ref().map_or(0, |path| path.text().len() as u64);
-        let redirected = self.redirect.iter().filter_map(|redirect| redirect.path.as_ref());
-        edits.sum::<u64>()
-            + self.cors.as_ref().map_or(0, Cors::bytes)
-            + rewritten
-            + redirected.map(|path| path.text().len() as u64).sum::<u64>()
-            + self.auth.as_ref().map_or(0, AuthFilter::bytes)
-    }
-}
-
 /// Count and sizes of the regular expressions of a rule, for Envoy's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regexes {
@@ -198,6 +154,8 @@ pub struct Regexes {
     pub longest: usize,
     /// Instructions of the largest expression, as RE2 compiles it.
     pub largest: u32,
+    /// Instructions of all expressions of matches.
+    pub instructions: u64,
 }
 
 impl Regexes {
@@ -208,7 +166,9 @@ impl Regexes {
         for text in matches.iter().flat_map(Match::regexes) {
             all.count += 1;
             all.longest = all.longest.max(text.len());
-            all.largest = all.largest.max(re2::size(text)?);
+            let size = re2::size(text)?;
+            all.largest = all.largest.max(size);
+            all.instructions += u64::from(size);
         }
         Ok(all)
     }

@@ -6,9 +6,6 @@ use super::httproute::duration;
 use super::{Unsupported, text};
 use crate::gateway_api::httproutes as gw;
 
-/// Bytes of Envoy's memory for the filter of one match, as measured: each match has a filter of its own.
-const FILTER: u64 = 2560;
-
 /// Session persistence of a rule: the means by which requests of one client reach the same endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SessionPersistence {
@@ -23,17 +20,6 @@ pub enum SessionPersistence {
     },
     /// By a header of this lower-case name.
     Header(String),
-}
-
-impl SessionPersistence {
-    /// The bytes that the filter takes in Envoy, for each match.
-    pub(crate) fn bytes(&self) -> u64 {
-        let texts = match self {
-            Self::Cookie { name, path, lifetime: _ } => name.as_ref().map_or(0, String::len) + path.len(),
-            Self::Header(name) => name.len(),
-        };
-        FILTER + texts as u64
-    }
 }
 
 /// Reads the settings, or returns why they cannot be served.

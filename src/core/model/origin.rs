@@ -67,14 +67,6 @@ impl Origin {
             Origin::Tuple { host, .. } => host.starts_with('*'),
         }
     }
-
-    /// The bytes of its text, at most.
-    pub fn bytes(&self) -> u64 {
-        match self {
-            Origin::Any => 1,
-            Origin::Tuple { host, .. } => ("https://:65535".len() + host.len()) as u64,
-        }
-    }
 }
 
 fn written_port(text: &str) -> Option<u16> {

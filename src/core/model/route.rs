@@ -129,14 +129,6 @@ pub struct Match {
 }
 
 impl Match {
-    /// Bytes of its texts.
-    pub fn bytes(&self) -> u64 {
-        let (PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Regex(path)) = &self.path;
-        let headers = self.headers.iter().map(|header| header.name.len() + header.value.text().len());
-        let query = self.query.iter().map(|query| query.name.len() + query.value.text().len());
-        (path.len() + headers.chain(query).sum::<usize>()) as u64
-    }
-
     /// Its regular expressions.
     pub fn regexes(&self) -> impl Iterator<Item = &str> {
         let path = match &self.path {
@@ -281,14 +273,6 @@ pub struct HeaderEdits {
     pub remove: Vec<String>,
 }
 
-impl HeaderEdits {
-    /// Bytes of its names and values.
-    pub fn bytes(&self) -> u64 {
-        let pairs = self.set.iter().chain(&self.add).map(|(name, value)| name.len() + value.len());
-        (pairs.chain(self.remove.iter().map(String::len)).sum::<usize>()) as u64
-    }
-}
-
 /// Host and path rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rewrite {
@@ -372,14 +356,6 @@ pub struct Cors {
 }
 
 impl Cors {
-    /// Bytes of its lists in Envoy, which has them for requests, for preflights, and the origins for preflights of
-    /// strangers.
-    pub fn bytes(&self) -> u64 {
-        let origins = self.allow_origins.iter().map(Origin::bytes).sum::<u64>();
-        let lists = [&self.allow_methods, &self.allow_headers, &self.expose_headers];
-        3 * origins + 2 * lists.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>()
-    }
-
     /// The number of its origins that are patterns, which Envoy compiles.
     pub fn patterns(&self) -> usize {
         self.allow_origins.iter().filter(|origin| origin.is_pattern()).count()

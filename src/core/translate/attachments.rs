@@ -59,6 +59,12 @@ impl Attachments {
         self.of_route.iter()
     }
 
+    /// The number of hostnames that a route contributes to listeners, each counted at every listener.
+    pub(super) fn hostnames(&self, key: &RouteKey) -> u64 {
+        let attached = self.of(key).iter().flat_map(|(.., attachment)| &attachment.listeners);
+        attached.map(|attached| attached.names.len() as u64).sum()
+    }
+
     /// Sets the attachments of a route, and its contributions to listeners.
     pub(super) fn set(&mut self, key: &RouteKey, new: OfRoute) -> Moved {
         let after = handed_out(key, &new);

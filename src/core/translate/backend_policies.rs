@@ -11,7 +11,7 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::experimental;
 use super::judged_policy::{Effect, Judged};
-use crate::inputs::{Extent, Kind, ObjectKey, Policy, Route, SessionPersistence};
+use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use crate::model::{
     Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ExternalAuth, ListenerFilters,
     ObjectName, RetryBudget, Rule, SecretName, ServicePort, Target,
@@ -55,8 +55,6 @@ pub(super) struct Ranked {
     pub(super) begins_or_ends: bool,
     /// True if what routes to it become is another.
     pub(super) changes_routes: bool,
-    /// True if other sessions stay with it.
-    pub(super) changes_session: bool,
 }
 
 /// The Services with policies that a route, or filters of listeners, refer to, and the Gateways of these.
@@ -181,18 +179,21 @@ impl BackendPolicies {
         let before = self.services.remove(service);
         let was_known = before.is_some();
         let Targeted { ports: had, session: stayed, gateways } = before.unwrap_or_default();
-        let changes_session = stayed != session;
-        let changes_routes = !had.keys().eq(ports.keys()) || changes_session;
+        let changes_routes = !had.keys().eq(ports.keys()) || stayed != session;
         if is_known {
             self.services.insert(service.clone(), Targeted { ports, session, gateways });
         }
-        Ranked { begins_or_ends: was_known != is_known, changes_routes, changes_session }
+        Ranked { begins_or_ends: was_known != is_known, changes_routes }
     }
 
-    /// How much of Envoy's configuration a route becomes, with the sessions of its Services.
-    pub(super) fn extent(&self, route: &Route) -> Extent {
-        let session = |service: &ObjectName| self.services.get(service)?.session.as_ref();
-        route.extent(&|service| session(service).map_or(0, SessionPersistence::bytes))
+    /// The sessions that stay with endpoints of a Service.
+    pub(super) fn session(&self, service: &ObjectName) -> Option<&SessionPersistence> {
+        self.services.get(service)?.session.as_ref()
+    }
+
+    /// The verification that a BackendTLSPolicy asks for.
+    pub(super) fn tls(&self, policy: &ObjectKey) -> Option<&BackendTls> {
+        self.judged(policy)?.effect.tls().map(|tls| &**tls)
     }
 
     /// Returns whether there is neither a Service with policies nor a route or filter that refers to one.
@@ -335,46 +336,4 @@ pub(super) fn compile_backend(id: BackendId, policies: &BackendPolicies, emissio
     let made = || Backend { transport: policies.transport(&id), retries: policies.retries(&id), id: id.clone() };
     let resource = is_used.then(made).map(|backend| Resource::Cluster(Cluster::Backend(backend)));
     emissions.emit(ResourceKey::Backend(id), resource, dirty);
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::inputs::Object;
-
-    fn object(group: &str, kind: &str, spec: &Value) -> Object {
-        let value =
-            json!({"apiVersion": group, "kind": kind, "metadata": {"namespace": "a", "name": "x"}, "spec": spec});
-        Object::parse(value).expect("an object")
-    }
-
-    /// How much more a route is with a policy on Service `web`.
-    fn more(rule: &Value) -> u64 {
-        let spec = json!({"hostnames": ["a.org", "b.org"], "rules": [rule]});
-        let Object::Route(route) = object("gateway.networking.k8s.io/v1", "HTTPRoute", &spec) else {
-            panic!("a route")
-        };
-        let mut policies = BackendPolicies::default();
-        let before = policies.extent(&route).bytes;
-        let session = SessionPersistence::Cookie { name: Some("sid".to_owned()), path: "/".to_owned(), lifetime: None };
-        let of = Targeted { session: Some(session), ..Targeted::default() };
-        policies.services.insert(ObjectName::new("a", "web"), of);
-        policies.extent(&route).bytes - before
-    }
-
-    #[test]
-    fn a_session_counts_for_each_hostname_match_and_share_where_it_is_served() {
-        let to = |name: &str| json!({"name": name, "port": 80});
-        let matches = json!([{"path": {"value": "/a"}}, {"path": {"value": "/b"}}, {"path": {"value": "/c"}}]);
-        let one =
-            SessionPersistence::Cookie { name: Some("sid".to_owned()), path: "/".to_owned(), lifetime: None }.bytes();
-        let alone = json!({"matches": matches, "backendRefs": [to("web")]});
-        let shared = json!({"matches": matches, "backendRefs": [to("web"), to("other"), to("web")]});
-        assert_eq!(more(&alone), 2 * 3 * one);
-        assert_eq!(more(&shared), 2 * 3 * 2 * one);
-        let own = json!({"matches": matches, "backendRefs": [to("web")], "sessionPersistence": {}});
-        assert_eq!(more(&own), 0);
-    }
 }

@@ -129,14 +129,13 @@ fn settings(how: &str) -> Settings {
     let limits = match how {
         "limited" => Limits {
             max_routes_per_namespace: 2,
-            max_listeners_per_namespace: 3,
+            max_envoy_mib_per_namespace: 1,
+            max_clusters_per_namespace: 2,
+            max_filter_chains_per_namespace: 1,
             max_endpoints_per_service: 1,
             max_backend_tls_policies_per_namespace: 1,
             max_backend_traffic_policies_per_namespace: 1,
             max_default_gateways_per_namespace: 1,
-            // A filter of ours is some of them.
-            max_route_kib: 16,
-            max_routes_kib_per_namespace: 20,
             max_isolated_gateways_per_namespace: 1,
             ..Limits::default()
         },

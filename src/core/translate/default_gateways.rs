@@ -135,7 +135,8 @@ mod tests {
     /// A route of namespace `a` that wants default Gateways.
     fn route(name: &str) -> Change {
         put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": name},
-            "spec": {"useDefaultGateways": "All", "hostnames": [format!("{name}.example.org")], "rules": [{}]}}))
+            "spec": {"useDefaultGateways": "All", "hostnames": [format!("{name}.example.org"), format!("{name}.example.net")],
+                "rules": [{}]}}))
     }
 
     fn key(name: &str) -> ObjectKey {
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn filters_of_a_default_gateway_refuse_routes_there_and_nowhere_else() {
-        let mut engine = engine(Limits { max_routes_kib_per_namespace: 512, ..Limits::default() });
+        let mut engine = engine(Limits { max_envoy_mib_per_namespace: 1, ..Limits::default() });
         let filter = json!({"type": "ExternalAuth",
             "externalAuth": {"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}}});
         let filters = |count: usize| json!({"port": 8080, "filters": {"requests": vec![&filter; count]}});

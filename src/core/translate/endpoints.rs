@@ -17,7 +17,7 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::key::{ParentKey, RouteKey, Verdict};
-use super::limits::Quotas;
+use super::quotas::Quotas;
 use super::settings::Settings;
 use crate::inputs::EndpointSlice;
 use crate::model::{

@@ -26,8 +26,8 @@ use super::endpoints::{ServiceEndpoints, compile_assignment};
 use super::frontends::Frontends;
 use super::gateway_services::GatewayServices;
 use super::issuance::Issuance;
-use super::limits::Quotas;
 use super::parents::Parents;
+use super::quotas::Quotas;
 use super::register::Register;
 use super::resolutions::Resolutions;
 use super::secret_names::SecretNames;
@@ -130,11 +130,6 @@ impl Engine {
             self.counters.attachments += 1;
             self.attaching().attach(&key, &mut dirty);
         }
-        while let Some(key) = dirty.charged.pop_first() {
-            let Self { quotas, attachments, parents, register, store, policies, .. } = self;
-            let admission = Admission { parents, attachments, register };
-            quotas.charge(&key, admission, store, policies, &mut dirty);
-        }
         self.bind(&mut dirty);
         self.counters.owned += self.owners().settle(now, &mut dirty);
         while let Some((frontend, hostnames)) = dirty.pop_claims() {
@@ -156,6 +151,11 @@ impl Engine {
         }
         while let Some(route) = dirty.uses.pop_first() {
             self.policing(now).note_uses(&route, &mut dirty);
+        }
+        while let Some(key) = dirty.charged.pop_first() {
+            let Self { quotas, attachments, parents, register, store, policies, .. } = self;
+            let admission = Admission { parents, attachments, register };
+            quotas.charge(&key, admission, store, policies, &mut dirty);
         }
         while let Some(key) = dirty.routes.pop_first() {
             self.counters.routes += 1;

@@ -18,16 +18,17 @@ use super::gateway_exposure::is_shared;
 use super::gateway_services::GatewayServices;
 use super::host_settings::touch_hosts;
 use super::key::ParentKey;
-use super::limits::Quotas;
 use super::offer;
 use super::ownership::{By, Claimant, Ownable, well_known};
 use super::parent::Parent;
 use super::parents::Parents;
 use super::policing::{touch_filtered, touch_units_of};
+use super::quotas::Quotas;
 use super::register::Register;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
 use super::tls_secrets::place_roots;
+use crate::cost::Bytes;
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
 use crate::store::Store;
 
@@ -190,6 +191,7 @@ impl Evaluation<'_> {
             for parent in std::iter::once(ParentKey::Gateway(gateway.clone())).chain(sets) {
                 let is_default = self.parents.get(&parent).is_some_and(Parent::is_default);
                 for route in self.store.routes_reaching(&parent, is_default) {
+                    dirty.charged.insert(route.clone());
                     touch_units_of(admission, route, dirty);
                 }
                 touch_filtered(admission, &parent, dirty);
@@ -236,8 +238,8 @@ impl Evaluation<'_> {
 }
 
 /// Bytes of the filters of each listener.
-fn filter_bytes(parent: &Parent) -> Vec<(Arc<str>, u64)> {
-    let filtered = parent.listeners.iter().filter(|listener| listener.guard.bytes > 0);
+fn filter_bytes(parent: &Parent) -> Vec<(Arc<str>, Bytes)> {
+    let filtered = parent.listeners.iter().filter(|listener| listener.guard.bytes != Bytes::default());
     filtered.map(|listener| (listener.name.clone(), listener.guard.bytes)).collect()
 }
 

@@ -11,6 +11,7 @@ use super::key::Verdict;
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
 use crate::channel::Channel;
+use crate::cost::{self, Bytes};
 use crate::inputs::{Kind, Listener, ListenerFilter, Meta, Unsupported};
 use crate::model::{ListenerFilters, Reason, Transport};
 
@@ -24,12 +25,13 @@ pub struct Guard {
     /// Ok if what they refer to is there.
     pub(super) resolved: Verdict,
     /// Bytes of what Envoy has of them for each virtual host.
-    pub(super) bytes: u64,
+    pub(super) bytes: Bytes,
 }
 
 impl Guard {
     /// That of a listener without filters.
-    pub(super) const NONE: Self = Self { filters: None, accepted: Ok(()), resolved: Ok(()), bytes: 0 };
+    pub(super) const NONE: Self =
+        Self { filters: None, accepted: Ok(()), resolved: Ok(()), bytes: Bytes { envoy: 0, program: 0 } };
 
     /// True if nobody passes.
     pub(super) fn refuses(&self) -> bool {
@@ -93,7 +95,7 @@ impl Guard {
             _ => ListenerFilters::Refuse,
         };
         let nobody = |(reason, text)| (reason, format!("{text}; nobody passes"));
-        let bytes = listener.filters.iter().filter_map(ListenerFilter::auth).map(|auth| auth.bytes()).sum();
+        let bytes = listener.filters.iter().filter_map(ListenerFilter::auth).map(cost::of_auth).sum();
         Self {
             filters: Some(Arc::new(filters)),
             accepted: accepted.map_err(nobody),

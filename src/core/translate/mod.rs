@@ -4,6 +4,7 @@
 //! Nothing here does I/O, reads the clock or logs: the time is an argument.
 
 mod admission;
+mod allowance;
 mod allowed_hostnames;
 mod assembly;
 mod attach;
@@ -22,6 +23,7 @@ mod certificate_warning;
 mod chain_class;
 mod challenge;
 mod challenge_answer;
+mod charge;
 mod claims;
 mod client_certificate;
 mod client_validation;
@@ -29,6 +31,7 @@ mod cluster_targets;
 mod compile;
 #[cfg(test)]
 mod confluence;
+mod cost_quotas;
 mod counters;
 mod deadline;
 mod dedicated_envoys;
@@ -75,6 +78,7 @@ mod port_protocols;
 mod precedence;
 mod protocol;
 mod quota;
+mod quotas;
 mod register;
 mod report;
 mod resolutions;
@@ -87,6 +91,7 @@ mod secret_names;
 mod service_intent;
 mod settings;
 mod settle;
+mod shared_parts;
 mod slashes;
 mod sni_matcher;
 mod solver;
@@ -121,6 +126,7 @@ pub use ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
 pub use parent::{Parent, ParentListener};
 pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
 pub use protocol::{Family, Protocol};
+pub use quotas::QuotaUse;
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{

@@ -14,7 +14,7 @@ use super::ca_bundles::next_time;
 use super::dirty::Dirty;
 use super::judged_policy::Judged;
 use super::key::{ParentKey, RouteKey};
-use super::limits::Quotas;
+use super::quotas::Quotas;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
 use crate::inputs::{Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, Validation};
@@ -26,7 +26,7 @@ pub(super) struct Policing<'a> {
     pub(super) now: SystemTime,
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
-    pub(super) quotas: &'a mut Quotas,
+    pub(super) quotas: &'a Quotas,
     pub(super) admission: Admission<'a>,
     /// The backends that are in use.
     pub(super) backends: &'a Backends,
@@ -65,9 +65,8 @@ impl Policing<'_> {
             ports.iter().filter_map(|port| Some((port.port, of_port(&port.name)?.clone()))).collect();
         let is_targeted = self.store.indexes().policies_by_service(service).next().is_some();
         let ranked = self.policies.set_ranking(service, is_targeted, ports);
-        if ranked.changes_session {
-            self.quotas.note_routes_to(service, self.store, self.policies, dirty);
-        }
+        // Sessions, and the CA certificates of clusters, are part of what routes take.
+        dirty.charged.extend(self.store.indexes().routes_by_service(service).cloned());
         if !ranked.begins_or_ends && !ranked.changes_routes {
             return;
         }

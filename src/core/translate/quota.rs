@@ -6,60 +6,75 @@
 
 use std::collections::BTreeMap;
 
-/// The weight of a member, in each of the quantities that are limited together.
-pub(super) type Weight<const N: usize> = [u64; N];
-
 /// The members of all groups.
 #[derive(Debug)]
-pub(super) struct Quota<G, K, const N: usize> {
-    most: Weight<N>,
-    groups: BTreeMap<G, Ledger<K, N>>,
-    members: BTreeMap<K, Member<G, N>>,
+pub(super) struct Quota<G, K> {
+    most: u64,
+    /// Groups that may have more or less.
+    exceptions: BTreeMap<G, u64>,
+    groups: BTreeMap<G, Ledger<K>>,
+    members: BTreeMap<K, Member<G>>,
 }
 
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member<G, const N: usize> {
+pub(super) struct Member<G> {
     /// Its group.
     pub(super) group: G,
     /// Its creation time: the smaller is first.
     pub(super) created: i64,
     /// Its weight.
-    pub(super) weight: Weight<N>,
+    pub(super) weight: u64,
 }
 
 #[derive(Debug)]
-struct Ledger<K, const N: usize> {
-    used: Weight<N>,
-    within: BTreeMap<(i64, K), Weight<N>>,
-    beyond: BTreeMap<(i64, K), Weight<N>>,
+struct Ledger<K> {
+    used: u64,
+    within: BTreeMap<(i64, K), u64>,
+    beyond: BTreeMap<(i64, K), u64>,
 }
 
-impl<G: Ord + Clone, K: Ord + Clone, const N: usize> Quota<G, K, N> {
+impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     /// Quotas without members; every group may have `most`.
-    pub(super) fn new(most: Weight<N>) -> Self {
-        Self { most, groups: BTreeMap::new(), members: BTreeMap::new() }
+    pub(super) fn new(most: u64) -> Self {
+        Self { most, exceptions: BTreeMap::new(), groups: BTreeMap::new(), members: BTreeMap::new() }
+    }
+
+    /// Sets how much a group may have. Returns the members whose verdict changed.
+    pub(super) fn allow(&mut self, group: &G, most: u64) -> Vec<K> {
+        if most == self.most {
+            self.exceptions.remove(group);
+        } else {
+            self.exceptions.insert(group.clone(), most);
+        }
+        let mut moved = Vec::new();
+        if let Some(ledger) = self.groups.get_mut(group) {
+            ledger.settle(most, &mut moved);
+        }
+        moved
     }
 
     /// Adds, changes or removes a member. Returns all other members whose verdict changed.
-    pub(super) fn set(&mut self, key: &K, member: Option<Member<G, N>>) -> Vec<K> {
+    pub(super) fn set(&mut self, key: &K, member: Option<Member<G>>) -> Vec<K> {
         if self.members.get(key) == member.as_ref() {
             return Vec::new();
         }
         let mut moved = Vec::new();
-        if let Some(old) = self.members.remove(key)
-            && let Some(ledger) = self.groups.get_mut(&old.group)
-        {
-            ledger.remove(&(old.created, key.clone()));
-            ledger.settle(&self.most, &mut moved);
-            if ledger.within.is_empty() && ledger.beyond.is_empty() {
-                self.groups.remove(&old.group);
+        if let Some(old) = self.members.remove(key) {
+            let most = self.most(&old.group);
+            if let Some(ledger) = self.groups.get_mut(&old.group) {
+                ledger.remove(&(old.created, key.clone()));
+                ledger.settle(most, &mut moved);
+                if ledger.within.is_empty() && ledger.beyond.is_empty() {
+                    self.groups.remove(&old.group);
+                }
             }
         }
         if let Some(new) = member {
+            let most = self.most(&new.group);
             let ledger = self.groups.entry(new.group.clone()).or_insert_with(Ledger::new);
             ledger.insert((new.created, key.clone()), new.weight);
-            ledger.settle(&self.most, &mut moved);
+            ledger.settle(most, &mut moved);
             self.members.insert(key.clone(), new);
         }
         moved.retain(|other| other != key);
@@ -72,9 +87,24 @@ impl<G: Ord + Clone, K: Ord + Clone, const N: usize> Quota<G, K, N> {
         changed
     }
 
-    /// The group of a member.
-    pub(super) fn group(&self, key: &K) -> Option<&G> {
-        self.members.get(key).map(|member| &member.group)
+    /// How much a group may have.
+    fn most(&self, group: &G) -> u64 {
+        self.exceptions.get(group).copied().unwrap_or(self.most)
+    }
+
+    /// How much the members of a group have that are within the quota.
+    pub(super) fn used(&self, group: &G) -> u64 {
+        self.groups.get(group).map_or(0, |ledger| ledger.used)
+    }
+
+    /// The groups with members.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &G> {
+        self.groups.keys()
+    }
+
+    /// A member.
+    pub(super) fn member(&self, key: &K) -> Option<&Member<G>> {
+        self.members.get(key)
     }
 
     /// True if a member is within the quota. An object that is no member is.
@@ -85,17 +115,17 @@ impl<G: Ord + Clone, K: Ord + Clone, const N: usize> Quota<G, K, N> {
     }
 }
 
-impl<K: Ord + Clone, const N: usize> Ledger<K, N> {
+impl<K: Ord + Clone> Ledger<K> {
     fn new() -> Self {
-        Self { used: [0; N], within: BTreeMap::new(), beyond: BTreeMap::new() }
+        Self { used: 0, within: BTreeMap::new(), beyond: BTreeMap::new() }
     }
 
-    fn insert(&mut self, rank: (i64, K), weight: Weight<N>) {
+    fn insert(&mut self, rank: (i64, K), weight: u64) {
         // Behind a member that does not fit no other fits; `settle` checks the rest.
         if self.beyond.first_key_value().is_some_and(|(first, _)| *first < rank) {
             self.beyond.insert(rank, weight);
         } else {
-            self.take(&weight);
+            self.used = self.used.saturating_add(weight);
             self.within.insert(rank, weight);
         }
     }
@@ -103,35 +133,27 @@ impl<K: Ord + Clone, const N: usize> Ledger<K, N> {
     fn remove(&mut self, rank: &(i64, K)) {
         self.beyond.remove(rank);
         if let Some(weight) = self.within.remove(rank) {
-            self.give_back(&weight);
+            self.used = self.used.saturating_sub(weight);
         }
     }
 
     /// Moves members until as many as fit are within.
-    fn settle(&mut self, most: &Weight<N>, moved: &mut Vec<K>) {
-        while (0..N).any(|thing| self.used[thing] > most[thing])
+    fn settle(&mut self, most: u64, moved: &mut Vec<K>) {
+        while self.used > most
             && let Some((rank, weight)) = self.within.pop_last()
         {
-            self.give_back(&weight);
+            self.used = self.used.saturating_sub(weight);
             moved.push(rank.1.clone());
             self.beyond.insert(rank, weight);
         }
         while let Some((_, weight)) = self.beyond.first_key_value()
-            && (0..N).all(|thing| self.used[thing].saturating_add(weight[thing]) <= most[thing])
+            && self.used.saturating_add(*weight) <= most
             && let Some((rank, weight)) = self.beyond.pop_first()
         {
-            self.take(&weight);
+            self.used = self.used.saturating_add(weight);
             moved.push(rank.1.clone());
             self.within.insert(rank, weight);
         }
-    }
-
-    fn take(&mut self, weight: &Weight<N>) {
-        (0..N).for_each(|thing| self.used[thing] = self.used[thing].saturating_add(weight[thing]));
-    }
-
-    fn give_back(&mut self, weight: &Weight<N>) {
-        (0..N).for_each(|thing| self.used[thing] = self.used[thing].saturating_sub(weight[thing]));
     }
 }
 
@@ -141,53 +163,65 @@ mod tests {
 
     use super::*;
 
-    fn member(group: u8, created: i64, weight: Weight<2>) -> Member<u8, 2> {
+    fn member(group: u8, created: i64, weight: u64) -> Member<u8> {
         Member { group, created, weight }
     }
 
     #[test]
     fn the_oldest_have_what_fits_and_who_goes_makes_room() {
-        let mut quota: Quota<u8, &str, 2> = Quota::new([2, 10]);
-        assert!(quota.set(&"b", Some(member(0, 2, [1, 1]))).is_empty());
-        assert!(quota.set(&"c", Some(member(0, 3, [1, 1]))).is_empty());
-        assert_eq!(quota.set(&"a", Some(member(0, 1, [1, 1]))), ["c"]);
+        let mut quota: Quota<u8, &str> = Quota::new(10);
+        assert!(quota.set(&"b", Some(member(0, 2, 5))).is_empty());
+        assert!(quota.set(&"c", Some(member(0, 3, 5))).is_empty());
+        assert_eq!(quota.set(&"a", Some(member(0, 1, 1))), ["c"]);
         assert!(quota.has(&"a") && quota.has(&"b") && !quota.has(&"c"));
+        assert_eq!(quota.used(&0), 6);
         assert_eq!(quota.set(&"b", None), ["c"]);
-        assert_eq!(quota.set(&"a", Some(member(0, 1, [1, 11]))), ["c"]);
+        assert_eq!(quota.set(&"a", Some(member(0, 1, 11))), ["c"]);
         assert!(!quota.has(&"a") && !quota.has(&"c"));
-        assert!(quota.set(&"d", Some(member(1, 0, [2, 10]))).is_empty() && quota.has(&"d"));
+        assert!(quota.set(&"d", Some(member(1, 0, 10))).is_empty() && quota.has(&"d"));
+    }
+
+    #[test]
+    fn a_group_may_be_allowed_more_or_less() {
+        let mut quota: Quota<u8, &str> = Quota::new(10);
+        quota.set(&"a", Some(member(0, 1, 8)));
+        quota.set(&"b", Some(member(0, 2, 8)));
+        assert_eq!(quota.allow(&0, 16), ["b"]);
+        assert_eq!(quota.allow(&0, 7), ["b", "a"]);
+        assert!(quota.set(&"c", Some(member(1, 0, 10))).is_empty() && quota.has(&"c"));
+        assert_eq!(quota.allow(&0, 10), ["a"]);
     }
 
     proptest! {
         #[test]
         fn verdicts_depend_on_the_members_alone(
-            steps in proptest::collection::vec((0u8..8, any::<bool>(), 0u8..2, 0i64..4, 0u64..4, 0u64..8), 1..60),
+            steps in proptest::collection::vec((0u8..8, any::<bool>(), 0u8..2, 0i64..4, 0u64..8, 0u64..12), 1..60),
         ) {
-            let most = [5, 9];
-            let mut quota: Quota<u8, u8, 2> = Quota::new(most);
-            let mut members: BTreeMap<u8, Member<u8, 2>> = BTreeMap::new();
-            for (key, there, group, created, one, two) in steps {
+            let mut quota: Quota<u8, u8> = Quota::new(9);
+            let mut members: BTreeMap<u8, Member<u8>> = BTreeMap::new();
+            let mut most = [9, 9];
+            for (key, there, group, created, weight, allowed) in steps {
                 let before: BTreeMap<u8, bool> = members.keys().map(|key| (*key, quota.has(key))).collect();
-                let new = there.then(|| member(group, created, [one, two]));
-                let told = quota.set(&key, new.clone());
+                let new = there.then(|| member(group, created, weight));
+                let mut told = quota.set(&key, new.clone());
                 match new {
                     Some(new) => members.insert(key, new),
                     None => members.remove(&key),
                 };
+                if allowed > 8 {
+                    most[usize::from(group)] = allowed;
+                    told.extend(quota.allow(&group, allowed));
+                }
                 for (other, member) in &members {
                     let mut group: Vec<_> =
                         members.iter().filter(|(_, m)| m.group == member.group).map(|(k, m)| ((m.created, *k), m.weight)).collect();
                     group.sort();
-                    let mut used = [0; 2];
-                    let mut fits = true;
-                    for (rank, weight) in group {
-                        used = [used[0] + weight[0], used[1] + weight[1]];
-                        fits = fits && used[0] <= most[0] && used[1] <= most[1];
-                        if rank == (member.created, *other) { break }
-                    }
+                    let older = group.iter().take_while(|(rank, _)| *rank <= (member.created, *other));
+                    let fits = older.map(|(_, weight)| weight).sum::<u64>() <= most[usize::from(member.group)];
                     prop_assert_eq!(quota.has(other), fits);
                     if *other != key {
-                        prop_assert_eq!(told.contains(other), before[other] != fits);
+                        let turns = told.iter().filter(|told| *told == other).count();
+                        prop_assert_eq!(turns % 2 == 1, before[other] != fits);
                     }
                 }
             }

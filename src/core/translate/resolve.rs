@@ -4,12 +4,12 @@ use std::sync::{Arc, LazyLock};
 
 use super::admission::Admission;
 use super::attachments::handed_out;
-use super::backend_policies::BackendPolicies;
 use super::backend_reference::Referrer;
 use super::dirty::Dirty;
 use super::experimental;
 use super::key::{RouteKey, Verdict};
-use super::limits::{self, Quotas};
+use super::limits;
+use super::quotas::Quotas;
 use super::resolutions::{Resolution, Resolutions, Resolved, ResolvedRule};
 use super::route_notes;
 use super::settings::Settings;
@@ -25,7 +25,6 @@ pub(super) struct Resolving<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) quotas: &'a Quotas,
-    pub(super) policies: &'a BackendPolicies,
     pub(super) admission: Admission<'a>,
     pub(super) resolutions: &'a mut Resolutions,
 }
@@ -35,7 +34,7 @@ impl Resolving<'_> {
     pub(super) fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let new = self.store.route(key).map(|route| {
             let resolved = resolve(route, self.store, self.settings);
-            Resolution::of(self.quotas.limited(key, route, resolved, self.store, self.policies))
+            Resolution::of(self.quotas.limited(key, route, resolved, self.store))
         });
         if !self.resolutions.set(key, new) {
             return;

@@ -73,7 +73,7 @@ impl Engine {
             }
         };
         let Some(replaced) = replaced else { return };
-        self.quotas.note_extent(&key, &self.store, &self.policies, &self.service_endpoints, dirty);
+        self.quotas.note_extent(&key, &self.store, &self.service_endpoints, dirty);
         self.service_endpoints.touch_addresses(&replaced.addresses, dirty);
         let name = &key.name;
         match key.kind {

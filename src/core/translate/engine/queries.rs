@@ -19,6 +19,7 @@ use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
+use super::super::quotas::QuotaUse;
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
@@ -64,6 +65,14 @@ impl Engine {
     /// The ends of the certificates in use.
     pub fn certificate_ends(&self, now: SystemTime) -> CertificateEnds {
         self.parents.ends().at(now)
+    }
+}
+
+/// Quotas.
+impl Engine {
+    /// What each namespace takes by the cost model, and what it may have.
+    pub fn quota_uses(&self) -> Vec<QuotaUse> {
+        self.quotas.uses()
     }
 }
 

@@ -83,7 +83,7 @@ impl Engine {
             now,
             settings: &self.settings,
             store: &self.store,
-            quotas: &mut self.quotas,
+            quotas: &self.quotas,
             admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
             backends: self.emissions.backends(),
             policies: &mut self.policies,
@@ -95,7 +95,6 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             quotas: &self.quotas,
-            policies: &self.policies,
             admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
             resolutions: &mut self.resolutions,
         }

@@ -1,0 +1,247 @@
+//! The cost model: the bytes that a part of an object takes in the memory of an Envoy and of this program. Pure.
+//!
+//! Envoy's bytes are those by which the resident memory of an Envoy with two workers grew, a tenth more: it keeps the
+//! protobuf message and what it makes of it, and its allocator returns little of what an update needed meanwhile. Those
+//! of the program are the same for the program. `e2e/tests/isolation/cost.rs` fills a namespace in each dimension to a
+//! part of its quota, and fails if the model is below half of what a process grew, or above three times that.
+
+use std::iter::Sum;
+use std::ops::{Add, Mul};
+
+mod policy;
+mod route;
+
+pub(crate) use policy::tls;
+pub(crate) use route::{hostname, object, of_auth};
+
+/// Bytes in the memory of an Envoy, and of this program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes {
+    /// In an Envoy.
+    pub envoy: u64,
+    /// In this program.
+    pub program: u64,
+}
+
+impl Bytes {
+    const fn of(envoy: u64, program: u64) -> Self {
+        Self { envoy, program }
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { envoy: self.envoy.saturating_add(other.envoy), program: self.program.saturating_add(other.program) }
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+impl Mul<u64> for Bytes {
+    type Output = Self;
+
+    fn mul(self, times: u64) -> Self {
+        Self { envoy: self.envoy.saturating_mul(times), program: self.program.saturating_mul(times) }
+    }
+}
+
+/// An object that is translated: parsed, its references, and its status.
+const OBJECT: Bytes = Bytes::of(0, 8_000);
+/// A hostname of a route at a listener, with its first match: a virtual host of a table, or a scope.
+const HOST: Bytes = Bytes::of(7_000, 4_500);
+/// A match.
+const MATCH: Bytes = Bytes::of(4_500, 6_500);
+/// A byte of a text, beside what has the text.
+const TEXT: Bytes = Bytes::of(5, 3);
+/// A condition on a header, on a query parameter, or on the method.
+const CONDITION: Bytes = Bytes::of(800, 250);
+/// A regular expression, and an instruction of it as RE2 compiles it.
+const REGEX: Bytes = Bytes::of(3_000, 200);
+const INSTRUCTION: Bytes = Bytes::of(50, 0);
+/// A header that a filter sets or adds, and one that it removes.
+const EDIT: Bytes = Bytes::of(700, 110);
+const REMOVAL: Bytes = Bytes::of(200, 90);
+/// The weighted share of a backend, beside its cluster, and the rewrite of a share.
+const SHARE: Bytes = Bytes::of(1_300, 450);
+const SHARE_REWRITE: Bytes = Bytes::of(6_000, 300);
+/// A rewrite, or a redirect.
+const LOCATION: Bytes = Bytes::of(300, 300);
+/// A copy of requests.
+const MIRROR: Bytes = Bytes::of(900, 600);
+/// Filter CORS, an allowed origin of it, and a name of a header or method.
+const CORS: Bytes = Bytes::of(26_000, 500);
+const ORIGIN: Bytes = Bytes::of(2_800, 160);
+const CORS_NAME: Bytes = Bytes::of(60, 40);
+/// Retries, and a status that is retried.
+const RETRY: Bytes = Bytes::of(500, 200);
+const RETRY_CODE: Bytes = Bytes::of(120, 30);
+/// A filter ExternalAuth: each match has one of its own.
+const AUTH: Bytes = Bytes::of(15_000, 1_500);
+/// The session persistence of a match or share.
+const SESSION: Bytes = Bytes::of(3_800, 500);
+/// A cluster: a Service port, or a hostname that is passed through.
+pub(crate) const CLUSTER: Bytes = Bytes::of(45_000, 12_000);
+/// TLS of a cluster, beside its CA certificates.
+const CLUSTER_TLS: Bytes = Bytes::of(14_000, 6_000);
+/// A byte of CA certificates, of which each cluster has its own copy, and those of the system.
+const CA_BYTE: Bytes = Bytes::of(4, 1);
+const SYSTEM_ROOTS: Bytes = Bytes::of(320_000, 0);
+/// An endpoint of a cluster.
+pub(crate) const ENDPOINT: Bytes = Bytes::of(2_300, 1_000);
+/// A filter chain of a Listener.
+pub(crate) const FILTER_CHAIN: Bytes = Bytes::of(15_000, 12_000);
+/// A listener of a Gateway or ListenerSet, beside its port.
+pub(crate) const LISTENER: Bytes = Bytes::of(9_000, 12_000);
+/// A port: a Listener of Envoy's.
+pub(crate) const PORT_HTTP: Bytes = Bytes::of(150_000, 40_000);
+pub(crate) const PORT_TCP: Bytes = Bytes::of(50_000, 40_000);
+pub(crate) const PORT_UDP: Bytes = Bytes::of(85_000, 50_000);
+
+fn text(text: &str) -> Bytes {
+    TEXT * text.len() as u64
+}
+
+/// What an object takes of everything that its namespace has a quota of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Memory.
+    pub bytes: Bytes,
+    /// Clusters of an Envoy.
+    pub clusters: u64,
+    /// Filter chains of the Listener of a port.
+    pub filter_chains: u64,
+}
+
+/// What a namespace has a quota of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dimension {
+    /// Memory of an Envoy.
+    Envoy,
+    /// Memory of this program.
+    Program,
+    /// Clusters.
+    Clusters,
+    /// Filter chains.
+    FilterChains,
+}
+
+impl Dimension {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Envoy, Self::Program, Self::Clusters, Self::FilterChains];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Envoy => "envoy_bytes",
+            Self::Program => "program_bytes",
+            Self::Clusters => "clusters",
+            Self::FilterChains => "filter_chains",
+        }
+    }
+
+    /// The option with the quota of every namespace.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Envoy => "--max-envoy-mib-per-namespace",
+            Self::Program => "--max-program-mib-per-namespace",
+            Self::Clusters => "--max-clusters-per-namespace",
+            Self::FilterChains => "--max-filter-chains-per-namespace",
+        }
+    }
+
+    /// The label of a namespace with another quota.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Envoy => "gatewright.io/quota-envoy-mib",
+            Self::Program => "gatewright.io/quota-program-mib",
+            Self::Clusters => "gatewright.io/quota-clusters",
+            Self::FilterChains => "gatewright.io/quota-filter-chains",
+        }
+    }
+
+    /// An amount as text.
+    pub fn amount(self, amount: u64) -> String {
+        match self {
+            Self::Envoy => format!("{} of an Envoy's memory", mebibytes(amount)),
+            Self::Program => format!("{} of the controller's memory", mebibytes(amount)),
+            Self::Clusters if amount == 1 => "1 cluster".to_owned(),
+            Self::Clusters => format!("{amount} clusters"),
+            Self::FilterChains if amount == 1 => "1 filter chain".to_owned(),
+            Self::FilterChains => format!("{amount} filter chains"),
+        }
+    }
+
+    /// What takes less of it.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Self::Envoy | Self::Program => {
+                "fewer matches, hostnames, listeners, header edits, origins or backends need less"
+            }
+            Self::Clusters => {
+                "a Service port is one cluster for each Gateway with a client certificate, a hostname that is passed \
+                 through is another"
+            }
+            Self::FilterChains => {
+                "a wildcard hostname with TLS, and a hostname of a TLSRoute with several backends, is one"
+            }
+        }
+    }
+}
+
+/// Bytes as MiB, with one digit.
+fn mebibytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
+    match tenths % 10 {
+        0 => format!("{} MiB", tenths / 10),
+        tenth => format!("{}.{tenth} MiB", tenths / 10),
+    }
+}
+
+impl Cost {
+    /// The part in a dimension.
+    pub fn of(self, dimension: Dimension) -> u64 {
+        match dimension {
+            Dimension::Envoy => self.bytes.envoy,
+            Dimension::Program => self.bytes.program,
+            Dimension::Clusters => self.clusters,
+            Dimension::FilterChains => self.filter_chains,
+        }
+    }
+
+    /// What is left of it after another; nothing where that is more.
+    pub(crate) fn less(self, other: Self) -> Self {
+        let bytes = Bytes {
+            envoy: self.bytes.envoy.saturating_sub(other.bytes.envoy),
+            program: self.bytes.program.saturating_sub(other.bytes.program),
+        };
+        Self {
+            bytes,
+            clusters: self.clusters.saturating_sub(other.clusters),
+            filter_chains: self.filter_chains.saturating_sub(other.filter_chains),
+        }
+    }
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            clusters: self.clusters.saturating_add(other.clusters),
+            filter_chains: self.filter_chains.saturating_add(other.filter_chains),
+        }
+    }
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}

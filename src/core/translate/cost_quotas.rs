@@ -1,0 +1,89 @@
+//! The quotas of the cost model for objects of one kind: in each dimension an order of its own, the oldest first.
+
+use std::sync::Arc;
+
+use super::quota::{Member, Quota};
+use crate::cost::{Cost, Dimension};
+
+/// The objects of each namespace that are within its quotas of memory, clusters and filter chains.
+pub(super) struct CostQuotas<K> {
+    of: [(Dimension, Quota<Arc<str>, K>); 4],
+}
+
+/// An object as it is counted.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    /// Its namespace.
+    pub(super) namespace: Arc<str>,
+    /// Its creation time.
+    pub(super) created: i64,
+    /// What it takes.
+    pub(super) cost: Cost,
+    /// True if it uses parts that an older object may pay for. It comes behind that object, also where it takes nothing.
+    pub(super) shares: bool,
+}
+
+impl Counted {
+    fn takes(&self, dimension: Dimension) -> bool {
+        self.cost.of(dimension) > 0 || self.shares && dimension == Dimension::Clusters
+    }
+}
+
+impl<K: Ord + Clone> CostQuotas<K> {
+    /// Quotas without members; every namespace may have `most`.
+    pub(super) fn new(most: Cost) -> Self {
+        Self { of: Dimension::ALL.map(|dimension| (dimension, Quota::new(most.of(dimension)))) }
+    }
+
+    /// Sets how much a namespace may have. Returns the objects whose verdict changed.
+    pub(super) fn allow(&mut self, namespace: &Arc<str>, most: Cost) -> Vec<K> {
+        let of = self.of.iter_mut();
+        of.flat_map(|(dimension, quota)| quota.allow(namespace, most.of(*dimension))).collect()
+    }
+
+    /// Adds, changes or removes an object. Returns all other objects whose verdict changed.
+    pub(super) fn set(&mut self, key: &K, object: Option<Counted>) -> Vec<K> {
+        let mut moved = Vec::new();
+        for (dimension, quota) in &mut self.of {
+            let object = object.as_ref().filter(|object| object.takes(*dimension));
+            let member = object.map(|Counted { namespace, created, cost, .. }| Member {
+                group: namespace.clone(),
+                created: *created,
+                weight: cost.of(*dimension),
+            });
+            moved.extend(quota.set(key, member));
+        }
+        moved
+    }
+
+    /// The cost of an object.
+    pub(super) fn cost(&self, key: &K) -> Cost {
+        self.sum(|quota| quota.member(key).map_or(0, |member| member.weight))
+    }
+
+    /// What the objects of a namespace take that are within its quotas.
+    pub(super) fn used(&self, namespace: &Arc<str>) -> Cost {
+        self.sum(|quota| quota.used(namespace))
+    }
+
+    /// The namespaces with objects.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.of[0].1.groups()
+    }
+
+    /// True if an object is within all quotas.
+    pub(super) fn has(&self, key: &K) -> bool {
+        self.beyond(key).next().is_none()
+    }
+
+    /// The dimensions in which an object is beyond its quota.
+    pub(super) fn beyond(&self, key: &K) -> impl Iterator<Item = Dimension> {
+        self.of.iter().filter(|(_, quota)| !quota.has(key)).map(|(dimension, _)| *dimension)
+    }
+
+    fn sum(&self, part: impl Fn(&Quota<Arc<str>, K>) -> u64) -> Cost {
+        let [(_, envoy), (_, program), (_, clusters), (_, chains)] = &self.of;
+        let bytes = crate::cost::Bytes { envoy: part(envoy), program: part(program) };
+        Cost { bytes, clusters: part(clusters), filter_chains: part(chains) }
+    }
+}

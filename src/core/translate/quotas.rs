@@ -1,0 +1,506 @@
+//! Quotas of namespaces: objects beyond them are not served, and their status says so.
+//!
+//! Gateways and ListenerSets come first; routes have what these leave of memory and filter chains. So a route never
+//! decides whether the Gateway is served to which it is attached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::admission::Admission;
+use super::allowance::{allowance, beyond, too_large};
+use super::attachments::{Attached, Attachment};
+use super::backend_policies::BackendPolicies;
+use super::charge::{Charge, ChargedCluster, Charging, parent as charge_of, parts, rounded};
+use super::cost_quotas::CostQuotas;
+use super::dirty::Dirty;
+use super::endpoints::ServiceEndpoints;
+use super::gateway_exposure::Fleet;
+use super::key::{ParentKey, RouteKey};
+use super::parent::Parent;
+use super::quota::{Member, Quota};
+use super::resolutions::Resolved;
+use super::shared_parts::SharedParts;
+use crate::cost::{self, Cost, Dimension};
+use crate::inputs::{EndpointSlice, Kind, ObjectKey, Route};
+use crate::limits::Limits;
+use crate::model::{FrontendId, ObjectName, Reason, clipped};
+use crate::store::{Store, targets};
+
+/// The objects of each namespace that are within its quotas.
+pub(super) struct Quotas {
+    limits: Limits,
+    /// What namespaces may have, where labels say so.
+    allowances: BTreeMap<Arc<str>, Cost>,
+    /// Routes in the dimensions of the cost model, and what each takes.
+    routes: CostQuotas<RouteKey>,
+    charges: BTreeMap<RouteKey, Charged>,
+    clusters: SharedParts<ChargedCluster, RouteKey>,
+    /// Endpoints of Services with more than a few, rounded up.
+    endpoints: BTreeMap<ObjectName, u64>,
+    /// Gateways and ListenerSets in the dimensions of the cost model, and what each takes.
+    parents: CostQuotas<ParentKey>,
+    parent_charges: BTreeMap<ParentKey, Charge<FrontendId>>,
+    frontends: SharedParts<FrontendId, ParentKey>,
+    /// Routes.
+    number_of_routes: Quota<Arc<str>, RouteKey>,
+    /// Regular expressions of routes that have some.
+    regexes: Quota<Arc<str>, RouteKey>,
+    /// Bytes in an Envoy of routes at default Gateways, of which a route's namespace knows nothing: for each namespace of
+    /// routes and namespace of Gateways.
+    at_defaults: Quota<(Arc<str>, Arc<str>), (RouteKey, ParentKey)>,
+    /// Ports of Gateways and ListenerSets.
+    ports: Quota<Arc<str>, ParentKey>,
+    /// Gateways of fleet Isolated.
+    isolated: Quota<Arc<str>, ParentKey>,
+    /// Default Gateways.
+    defaults: Quota<Arc<str>, ParentKey>,
+    /// Endpoints of each Service.
+    of_service: Quota<ObjectName, ObjectName>,
+    /// Endpoints of each namespace.
+    of_namespace: Quota<Arc<str>, ObjectName>,
+    /// BackendTLSPolicies.
+    tls_policies: Quota<Arc<str>, ObjectKey>,
+    /// XBackendTrafficPolicies.
+    traffic_policies: Quota<Arc<str>, ObjectKey>,
+}
+
+/// What a namespace takes of its quotas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaUse {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// What its objects take that are within the quotas.
+    pub used: Cost,
+    /// What it may have.
+    pub allowed: Cost,
+}
+
+impl QuotaUse {
+    /// The part of the quota that is used in the dimension where most of it is, in thousandths.
+    pub fn fullness(&self) -> u64 {
+        let part = |dimension| self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1);
+        Dimension::ALL.into_iter().map(part).max().unwrap_or_default()
+    }
+}
+
+/// What a route takes, and why it is too large for itself.
+struct Charged {
+    charge: Charge<ChargedCluster>,
+    too_large: Option<String>,
+}
+
+impl Charged {
+    fn served(&self) -> Option<&Charge<ChargedCluster>> {
+        Some(&self.charge).filter(|_| self.too_large.is_none())
+    }
+}
+
+impl Quotas {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let allowed = allowance(limits, &BTreeMap::new());
+        Self {
+            limits: *limits,
+            allowances: BTreeMap::new(),
+            routes: CostQuotas::new(allowed),
+            charges: BTreeMap::new(),
+            clusters: SharedParts::default(),
+            endpoints: BTreeMap::new(),
+            parents: CostQuotas::new(allowed),
+            parent_charges: BTreeMap::new(),
+            frontends: SharedParts::default(),
+            number_of_routes: Quota::new(limits.max_routes_per_namespace),
+            regexes: Quota::new(limits.max_regexes_per_namespace),
+            at_defaults: Quota::new(allowed.bytes.envoy),
+            ports: Quota::new(limits.max_ports_per_namespace),
+            isolated: Quota::new(limits.max_isolated_gateways_per_namespace),
+            defaults: Quota::new(limits.max_default_gateways_per_namespace),
+            of_service: Quota::new(limits.max_endpoints_per_service),
+            of_namespace: Quota::new(limits.max_endpoints_per_namespace),
+            tls_policies: Quota::new(limits.max_backend_tls_policies_per_namespace),
+            traffic_policies: Quota::new(limits.max_backend_traffic_policies_per_namespace),
+        }
+    }
+
+    /// True if the endpoints of a slice are within the quotas.
+    pub(super) fn serves(&self, slice: &EndpointSlice) -> bool {
+        self.has_endpoints(&slice.meta.name)
+    }
+
+    /// True if the ports of a Gateway or ListenerSet are within the quota of its namespace.
+    pub(super) fn admits_ports_of(&self, key: &ParentKey) -> bool {
+        self.ports.has(key) && self.parents.has(key)
+    }
+
+    fn has_endpoints(&self, slice: &ObjectName) -> bool {
+        self.of_service.has(slice) && self.of_namespace.has(slice)
+    }
+
+    /// What a namespace may have.
+    fn allowed(&self, namespace: &Arc<str>) -> Cost {
+        self.allowances.get(namespace).copied().unwrap_or_else(|| allowance(&self.limits, &BTreeMap::new()))
+    }
+
+    /// What the objects of each namespace take that are within its quotas, and what it may have.
+    pub(super) fn uses(&self) -> Vec<QuotaUse> {
+        let namespaces: BTreeSet<_> = self.routes.namespaces().chain(self.parents.namespaces()).collect();
+        let of = |namespace: &Arc<str>| QuotaUse {
+            namespace: namespace.clone(),
+            used: self.routes.used(namespace) + self.parents.used(namespace),
+            allowed: self.allowed(namespace),
+        };
+        namespaces.into_iter().map(of).collect()
+    }
+}
+
+impl Quotas {
+    /// Updates the weight of an object that was put or deleted, and marks the objects whose verdict changes.
+    pub(super) fn note_extent(
+        &mut self,
+        key: &ObjectKey,
+        store: &Store,
+        service_endpoints: &ServiceEndpoints,
+        dirty: &mut Dirty,
+    ) {
+        match key.kind {
+            Kind::Namespace => self.note_namespace(&key.name.name, store, dirty),
+            Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
+                let group = key.name.namespace.clone();
+                let there = store.policy(key);
+                let member = there.map(|policy| Member { group, created: policy.meta.created, weight: 1 });
+                let quota = match key.kind {
+                    Kind::XBackendTrafficPolicy => &mut self.traffic_policies,
+                    _ => &mut self.tls_policies,
+                };
+                dirty.policies.extend(quota.set(key, member));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes down what a namespace may have, which its labels may say.
+    fn note_namespace(&mut self, namespace: &Arc<str>, store: &Store, dirty: &mut Dirty) {
+        let before = self.allowed(namespace);
+        let allowed = allowance(&self.limits, store.labels(namespace));
+        if allowed == before {
+            return;
+        }
+        self.allowances.insert(namespace.clone(), allowed);
+        if allowed == allowance(&self.limits, &BTreeMap::new()) {
+            self.allowances.remove(namespace);
+        }
+        dirty.parents.extend(self.parents.allow(namespace, allowed));
+        self.leave_to_routes(namespace, dirty);
+        // Messages name what is allowed, and so does what is too large.
+        dirty.parents.extend(self.parent_charges.keys().filter(|key| key.name().namespace == *namespace).cloned());
+        dirty.charged.extend(store.routes_in(namespace));
+        dirty.routes.extend(store.routes_in(namespace));
+    }
+
+    /// Leaves to the routes of a namespace what its Gateways and ListenerSets do not take.
+    fn leave_to_routes(&mut self, namespace: &Arc<str>, dirty: &mut Dirty) {
+        let left = self.allowed(namespace).less(self.parents.used(namespace));
+        dirty.routes.extend(self.routes.allow(namespace, left));
+    }
+
+    /// Counts a route where it is attached. One that is too large for itself is not served, and leaves room for the
+    /// others.
+    pub(super) fn charge(
+        &mut self,
+        key: &RouteKey,
+        admission: Admission<'_>,
+        store: &Store,
+        policies: &BackendPolicies,
+        dirty: &mut Dirty,
+    ) {
+        let Admission { parents, attachments, .. } = admission;
+        let charging = Charging { parents, attachments, policies, endpoints: &self.endpoints };
+        let route = store.route(key);
+        let new = route.map(|route| charging.route(key, route));
+        let hostnames = new.as_ref().map_or(0, |_| attachments.hostnames(key));
+        self.set_charge(key, new, route.map_or(0, |route| route.regexes() * hostnames), dirty);
+    }
+
+    fn set_charge(&mut self, key: &RouteKey, new: Option<Charge<ChargedCluster>>, regexes: u64, dirty: &mut Dirty) {
+        let namespace = &key.name.namespace;
+        let allowed = self.allowed(namespace);
+        let new = new.map(|charge| Charged { too_large: too_large(charge.whole(), allowed), charge });
+        let old = self.charges.remove(key);
+        let was_within = (self.number_of_routes.has(key), self.regexes.has(key));
+        let served = new.as_ref().and_then(Charged::served);
+        let others =
+            self.clusters.replace(namespace, parts(old.as_ref().and_then(Charged::served)), parts(served), key);
+        let member =
+            |weight: u64| served.map(|charge| Member { group: namespace.clone(), created: charge.created, weight });
+        dirty.routes.extend(self.number_of_routes.set(key, member(1)));
+        dirty.routes.extend(self.regexes.set(key, member(regexes).filter(|_| regexes > 0)));
+        let why = |charged: &Option<Charged>| charged.as_ref().and_then(|charged| charged.too_large.clone());
+        if was_within != (self.number_of_routes.has(key), self.regexes.has(key)) || why(&old) != why(&new) {
+            dirty.routes.insert(key.clone());
+        }
+        if let Some(new) = new {
+            self.charges.insert(key.clone(), new);
+        }
+        for route in others.iter().chain([key]) {
+            self.weigh(route, dirty);
+        }
+    }
+
+    /// Updates the weight of a route: it pays for the clusters that no older one has.
+    fn weigh(&mut self, key: &RouteKey, dirty: &mut Dirty) {
+        let namespace = &key.name.namespace;
+        let charge = self.charges.get(key).and_then(Charged::served);
+        let counted = charge.map(|charge| charge.counted(namespace, key, &self.clusters));
+        let before = self.routes.cost(key);
+        dirty.routes.extend(self.routes.set(key, counted));
+        if self.routes.cost(key) != before {
+            // Its message may say what it needs.
+            dirty.routes.insert(key.clone());
+        }
+    }
+
+    /// Counts a route at a default Gateway, and refuses it there, and only there, if that is too much.
+    pub(super) fn at_default(
+        &mut self,
+        route: &Route,
+        parent: &Parent,
+        attachment: Attachment,
+        dirty: &mut Dirty,
+    ) -> Attachment {
+        let name = &route.meta.name;
+        let at = (RouteKey { kind: route.kind, name: name.clone() }, parent.key.clone());
+        let hostname = cost::hostname(route, &|_| None).envoy;
+        let filters = |at: &Attached| parent.listener(&at.listener).map_or(0, |listener| listener.guard.bytes.envoy);
+        let bytes = |at: &Attached| filters(at).saturating_add(hostname).saturating_mul(at.names.len() as u64);
+        let bytes = attachment.listeners.iter().map(bytes).fold(0, u64::saturating_add);
+        let (own, theirs) = (name.namespace.clone(), parent.key.name().namespace.clone());
+        let text = format!(
+            "the routes of namespace {own} up to this one, the oldest first, exceed at the default Gateways of namespace \
+             {theirs} --max-envoy-mib-per-namespace {}",
+            self.limits.max_envoy_mib_per_namespace
+        );
+        let member = Member { group: (own, theirs), created: route.meta.created, weight: bytes };
+        self.charge_default(&at, (bytes > 0).then_some(member), dirty);
+        if self.at_defaults.has(&at) {
+            return attachment;
+        }
+        Attachment { listeners: Vec::new(), accepted: Err((Reason::LimitReached, text)) }
+    }
+
+    /// Sets what a route counts for at a default Gateway, and marks the routes whose verdict changes.
+    pub(super) fn charge_default(
+        &mut self,
+        at: &(RouteKey, ParentKey),
+        member: Option<Member<(Arc<str>, Arc<str>)>>,
+        dirty: &mut Dirty,
+    ) {
+        dirty.attachments.extend(self.at_defaults.set(at, member).into_iter().map(|(route, _)| route));
+    }
+
+    fn note_slice(
+        &mut self,
+        name: &ObjectName,
+        store: &Store,
+        service_endpoints: &ServiceEndpoints,
+        dirty: &mut Dirty,
+    ) {
+        let (mut of_service, mut of_namespace) = (None, None);
+        if let Some(slice) = store.slice(name)
+            && let Some(service) = &slice.service
+        {
+            let weight = slice.endpoints() as u64;
+            let created = slice.meta.created;
+            of_service = Some(Member { group: service.clone(), created, weight });
+            of_namespace = Some(Member { group: name.namespace.clone(), created, weight });
+        }
+        let was_served = self.has_endpoints(name);
+        let before = self.of_service.member(name).map(|member| member.group.clone());
+        let mut moved = self.of_service.set(name, of_service);
+        moved.extend(self.of_namespace.set(name, of_namespace));
+        let others = moved.iter().filter_map(|slice| store.service_of_slice(slice));
+        let mut services: Vec<ObjectName> = others.collect();
+        for service in before.iter().chain(store.service_of_slice(name).as_ref()) {
+            self.round(service, store, dirty);
+        }
+        if !was_served || !self.has_endpoints(name) {
+            services.extend(before.into_iter().chain(store.service_of_slice(name)));
+        }
+        for service in services {
+            service_endpoints.touch_endpoints(&service, dirty);
+            dirty.routes.extend(store.indexes().routes_by_service(&service).cloned());
+        }
+    }
+
+    /// Takes down how many endpoints a Service has, and marks its routes if that is another order of magnitude.
+    fn round(&mut self, service: &ObjectName, store: &Store, dirty: &mut Dirty) {
+        let endpoints = store.slices(service).map(|slice| slice.endpoints() as u64).fold(0, u64::saturating_add);
+        let rounded = rounded(endpoints.min(self.limits.max_endpoints_per_service));
+        let before = match rounded {
+            Some(rounded) => self.endpoints.insert(service.clone(), rounded),
+            None => self.endpoints.remove(service),
+        };
+        if before != rounded {
+            dirty.charged.extend(store.indexes().routes_by_service(service).cloned());
+        }
+    }
+
+    /// Why a policy is one too many.
+    pub(super) fn policy_beyond(&self, key: &ObjectKey, limits: &Limits) -> Option<(Reason, String)> {
+        let (quota, limit, most) = match key.kind {
+            Kind::XBackendTrafficPolicy => {
+                let most = limits.max_backend_traffic_policies_per_namespace;
+                (&self.traffic_policies, "--max-backend-traffic-policies-per-namespace", most)
+            }
+            _ => {
+                let most = limits.max_backend_tls_policies_per_namespace;
+                (&self.tls_policies, "--max-backend-tls-policies-per-namespace", most)
+            }
+        };
+        (!quota.has(key)).then(|| {
+            let namespace = &key.name.namespace;
+            let text = format!(
+                "the policies of namespace {namespace} up to this one, the oldest first, exceed {limit} {most}"
+            );
+            (Reason::LimitReached, text)
+        })
+    }
+
+    /// True if all endpoints of a Service are within the quotas.
+    fn is_whole(&self, service: &ObjectName, store: &Store) -> bool {
+        store.slices(service).all(|slice| self.serves(slice))
+    }
+
+    /// Limits the resolved rules of a route to what a route may have, and to the quota of its namespace.
+    pub(super) fn limited(&self, key: &RouteKey, route: &Route, mut resolved: Resolved, store: &Store) -> Resolved {
+        let (limits, namespace) = (&self.limits, &key.name.namespace);
+        if resolved.invalid.is_some() {
+            return resolved;
+        }
+        if let Some(text) = self.charges.get(key).and_then(|charged| charged.too_large.clone()) {
+            resolved.invalid = Some((Reason::LimitReached, text));
+            return resolved;
+        }
+        let exceeded = if !self.number_of_routes.has(key) {
+            Some(format!("--max-routes-per-namespace {}", limits.max_routes_per_namespace))
+        } else if !self.regexes.has(key) {
+            Some(format!("--max-regexes-per-namespace {}", limits.max_regexes_per_namespace))
+        } else if !self.routes.has(key) {
+            Some(beyond(self.routes.beyond(key), self.routes.cost(key), self.allowed(namespace)))
+        } else {
+            None
+        };
+        if let Some(limits) = exceeded {
+            let text = format!("the routes of namespace {namespace} up to this one, the oldest first, exceed {limits}");
+            resolved.invalid = Some((Reason::LimitReached, text));
+            return resolved;
+        }
+        let mut cut: Vec<String> = targets(route)
+            .filter(|service| !self.is_whole(service, store))
+            .map(|service| service.to_string())
+            .collect();
+        cut.sort();
+        cut.dedup();
+        if !cut.is_empty() {
+            let text = format!(
+                "Service {}: only its oldest endpoints are used, --max-endpoints-per-service is {} and \
+                 --max-endpoints-per-namespace {}",
+                cut.join(", "),
+                limits.max_endpoints_per_service,
+                limits.max_endpoints_per_namespace
+            );
+            resolved.partial = Some(clipped(match resolved.partial {
+                Some(before) => format!("{before}; {text}"),
+                None => text,
+            }));
+        }
+        resolved
+    }
+
+    /// Limits a Gateway or ListenerSet to the quota of its namespace; marks the others whose verdict changes.
+    pub(super) fn within_limits(
+        &mut self,
+        key: &ParentKey,
+        new: Option<Parent>,
+        limits: &Limits,
+        dirty: &mut Dirty,
+    ) -> Option<Parent> {
+        self.charge_parent(key, new.as_ref(), dirty);
+        let isolated = new.as_ref().filter(|parent| {
+            matches!(key, ParentKey::Gateway(_))
+                && parent.accepted.is_ok()
+                && parent.placement.exposure.fleet == Fleet::Isolated
+        });
+        let group = || key.name().namespace.clone();
+        let isolated = isolated.map(|parent| Member { group: group(), created: parent.created, weight: 1 });
+        dirty.parents.extend(self.isolated.set(key, isolated));
+        let default = new.as_ref().filter(|parent| parent.is_default());
+        let default = default.map(|parent| Member { group: group(), created: parent.created, weight: 1 });
+        dirty.parents.extend(self.defaults.set(key, default));
+        let mut new = new?;
+        if new.is_default() && !self.defaults.has(key) {
+            let text = format!(
+                "spec.defaultScope has no effect: the default Gateways of namespace {} up to this one, the oldest first, exceed \
+                 --max-default-gateways-per-namespace {}",
+                key.name().namespace,
+                limits.max_default_gateways_per_namespace
+            );
+            new.default = Some(Err((Reason::LimitReached, text)));
+        }
+        if new.accepted.is_ok() && !self.isolated.has(key) {
+            let text = format!(
+                "the Gateways of fleet Isolated of namespace {} up to this one, the oldest first, exceed \
+                 --max-isolated-gateways-per-namespace {}",
+                key.name().namespace,
+                limits.max_isolated_gateways_per_namespace
+            );
+            new.accepted = Err((Reason::LimitReached, text));
+        }
+        let namespace = &key.name().namespace;
+        let exceeded = if !self.ports.has(key) {
+            Some(format!("--max-ports-per-namespace {}", limits.max_ports_per_namespace))
+        } else if !self.parents.has(key) {
+            Some(beyond(self.parents.beyond(key), self.parents.cost(key), self.allowed(namespace)))
+        } else {
+            None
+        };
+        if let (Ok(()), Some(limits)) = (&new.accepted, exceeded) {
+            let text = format!(
+                "the Gateways and ListenerSets of namespace {namespace} up to this one, the oldest first, exceed {limits}"
+            );
+            new.accepted = Err((Reason::LimitReached, text));
+        }
+        Some(new)
+    }
+
+    /// Counts the listeners and ports of a Gateway or ListenerSet.
+    fn charge_parent(&mut self, key: &ParentKey, new: Option<&Parent>, dirty: &mut Dirty) {
+        let namespace = &key.name().namespace;
+        let ports = new.map(|parent| {
+            let ports: BTreeSet<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
+            Member { group: namespace.clone(), created: parent.created, weight: ports.len() as u64 }
+        });
+        dirty.parents.extend(self.ports.set(key, ports));
+        let new = new.map(charge_of);
+        if self.parent_charges.get(key) == new.as_ref() {
+            return;
+        }
+        let old = match &new {
+            Some(new) => self.parent_charges.insert(key.clone(), new.clone()),
+            None => self.parent_charges.remove(key),
+        };
+        let others = self.frontends.replace(namespace, parts(old.as_ref()), parts(new.as_ref()), key);
+        for parent in others.iter().chain([key]) {
+            let charge = self.parent_charges.get(parent);
+            let counted = charge.map(|charge| charge.counted(namespace, parent, &self.frontends));
+            dirty.parents.extend(self.parents.set(parent, counted));
+            if parent != key && !self.parents.has(parent) {
+                // Its message says what it needs.
+                dirty.parents.insert(parent.clone());
+            }
+        }
+        self.leave_to_routes(namespace, dirty);
+    }
+}
+
+#[cfg(test)]
+mod tests;
