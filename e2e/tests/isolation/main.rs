@@ -27,4 +27,5 @@ mod strings;
 mod tenant_names;
 mod told;
 mod turns;
+mod udp_sessions;
 mod warming;

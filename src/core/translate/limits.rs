@@ -14,6 +14,8 @@ use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
 use super::quota::{Member, Quota};
 use super::resolutions::Resolved;
+use super::settings::Settings;
+use super::udp_ports::UdpPorts;
 use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
 use crate::limits::Limits;
 use crate::model::{ObjectName, Reason, Retry, clipped};
@@ -108,6 +110,7 @@ pub(super) struct Quotas {
     isolated: Quota<Arc<str>, ParentKey, 1>,
     /// Default Gateways.
     defaults: Quota<Arc<str>, ParentKey, 1>,
+    udp_ports: UdpPorts,
     /// Endpoints of each Service.
     of_service: Quota<ObjectName, ObjectName, 1>,
     /// Endpoints of each namespace.
@@ -131,6 +134,7 @@ impl Quotas {
             parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace, bytes]),
             isolated: Quota::new([limits.max_isolated_gateways_per_namespace]),
             defaults: Quota::new([limits.max_default_gateways_per_namespace]),
+            udp_ports: UdpPorts::new(limits),
             of_service: Quota::new([limits.max_endpoints_per_service]),
             of_namespace: Quota::new([limits.max_endpoints_per_namespace]),
             tls_policies: Quota::new([limits.max_backend_tls_policies_per_namespace]),
@@ -391,6 +395,18 @@ impl Quotas {
         &mut self,
         key: &ParentKey,
         new: Option<Parent>,
+        settings: &Settings,
+        dirty: &mut Dirty,
+    ) -> Option<Parent> {
+        let mut new = self.within_quotas(key, new, &settings.limits, dirty);
+        self.udp_ports.limit(key, new.as_mut(), settings, dirty);
+        new
+    }
+
+    fn within_quotas(
+        &mut self,
+        key: &ParentKey,
+        new: Option<Parent>,
         limits: &Limits,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
@@ -456,7 +472,6 @@ mod tests {
     use super::*;
     use crate::inputs::Object;
     use crate::translate::resolve::resolve;
-    use crate::translate::settings::Settings;
 
     /// The outcome of a route with these rules and hostnames: the reason why it is invalid, and the message about
     /// left-out parts.

@@ -95,6 +95,7 @@ mod surroundings;
 mod tables;
 mod tls_options;
 mod tls_secrets;
+mod udp_ports;
 mod verdict;
 mod wanted_index;
 
