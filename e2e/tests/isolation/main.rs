@@ -10,6 +10,7 @@ mod endpoints;
 mod files;
 mod flood;
 mod framing;
+mod granted_names;
 mod internal_ca;
 mod issuers;
 mod limits;

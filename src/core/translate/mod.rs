@@ -52,6 +52,7 @@ mod frontend_state;
 mod frontends;
 mod gateway_exposure;
 mod gateway_services;
+mod granted_names;
 mod host_settings;
 mod internal_ports;
 mod isolated_envoys;
