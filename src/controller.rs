@@ -467,6 +467,8 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 /// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is pending.
 fn ready(runtime: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), runtime.serving()) {
+        // It would never be replaced by a state of now: a rollout that takes the right away has to stop here.
+        (true, _) if runtime.lacks_a_right() => Err([runtime.pending_work(), standby.lines()].concat()),
         (true, _) => Ok([standby.lines(), runtime.pending_work()].concat()),
         // Envoys are served; the pending work says which part of the view is stale.
         (false, true) if runtime.awaited_owners().is_none() => {

@@ -13,10 +13,11 @@ use serde_json::Value;
 /// The labels that Prometheus adds in a cluster.
 const ADDED: [&str; 2] = ["namespace", "pod"];
 /// The labels of families that have no series until something is counted, or there is a view.
-const UNTIL_COUNTED: [(&str, &[&str]); 14] = [
+const UNTIL_COUNTED: [(&str, &[&str]); 15] = [
     ("gatewright_kind", &["kind", "state"]),
     ("gatewright_kind_age_seconds", &["kind"]),
     ("gatewright_xds_view_age_seconds", &["view"]),
+    ("gatewright_xds_view_proxies_left_behind", &["view"]),
     ("gatewright_write_failures", &["class"]),
     ("gatewright_tenant_writes", &["kind"]),
     ("gatewright_tenant_write_failures", &["class"]),

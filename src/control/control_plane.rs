@@ -16,6 +16,7 @@ use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
 use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
+use crate::overtaken::Overtaken;
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey, SetKey};
@@ -50,6 +51,8 @@ pub struct ControlPlane {
     floods: PerView<Flood>,
     /// The time for which Envoys of this replica have lacked a publication.
     lags: PerView<Lag>,
+    /// The Envoys, of other replicas too, that others have overtaken.
+    overtaken: PerView<Overtaken>,
     /// The last publication that affected each Gateway.
     published: BTreeMap<ObjectName, (ViewId, Generation)>,
     generations: Generations,
@@ -134,6 +137,7 @@ impl ControlPlane {
             edge: Edge::DEFAULT,
             floods: views.each(|_| Flood::default()),
             lags: views.each(|_| Lag::default()),
+            overtaken: views.each(|_| Overtaken::default()),
             published: BTreeMap::new(),
             generations: views.each(|_| 0),
             since: BTreeMap::new(),
@@ -309,29 +313,29 @@ impl ControlPlane {
         let own = self.own_progress();
         self.note_lags(&own, at);
         let progress = self.with_others(own);
+        self.note_overtaken(&progress, at);
         let mut events = Events::default();
         let refused = self.rejections(&progress).map(|r| (Refusal::of(r), RefusedKey::of(r))).collect();
         let nodes = progress.values().flat_map(|progress| &progress.nodes).map(|node| &*node.node).collect();
         events.extend(self.changed_refusals(refused, &nodes, at));
         self.waiting.retain(|waiting| {
-            let acks: Vec<_> = waiting
-                .published
-                .iter()
-                .filter_map(|(view, made)| Some(progress.get(*view)?.acknowledged(*made)))
-                .collect();
-            let connected: usize = acks.iter().map(|(_, connected)| connected).sum();
-            let done = connected > 0 && acks.iter().all(|(acked, connected)| acked == connected);
-            if done {
+            let published = waiting.published.iter();
+            let acks =
+                published.filter_map(|(view, made)| Some((progress.get(*view)?, self.overtaken.get(*view)?, *made)));
+            let acks: Vec<Acks> = acks.map(|(progress, overtaken, made)| Acks::of(progress, overtaken, made)).collect();
+            let envoys: usize = acks.iter().map(|acks| acks.done).sum();
+            let is_done = envoys > 0 && acks.iter().all(|acks| acks.all == 0 || acks.are_complete());
+            if is_done {
                 events.push(Event::Acknowledged {
                     subject: waiting.subject.clone(),
                     hosts: waiting.hosts,
                     host: waiting.host.clone(),
-                    envoys: connected,
+                    envoys,
                     generation: waiting.published.iter().map(|(_, made)| *made).max().unwrap_or_default(),
                     took: at.saturating_sub(waiting.at),
                 });
             }
-            !done
+            !is_done
         });
         events
     }
@@ -381,12 +385,15 @@ impl ControlPlane {
     /// arrive. An Envoy that has just connected may need long for publications that others acknowledged before.
     pub fn note_status_evaluated(&mut self, key: &ObjectKey) {
         let Some(gateway) = self.gateway_of(key).cloned() else { return };
-        let Acks { done: acknowledged, all: connected, .. } = self.acknowledgement(key);
+        let acks = self.acknowledgement(key);
+        if acks.are_complete() {
+            return;
+        }
         // The connection of the first Envoy touches everything.
-        if acknowledged < connected {
+        if acks.all > 0 {
             self.awaited.insert(gateway);
         }
-        if SetKey::of(key).is_some() && (connected == 0 || acknowledged < connected) {
+        if SetKey::of(key).is_some() {
             self.in_doubt.insert(key.clone());
         }
     }
@@ -449,8 +456,9 @@ impl ControlPlane {
     pub fn metrics(&self, others: Vec<Box<dyn Collector>>, at: Duration) -> String {
         let progress = self.progress();
         let connected = |(id, view): (ViewId, &xds::View)| {
-            let Acks { done, all, .. } = self.acks_of_view(id, &progress);
-            Connected { view: view.name().to_owned(), all, behind: all - done, age: self.lags[id].age(at) }
+            let Acks { done, all, left_behind, .. } = self.acks_of_view(id, &progress);
+            let (view, age) = (view.name().to_owned(), self.lags[id].age(at));
+            Connected { view, all, behind: all - done, left_behind: left_behind.len(), age }
         };
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {

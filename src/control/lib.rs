@@ -25,6 +25,7 @@ mod flood;
 pub mod heartbeat;
 mod lag;
 pub mod metrics;
+mod overtaken;
 mod probes;
 pub mod programmed;
 pub mod publish;

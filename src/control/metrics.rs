@@ -23,6 +23,8 @@ pub struct Connected {
     pub all: usize,
     /// The number of those that have not acknowledged the last change.
     pub behind: usize,
+    /// The number of those that are waited for no longer, since others have overtaken them.
+    pub left_behind: usize,
     /// The time for which one that is connected to this replica has lacked a publication.
     pub age: Duration,
 }
@@ -98,9 +100,11 @@ impl Collector for Program {
         let behind = connected.iter().map(|of| of.behind).sum();
         gauge(&mut encoder, "xds_proxies_behind", behind_help, behind)?;
         let age = "For how long one of them, at this replica, has lacked what was published";
-        let by_view: [OfView; 3] = [
+        let overtaken = "Those of them that are waited for no longer, since others have overtaken them";
+        let by_view: [OfView; 4] = [
             ("xds_view_connected_proxies", "Envoys that are connected, by what they see", |of| of.all),
             ("xds_view_proxies_behind", "Those of them that have not acknowledged the last change", |of| of.behind),
+            ("xds_view_proxies_left_behind", overtaken, |of| of.left_behind),
             ("xds_view_age_seconds", age, |of| usize::try_from(of.age.as_secs()).unwrap_or(usize::MAX)),
         ];
         for (name, help, count) in by_view {
@@ -134,6 +138,7 @@ mod tests {
     fn one_text_has_the_program_the_engine_and_the_xds_server() {
         let work = Counters { units: 7, ..Default::default() };
         let view = |view: &str, all| Connected {
+            left_behind: 0,
             view: view.to_owned(),
             all,
             behind: all / 2,

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use xds::{Generation, NodeProgress, Progress};
+
+use crate::overtaken::Overtaken;
 use gatewright_core::inputs::{ObjectKey, SetKey};
 use gatewright_core::model::{Condition, ConditionType, EnvoyFleet, Reason, Status};
 use gatewright_core::translate::{
@@ -21,12 +24,27 @@ pub struct Acks {
     pub done: usize,
     /// The number of connected Envoys.
     pub all: usize,
+    /// The names of the others that are waited for.
+    pub(crate) waited_for: Vec<Arc<str>>,
+    /// The names of those that are waited for no longer, since others have overtaken them.
+    pub(crate) left_behind: Vec<Arc<str>>,
 }
 
 impl Acks {
-    /// Returns whether there are Envoys, and all of them have the resources.
+    /// Counts the Envoys that have acknowledged a publication.
+    pub(crate) fn of(progress: &Progress, overtaken: &Overtaken, published: Generation) -> Self {
+        let lacking = progress.nodes.iter().filter(|node| node.acknowledged < published);
+        let (left_behind, waited_for): (Vec<&NodeProgress>, Vec<&NodeProgress>) =
+            lacking.partition(|node| overtaken.has_left_behind(node));
+        let all = progress.nodes.len();
+        let done = all - left_behind.len() - waited_for.len();
+        let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.clone()).collect();
+        Self { fleet: None, done, all, waited_for: names(waited_for), left_behind: names(left_behind) }
+    }
+
+    /// Returns whether Envoys have the resources, and no other one is waited for.
     pub fn are_complete(&self) -> bool {
-        self.all > 0 && self.done == self.all
+        self.done > 0 && self.waited_for.is_empty()
     }
 
     /// Returns the message for the condition.
@@ -41,7 +59,16 @@ impl Acks {
                 isolated_name(gateway)
             ),
             (0, _) => "no Envoy is connected".to_owned(),
-            (all, _) => format!("acknowledged by {} of {all} Envoys", self.done),
+            (all, _) => {
+                let mut text = format!("acknowledged by {} of {all} Envoys", self.done);
+                if let Some(names) = named(&self.waited_for) {
+                    text += &format!(", not yet by {names}");
+                }
+                if let Some(names) = named(&self.left_behind) {
+                    text += &format!("; {names} lacks for long what others have, and is not waited for");
+                }
+                text
+            }
         }
     }
 }
@@ -123,6 +150,15 @@ impl FleetAcks {
     }
 }
 
+/// Names the first Envoy, and counts the others.
+fn named(names: &[Arc<str>]) -> Option<String> {
+    match names {
+        [] => None,
+        [one] => Some(one.to_string()),
+        [first, others @ ..] => Some(format!("{first} and {} more", others.len())),
+    }
+}
+
 fn verdict(acks: &Acks) -> Verdict {
     match acks.all {
         0 => Err((Reason::NoResources, acks.text())),
@@ -171,11 +207,23 @@ mod tests {
 
     #[test]
     fn programmed_is_what_envoys_acknowledged() {
-        let acks = |done, all| Acks { fleet: None, done, all };
-        assert_eq!(check(acks(0, 0)).1, Reason::NoResources);
-        assert_eq!(check(acks(1, 2)), (Status::False, Reason::Pending, "acknowledged by 1 of 2 Envoys".into()));
-        assert_eq!(check(acks(2, 2)), (Status::True, Reason::Programmed, "acknowledged by 2 of 2 Envoys".into()));
-        let (_, reason, text) = check(Acks { fleet: Some(EnvoyFleet::Dedicated), ..acks(0, 0) });
+        let acks = |done, waited_for: &[&str], left_behind: &[&str]| Acks {
+            fleet: None,
+            done,
+            all: done + waited_for.len() + left_behind.len(),
+            waited_for: waited_for.iter().map(|name| Arc::from(*name)).collect(),
+            left_behind: left_behind.iter().map(|name| Arc::from(*name)).collect(),
+        };
+        assert_eq!(check(acks(0, &[], &[])).1, Reason::NoResources);
+        let pending = |text: &str| (Status::False, Reason::Pending, text.to_owned());
+        assert_eq!(check(acks(1, &["b"], &[])), pending("acknowledged by 1 of 2 Envoys, not yet by b"));
+        assert_eq!(check(acks(1, &["b", "c"], &[])), pending("acknowledged by 1 of 3 Envoys, not yet by b and 1 more"));
+        let done = |text: &str| (Status::True, Reason::Programmed, text.to_owned());
+        assert_eq!(check(acks(2, &[], &[])), done("acknowledged by 2 of 2 Envoys"));
+        let text = "acknowledged by 2 of 3 Envoys; c lacks for long what others have, and is not waited for";
+        assert_eq!(check(acks(2, &[], &["c"])), done(text));
+        assert_eq!(check(acks(0, &[], &["c"])).0, Status::False, "no Envoy has it");
+        let (_, reason, text) = check(Acks { fleet: Some(EnvoyFleet::Dedicated), ..Acks::default() });
         assert!(reason == Reason::NoResources && text.contains("--dedicated-envoys"), "{text}");
     }
 }

@@ -70,6 +70,8 @@ pub(super) struct MetricsSnapshot {
     pub(super) certificates: Writes,
     /// True if this replica holds the Lease and writes.
     pub(super) leads: bool,
+    /// True if this replica gives Envoys the present configuration.
+    pub(super) serves: bool,
 }
 
 fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, count: u64) -> fmt::Result {
@@ -131,6 +133,8 @@ impl Collector for MetricsSnapshot {
         counters(to, "certificate_writes", help, "action", &self.certificates.begun)?;
         let help = "Writes for certificates that failed, by class";
         counters(to, "certificate_write_failures", help, "class", &self.certificates.failed)?;
+        let help = "Whether this replica gives Envoys the present configuration";
+        gauge(to, "serving", help, usize::from(self.serves))?;
         gauge(to, "leader", "Whether this replica writes", usize::from(self.leads))
     }
 }
@@ -162,6 +166,7 @@ mod tests {
                 failed: BTreeMap::from([("throttled", 15)]),
             },
             leads: true,
+            serves: true,
         };
         let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(snapshot)]);
         for line in [
@@ -188,6 +193,7 @@ mod tests {
             "gatewright_certificate_writes_total{action=\"publish\"} 14",
             "gatewright_certificate_write_failures_total{class=\"throttled\"} 15",
             "gatewright_leader 1",
+            "gatewright_serving 1",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }

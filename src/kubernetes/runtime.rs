@@ -183,6 +183,11 @@ impl KubernetesRuntime {
         self.view.has_answer()
     }
 
+    /// Returns whether nothing can be served, since the right to read a kind is missing.
+    pub fn lacks_a_right(&self) -> bool {
+        self.view.lacks_a_right()
+    }
+
     /// Returns whether Envoys may be configured. While the definitions of Gateways and routes are missing, Envoys keep
     /// their configuration: the definitions may be about to be restored.
     pub fn knows_gateways(&mut self) -> bool {
@@ -201,7 +206,7 @@ impl KubernetesRuntime {
             }
             WatchEvent::Definitions(definitions) => return self.take_definitions(definitions, term),
             WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Complete(kind), term),
-            WatchEvent::Trouble(kind, text) => (kind, self.view_not_complete(kind).trouble(kind, text)),
+            WatchEvent::Trouble(kind, trouble) => (kind, self.view_not_complete(kind).trouble(kind, trouble)),
             WatchEvent::Missing(kind) => (kind, self.view_not_complete(kind).missing(kind)),
             WatchEvent::Listing(kind) => (kind, self.view_not_complete(kind).listing(kind)),
         };
@@ -444,6 +449,9 @@ impl KubernetesRuntime {
     /// Does the time-dependent work: certificates become valid and expire.
     pub fn tick(&mut self, term: Term) {
         self.live.tick(self.started.elapsed()).log(Severity::Debug);
+        if self.live.loses_patience(self.started.elapsed()) {
+            self.take_acknowledgements(term);
+        }
         self.refetch_credentials();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
             self.apply(Vec::new(), term);
@@ -479,7 +487,7 @@ impl KubernetesRuntime {
             self.replicas.publish(record, Instant::now());
         }
         self.live.acknowledgement_events(self.started.elapsed()).log(Severity::Debug);
-        self.statuses.count(self.live.connected());
+        self.statuses.count(&self.live.connected());
         let touched = self.live.take_touched();
         if self.leads(term) && self.serving {
             self.want(touched);

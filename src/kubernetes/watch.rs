@@ -45,6 +45,7 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, Existing};
 use located::{LocatedObject, RUNNING};
 use scope::ScopedWatch;
+use sync::Trouble;
 
 /// The maximum number of objects of one event.
 const BATCH: usize = 1024;
@@ -64,8 +65,8 @@ pub enum WatchEvent {
     Changed(Vec<ObjectUpdate>),
     /// The list of the kind is complete.
     Complete(Kind),
-    /// The kind cannot be watched now; the text is the reason.
-    Trouble(Kind, String),
+    /// The kind cannot be watched now.
+    Trouble(Kind, Trouble),
     /// The server does not serve the kind.
     Missing(Kind),
     /// A kind that was missing is served, and is being listed.
@@ -426,7 +427,10 @@ async fn pass_on(
                 }
                 continue;
             }
-            scoped.trouble(explain(&error, resource)).await.ok()?;
+            let text = explain(&error, resource);
+            let is_forbidden = is_forbidden(&error);
+            let trouble = if is_forbidden { Trouble::Forbidden(text) } else { Trouble::Failed(text) };
+            scoped.trouble(trouble).await.ok()?;
             sleep(backoff.failed(false)).await;
         }
     }

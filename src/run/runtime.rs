@@ -125,6 +125,9 @@ impl StandaloneRuntime {
     /// Does the time-dependent work: certificates become valid and expire.
     pub(super) fn tick(&mut self) -> Result<()> {
         self.live.tick(self.start.elapsed()).log(Severity::Info);
+        if self.live.loses_patience(self.start.elapsed()) {
+            self.log_acknowledgements();
+        }
         let now = SystemTime::now();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;

@@ -7,6 +7,7 @@ use xds::{Generation, NodeProgress, Progress, Rejection};
 
 use super::ControlPlane;
 use crate::fleet_views::{Generations, PerView, ViewId};
+use crate::overtaken::Overtaken;
 use crate::programmed::Acks;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::ObjectName;
@@ -22,9 +23,15 @@ impl ControlPlane {
         self.acks(key, &self.progress())
     }
 
-    /// Returns the number of connected Envoys.
-    pub fn connected(&self) -> usize {
-        self.progress().values().map(|progress| progress.nodes.len()).sum()
+    /// Returns the number of connected Envoys of each view.
+    pub fn connected(&self) -> PerView<usize> {
+        let progress = self.progress();
+        self.views.each(|view| progress[view].nodes.len())
+    }
+
+    /// Returns the view of the Envoys that serve an object's Gateway.
+    pub fn view_of(&self, key: &ObjectKey) -> Option<ViewId> {
+        self.views.id(&self.engine().fleet_of(self.gateway_of(key)?))
     }
 
     /// Returns whether all connected Envoys, and at least one, have acknowledged everything, apart from rejected
@@ -68,6 +75,23 @@ impl ControlPlane {
         for (view, progress) in own.iter() {
             self.lags[view].note(self.generations[view], progress, at);
         }
+    }
+
+    /// Notes which Envoys others have overtaken. Every status tells of one that is waited for no longer, and of one that
+    /// is again.
+    pub(super) fn note_overtaken(&mut self, progress: &PerView<Progress>, at: Duration) {
+        let mut has_changed = false;
+        for (view, progress) in progress.iter() {
+            has_changed |= self.overtaken[view].note(progress, at);
+        }
+        if has_changed {
+            self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+        }
+    }
+
+    /// Returns whether an Envoy is to be waited for no longer: then [`Self::acknowledgement_events`] is due.
+    pub fn loses_patience(&self, at: Duration) -> bool {
+        self.overtaken.values().filter_map(Overtaken::deadline).any(|deadline| deadline <= at)
     }
 
     /// Returns messages about views whose Envoys, connected here, have lacked a publication for long. They do not make
@@ -119,19 +143,21 @@ impl ControlPlane {
     /// Returns the number of Envoys that have the resources of a Gateway: only Envoys of its present fleet count.
     pub(super) fn acks_of(&self, gateway: &ObjectName, progress: &PerView<Progress>) -> Acks {
         let fleet = self.engine().fleet_of(gateway);
-        let Some(view) = self.views.id(&fleet) else { return Acks { fleet: Some(fleet), done: 0, all: 0 } };
+        let Some(view) = self.views.id(&fleet) else { return Acks { fleet: Some(fleet), ..Acks::default() } };
         let published = match self.published.get(gateway) {
             Some((at, published)) if *at == view => *published,
             Some(_) => self.generations[view],
             None => 0,
         };
-        let (done, all) = progress[view].acknowledged(published);
-        Acks { fleet: self.views.fleet(view), done, all }
+        self.acks_at(view, progress, published)
     }
 
     /// Returns the number of Envoys that have everything that is published in a view.
     pub(super) fn acks_of_view(&self, view: ViewId, progress: &PerView<Progress>) -> Acks {
-        let (done, all) = progress[view].acknowledged(self.generations[view]);
-        Acks { fleet: self.views.fleet(view), done, all }
+        self.acks_at(view, progress, self.generations[view])
+    }
+
+    fn acks_at(&self, view: ViewId, progress: &PerView<Progress>, published: Generation) -> Acks {
+        Acks { fleet: self.views.fleet(view), ..Acks::of(&progress[view], &self.overtaken[view], published) }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::ControlPlane;
 use crate::flood::Flood;
 use crate::lag::Lag;
+use crate::overtaken::Overtaken;
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::DesiredEnvoys;
 
@@ -17,6 +18,7 @@ impl ControlPlane {
             self.leaving.remove(&view);
             self.floods.insert(id, Flood::default());
             self.lags.insert(id, Lag::default());
+            self.overtaken.insert(id, Overtaken::default());
             self.generations.insert(id, self.cache.publish(&view, xds::Update::default()));
             self.others.0.insert(id, Vec::new());
             self.known.0.insert(id, 0);
@@ -32,6 +34,7 @@ impl ControlPlane {
             self.access.dismiss(gateway);
             self.floods.remove(id);
             self.lags.remove(id);
+            self.overtaken.remove(id);
             self.generations.remove(id);
             self.others.0.remove(id);
             self.known.0.remove(id);

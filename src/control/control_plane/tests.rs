@@ -25,6 +25,31 @@ fn apply(live: &mut ControlPlane, change: Change) {
         live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
 }
 
+#[test]
+fn a_silent_envoy_that_others_have_overtaken_is_not_waited_for() {
+    let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
+    put(&mut live, gateway(80));
+    let newest = live.publication();
+    let second = Duration::from_secs;
+    envoys(&mut live, &[newest, 0]);
+    let _ = live.acknowledgement_events(second(1));
+    live.take_touched();
+    live.note_status_evaluated(&key);
+    assert!(!live.acknowledgement(&key).are_complete(), "it is waited for at first");
+    assert!(!live.loses_patience(second(30)));
+    assert!(live.loses_patience(second(31)));
+    let _ = live.acknowledgement_events(second(31));
+    assert!(!live.loses_patience(second(40)), "that is done");
+    assert!(live.take_touched().contains(&key), "its status changes");
+    let acks = live.acknowledgement(&key);
+    assert!(acks.are_complete(), "{acks:?}");
+    assert!(acks.text().contains("envoy-1 lacks for long what others have"), "{}", acks.text());
+    envoys(&mut live, &[newest, newest]);
+    let _ = live.acknowledgement_events(second(41));
+    assert!(live.take_touched().contains(&key), "it has caught up, and the status says so");
+    assert_eq!(live.acknowledgement(&key).text(), "acknowledged by 2 of 2 Envoys");
+}
+
 fn gateway(port: u16) -> Value {
     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
         "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
@@ -433,7 +458,7 @@ fn envoys_that_only_another_replica_knows_are_no_failure() {
     assert!(what == "envoys" && ok && text.contains("lease holder"), "{text}");
     // An Envoy that is known, and has not acknowledged, is a failure for every replica.
     envoys(&mut live, &[0]);
-    assert_eq!(last(&live, false), ("envoys", false, "acknowledged by 0 of 1 Envoys".to_owned()));
+    assert_eq!(last(&live, false), ("envoys", false, "acknowledged by 0 of 1 Envoys, not yet by envoy-0".to_owned()));
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub(super) struct Conflict {
     pub(super) reason: Reason,
     /// True if it lost because another namespace owns the hostname by record.
     pub(super) is_recorded: bool,
+    /// The protocol family that has the port, where the conflict is about it: the message names it.
+    pub(super) holder: Option<Family>,
 }
 
 /// All claims on one port of one Gateway, or of the Gateways that share it.

@@ -27,9 +27,11 @@ pub(super) fn settle(
     let losers =
         losers.into_iter().map(|(loser, reason)| (loser.clone(), admission.or_pending(id, hostname, loser, reason)));
     let losers: Vec<(ListenerId, Reason)> = losers.collect();
+    let family = frontend.claims().family();
     for (loser, reason) in losers {
+        let holder = family.filter(|_| reason == Reason::ProtocolConflict);
         let is_recorded = reason == Reason::HostnameConflict && admission.is_recorded_elsewhere(id, hostname, &loser);
-        if frontends.set_conflict(&loser, Some(Conflict { reason, is_recorded })) {
+        if frontends.set_conflict(&loser, Some(Conflict { reason, is_recorded, holder })) {
             dirty.wanting.insert(loser.parent.clone());
             dirty.statuses.insert(loser.parent.object());
         }

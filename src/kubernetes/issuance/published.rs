@@ -16,38 +16,38 @@ use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use gatewright_control::certificates::{CertificateManager, ChallengeAccounts};
 
-/// Name and key of the ConfigMap with the ACME accounts that answer HTTP-01, for the other replicas.
-const CHALLENGES: (&str, &str) = ("gatewright-challenges", "answers.json");
-/// Name and key of the ConfigMap with the roots of the internal CA, for people and programs that trust it.
-const ROOTS: (&str, &str) = ("gatewright-internal-ca", "ca.crt");
-
-/// Both ConfigMaps.
-pub(super) struct Notices {
-    challenges: PublishedConfigMap,
-    roots: PublishedConfigMap,
+/// What is published, each in a ConfigMap of its own: a write that fails does not keep the other one back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Notice {
+    /// The ACME accounts that answer HTTP-01, for the other replicas.
+    Challenges,
+    /// The roots of the internal CA, for people and programs that trust it.
+    Roots,
 }
 
-impl Notices {
-    /// Creates the ConfigMaps' state for a namespace, before the first read.
-    pub(super) fn new(client: &Client, namespace: &str) -> Self {
-        let [challenges, roots] =
-            [CHALLENGES, ROOTS].map(|which| PublishedConfigMap::new(client.clone(), namespace, which));
-        Self { challenges, roots }
+impl Notice {
+    /// The name of the ConfigMap.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Notice::Challenges => "gatewright-challenges",
+            Notice::Roots => "gatewright-internal-ca",
+        }
     }
 
-    /// Returns whether both were read and agree with the certificate manager.
-    pub(super) fn are_current(&self, manager: &CertificateManager) -> bool {
-        let Self { challenges, roots } = self;
-        challenges.says(|before| answers(manager, before)) && roots.says(|_| bundle(manager))
+    /// The key in the ConfigMap.
+    fn field(self) -> &'static str {
+        match self {
+            Notice::Challenges => "answers.json",
+            Notice::Roots => "ca.crt",
+        }
     }
 
-    /// Updates both from the certificate manager. The error has the name of the ConfigMap that failed.
-    pub(super) async fn publish(&mut self, manager: &CertificateManager) -> Result<(), (&'static str, Failure)> {
-        let Self { challenges, roots } = self;
-        let before = challenges.read().await.map_err(|failure| (CHALLENGES.0, failure))?;
-        let answers = answers(manager, before);
-        challenges.say(&answers).await.map_err(|failure| (CHALLENGES.0, failure))?;
-        roots.say(&bundle(manager)).await.map_err(|failure| (ROOTS.0, failure))
+    /// Returns the text to be published; `current` is the text so far.
+    fn text(self, manager: &CertificateManager, current: &str) -> String {
+        match self {
+            Notice::Challenges => answers(manager, current),
+            Notice::Roots => manager.authority().bundle(Timestamp::now()),
+        }
     }
 }
 
@@ -59,72 +59,74 @@ fn answers(manager: &CertificateManager, current: &str) -> String {
     if answers == before { current.to_owned() } else { serde_json::to_string(&answers).expect("texts") }
 }
 
-/// Returns the roots of the internal CA, as PEM.
-fn bundle(manager: &CertificateManager) -> String {
-    manager.authority().bundle(Timestamp::now())
-}
-
 /// One published ConfigMap.
-struct PublishedConfigMap {
+pub(super) struct PublishedConfigMap {
     api: Api<ConfigMap>,
-    name: &'static str,
-    field: &'static str,
+    notice: Notice,
     /// Resource version and text as last read or written; `None` before the first read.
     there: Option<(Option<String>, String)>,
 }
 
 impl PublishedConfigMap {
-    fn new(client: Client, namespace: &str, (name, field): (&'static str, &'static str)) -> Self {
-        Self { api: Api::namespaced(client, namespace), name, field, there: None }
+    /// Creates the states of all ConfigMaps in a namespace, before the first read.
+    pub(super) fn all(client: &Client, namespace: &str) -> BTreeMap<Notice, Self> {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        [Notice::Challenges, Notice::Roots]
+            .map(|notice| (notice, Self { api: api.clone(), notice, there: None }))
+            .into()
     }
 
-    /// Returns the text, reading it first if necessary.
-    async fn read(&mut self) -> Result<&str, Failure> {
-        if self.there.is_none() {
-            let found = in_time(self.api.get_opt(self.name)).await?;
-            let says = found.as_ref().and_then(|map| map.data.as_ref()?.get(self.field).cloned());
-            self.there = Some((found.and_then(|map| map.metadata.resource_version), says.unwrap_or_default()));
-        }
-        Ok(self.there.as_ref().map(|(_, says)| says.as_str()).unwrap_or_default())
+    /// Returns whether it was read and agrees with the certificate manager.
+    pub(super) fn is_current(&self, manager: &CertificateManager) -> bool {
+        self.there.as_ref().is_some_and(|(_, says)| self.notice.text(manager, says) == *says)
     }
 
-    /// Returns whether it was read and its text equals the wanted one, which `wanted` computes from the text so far.
-    fn says(&self, wanted: impl FnOnce(&str) -> String) -> bool {
-        self.there.as_ref().is_some_and(|(_, says)| wanted(says) == *says)
+    /// Updates it from the certificate manager. On a write conflict nothing is overwritten, and the ConfigMap is read
+    /// again next time.
+    pub(super) async fn publish(&mut self, manager: &CertificateManager) -> Result<(), Failure> {
+        let (version, says) = match self.there.take() {
+            Some(there) => there,
+            None => self.read().await?,
+        };
+        let text = self.notice.text(manager, &says);
+        let version = if says == text { version } else { self.write(version, &text).await? };
+        self.there = Some((version, text));
+        Ok(())
     }
 
-    /// Writes the text. On a write conflict nothing is overwritten, and the ConfigMap is read again next time.
-    async fn say(&mut self, text: &str) -> Result<(), Failure> {
-        self.read().await?;
-        let (version, says) = self.there.clone().expect("read just now");
-        if says == text {
-            return Ok(());
-        }
+    /// Returns resource version and text; none and an empty one where it does not exist.
+    async fn read(&self) -> Result<(Option<String>, String), Failure> {
+        let found = in_time(self.api.get_opt(self.notice.name())).await?;
+        let says = found.as_ref().and_then(|map| map.data.as_ref()?.get(self.notice.field()).cloned());
+        Ok((found.and_then(|map| map.metadata.resource_version), says.unwrap_or_default()))
+    }
+
+    /// Writes a text over that of a resource version, and returns the new one.
+    async fn write(&self, version: Option<String>, text: &str) -> Result<Option<String>, Failure> {
+        let name = self.notice.name();
         let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "gatewright".to_owned())]);
         let map = ConfigMap {
             metadata: ObjectMeta {
-                name: Some(self.name.to_owned()),
+                name: Some(name.to_owned()),
                 labels: Some(labels),
                 resource_version: version.clone(),
                 ..ObjectMeta::default()
             },
-            data: Some(BTreeMap::from([(self.field.to_owned(), text.to_owned())])),
+            data: Some(BTreeMap::from([(self.notice.field().to_owned(), text.to_owned())])),
             ..ConfigMap::default()
         };
-        self.there = None;
         let written = match version {
-            Some(_) => in_time(self.api.replace(self.name, &PostParams::default(), &map)).await?,
+            Some(_) => in_time(self.api.replace(name, &PostParams::default(), &map)).await?,
             None => in_time(self.api.create(&PostParams::default(), &map)).await?,
         };
-        self.there = Some((written.metadata.resource_version, text.to_owned()));
-        Ok(())
+        Ok(written.metadata.resource_version)
     }
 }
 
 /// Watches the ACME accounts that answer challenges until the receiver is dropped.
 pub async fn watch_answers(client: Client, namespace: String, out: mpsc::Sender<ChallengeAccounts>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
-    let config = Config::default().fields(&format!("metadata.name={}", CHALLENGES.0));
+    let config = Config::default().fields(&format!("metadata.name={}", Notice::Challenges.name()));
     let convert = |event| match event {
         PeerEvent::Applied(map) => parse(&map),
         // After a deletion the last published accounts stay in use.
@@ -134,7 +136,7 @@ pub async fn watch_answers(client: Client, namespace: String, out: mpsc::Sender<
 }
 
 fn parse(map: &ConfigMap) -> Option<ChallengeAccounts> {
-    let text = map.data.as_ref()?.get(CHALLENGES.1)?;
+    let text = map.data.as_ref()?.get(Notice::Challenges.field())?;
     match serde_json::from_str(text) {
         Ok(answers) => Some(answers),
         Err(error) => {

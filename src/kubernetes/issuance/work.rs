@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::super::lease::{Term, leads};
 use super::super::storage::ObjectStorage;
 use super::lost::AllLost;
-use super::published::Notices;
+use super::published::PublishedConfigMap;
 use super::writer::CertificateWriter;
 use super::{IssuanceConfig, IssuanceEvent};
 use crate::write::worker::RequestCounts;
@@ -41,8 +41,8 @@ pub(super) async fn work(
         let (sender, handed) = mpsc::channel(4);
         // The manager may be dropped at any time without losing state, so this channel is never used to stop it.
         let (_stopper, manager_stop) = watch::channel(false);
-        let notices = Notices::new(&client, &issuance_config.namespace);
-        let writer = CertificateWriter::new(storage, manager.clone(), notices, counts);
+        let published = PublishedConfigMap::all(&client, &issuance_config.namespace);
+        let writer = CertificateWriter::new(storage, manager.clone(), published, counts);
         tokio::join!(manager.run(sender, manager_stop), writer.run(handed, all_lost, &out));
     };
     tokio::select! {

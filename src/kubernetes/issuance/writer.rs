@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::IssuanceEvent;
 use super::lost::{AllLost, Lost};
-use super::published::Notices;
+use super::published::{Notice, PublishedConfigMap};
 use crate::storage::{ObjectStorage, class};
 use crate::write::failure::Failure;
 use crate::write::request::failed;
@@ -30,8 +30,8 @@ const AT_ONCE: usize = 4;
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    /// Publishes the ConfigMaps.
-    Publish,
+    /// Publishes a ConfigMap.
+    Publish(Notice),
     /// Installs a held certificate in a Secret.
     Install(ObjectName),
     /// Withdraws a lost certificate from a Secret.
@@ -41,7 +41,7 @@ enum Task {
 impl Queued for Task {
     fn namespace(&self) -> &str {
         match self {
-            Task::Publish => "",
+            Task::Publish(_) => "",
             Task::Install(secret) | Task::Withdraw(secret) => &secret.namespace,
         }
     }
@@ -50,7 +50,7 @@ impl Queued for Task {
 impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Task::Publish => f.write_str("notices"),
+            Task::Publish(notice) => write!(f, "configmap {}", notice.name()),
             Task::Install(name) | Task::Withdraw(name) => write!(f, "secret {name}"),
         }
     }
@@ -63,8 +63,8 @@ struct WriteOutcome {
 }
 
 enum Outcome {
-    /// Returns the state of the ConfigMaps to the writer.
-    Published(Box<Notices>, Result<(), (&'static str, Failure)>),
+    /// Returns the state of the ConfigMap to the writer.
+    Published(Box<PublishedConfigMap>, Result<(), Failure>),
     Installed(Result<(), StorageError>),
     /// The flag says whether the certificate was in the Secret.
     Withdrawn(Lost, Result<bool, StorageError>),
@@ -75,8 +75,8 @@ pub(super) struct CertificateWriter {
     storage: Arc<ObjectStorage>,
     manager: Arc<CertificateManager>,
     worker: Worker<Task, WriteOutcome>,
-    /// `None` while they are being published.
-    notices: Option<Box<Notices>>,
+    /// The ConfigMaps that are not being published right now.
+    published: BTreeMap<Notice, PublishedConfigMap>,
     /// The held certificates to be installed.
     held: BTreeMap<ObjectName, Arc<Stored>>,
     /// The certificates to be withdrawn, and below those that have been.
@@ -91,14 +91,14 @@ impl CertificateWriter {
     pub(super) fn new(
         storage: Arc<ObjectStorage>,
         manager: Arc<CertificateManager>,
-        notices: Notices,
+        published: BTreeMap<Notice, PublishedConfigMap>,
         counts: RequestCounts,
     ) -> Self {
         Self {
             storage,
             manager,
             worker: Worker::counted_by(counts, AT_ONCE),
-            notices: Some(Box::new(notices)),
+            published,
             held: BTreeMap::new(),
             lost: AllLost::new(),
             withdrawn: AllLost::new(),
@@ -127,7 +127,7 @@ impl CertificateWriter {
                     }
                 }
                 // Never an error while running: the certificate manager holds the sender.
-                _ = changes.changed() => self.worker.want(Task::Publish, Instant::now()),
+                _ = changes.changed() => self.publish(Instant::now()),
                 Ok(()) = lost.changed() => {
                     let now = lost.borrow_and_update().clone();
                     self.withdraw(now, Instant::now());
@@ -141,9 +141,16 @@ impl CertificateWriter {
         }
     }
 
+    /// Queues the publication of all ConfigMaps.
+    fn publish(&mut self, now: Instant) {
+        for notice in [Notice::Challenges, Notice::Roots] {
+            self.worker.want(Task::Publish(notice), now);
+        }
+    }
+
     /// Takes in updates of the certificate manager. Returns the reasons for which Secrets have no certificate yet.
     fn take(&mut self, updates: Vec<CertificateUpdate>, now: Instant) -> Vec<(ObjectName, Option<String>)> {
-        self.worker.want(Task::Publish, now);
+        self.publish(now);
         let mut troubles = Vec::new();
         for update in updates {
             match update {
@@ -191,17 +198,17 @@ impl CertificateWriter {
             let object = task.to_string();
             let storage = self.storage.clone();
             match &task {
-                Task::Publish => {
-                    let mut notices = self.notices.take().expect("one publication at a time");
-                    if notices.are_current(&self.manager) {
-                        self.notices = Some(notices);
+                Task::Publish(notice) => {
+                    let mut published = self.published.remove(notice).expect("one write of a ConfigMap at a time");
+                    if published.is_current(&self.manager) {
+                        self.published.insert(*notice, published);
                         self.worker.done(&task);
                         continue;
                     }
                     let manager = self.manager.clone();
                     self.worker.begin("publish", &object, async move {
-                        let outcome = notices.publish(&manager).await;
-                        WriteOutcome { task, outcome: Outcome::Published(notices, outcome) }
+                        let outcome = published.publish(&manager).await;
+                        WriteOutcome { task, outcome: Outcome::Published(Box::new(published), outcome) }
                     });
                 }
                 Task::Install(name) => {
@@ -233,9 +240,11 @@ impl CertificateWriter {
 
     fn take_outcome(&mut self, WriteOutcome { task, outcome }: WriteOutcome, now: Instant) {
         let failure = match outcome {
-            Outcome::Published(notices, outcome) => {
-                self.notices = Some(notices);
-                outcome.err().map(|(name, failure)| (format!("configmap {name}: {failure}"), failure))
+            Outcome::Published(published, outcome) => {
+                if let Task::Publish(notice) = task {
+                    self.published.insert(notice, *published);
+                }
+                outcome.err().map(|failure| (format!("{task}: {failure}"), failure))
             }
             Outcome::Installed(Err(error @ StorageError::Foreign { .. })) => {
                 // The owner of the Secret has to release it; the certificate manager looks at it then.
@@ -266,14 +275,14 @@ impl CertificateWriter {
         };
         if !matches!(failure, Failure::Conflict | Failure::Gone) && self.logged.insert(task.clone()) {
             match &task {
-                Task::Publish => warn!("{text}"),
+                Task::Publish(_) => warn!("{text}"),
                 Task::Install(name) | Task::Withdraw(name) => {
                     failed(&ObjectKey::new(Kind::Secret, name.clone()), failure.class(), text);
                 }
             }
         }
         let is_due = match &task {
-            Task::Publish => true,
+            Task::Publish(_) => true,
             Task::Install(name) => self.held.contains_key(name),
             Task::Withdraw(name) => self.lost.contains_key(name),
         };
@@ -352,8 +361,8 @@ mod tests {
             secret_targets: Some(storage.clone()),
         };
         let manager = Arc::new(CertificateManager::open(config).await.expect("it needs nothing"));
-        let notices = Notices::new(&server.client(), "ours");
-        CertificateWriter::new(storage, manager, notices, RequestCounts::default())
+        let published = PublishedConfigMap::all(&server.client(), "ours");
+        CertificateWriter::new(storage, manager, published, RequestCounts::default())
     }
 
     /// Runs the writes that are due at `now`, and takes in their outcomes.
@@ -397,6 +406,19 @@ mod tests {
         assert!(writer.withdrawn.is_empty() && writer.logged.is_empty());
     }
 
+    /// Runs the writes that are due at `now`, all of them, and returns the requests.
+    async fn write_all(writer: &mut CertificateWriter, server: &Server, now: Instant) -> Vec<String> {
+        server.take_asked();
+        writer.write(now);
+        for _ in 0..writer.worker.pending() {
+            let ended = writer.worker.next().await.expect("it runs");
+            writer.take_outcome(ended, now);
+        }
+        let mut asked = server.take_asked();
+        asked.sort();
+        asked
+    }
+
     #[tokio::test]
     async fn notices_are_read_once_and_written_when_they_say_something_else() {
         let server = Server::default();
@@ -404,13 +426,26 @@ mod tests {
         server.answers(404);
         let now = Instant::now();
         assert!(writer.take(Vec::new(), now).is_empty());
-        write(&mut writer, now).await;
-        let asked = server.take_asked();
-        let notices = ["gatewright-challenges", "gatewright-internal-ca"];
-        assert_eq!(asked, notices.map(|name| format!("GET /api/v1/namespaces/ours/configmaps/{name}")), "all is said");
-        writer.worker.want(Task::Publish, now);
-        writer.write(now);
-        assert_eq!((writer.worker.pending(), server.take_asked()), (0, Vec::new()));
-        assert_eq!(writer.worker.metrics().begun, [("publish", 1)].into());
+        let read = ["gatewright-challenges", "gatewright-internal-ca"]
+            .map(|name| format!("GET /api/v1/namespaces/ours/configmaps/{name}"));
+        assert_eq!(write_all(&mut writer, &server, now).await, read, "both are read");
+        writer.publish(now);
+        assert!(write_all(&mut writer, &server, now).await.is_empty(), "both say what is wanted");
+        assert_eq!(writer.worker.metrics().begun, [("publish", 2)].into());
+    }
+
+    #[tokio::test]
+    async fn a_notice_that_fails_keeps_no_other_back() {
+        let server = Server::default();
+        let mut writer = writer(&server).await;
+        server.answers(503);
+        let now = Instant::now();
+        writer.publish(now);
+        assert_eq!(write_all(&mut writer, &server, now).await.len(), 2, "both are tried");
+        assert_eq!(writer.worker.metrics().failed["unavailable"], 2, "both fail");
+        server.answers(404);
+        let later = now + Duration::from_millis(200);
+        assert_eq!(write_all(&mut writer, &server, later).await.len(), 2, "both are tried again");
+        assert_eq!((writer.worker.due(), writer.logged.len()), (None, 0), "nothing is left");
     }
 }

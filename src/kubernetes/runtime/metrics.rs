@@ -40,6 +40,7 @@ impl KubernetesRuntime {
             unrecorded,
             certificates: issuance.metrics(),
             leads: leads(term),
+            serves: self.serving && self.awaited_owners().is_none(),
         };
         let manager =
             issuance.manager().borrow().as_ref().map(|manager| Box::new(manager.metrics()) as Box<dyn Collector>);

@@ -15,7 +15,7 @@ use crate::write::failure::Failure;
 use crate::write::request::{failed, resource};
 use crate::write::status::{self, StatusOwner};
 use crate::write::status_writer::{Done, StatusWriter};
-use gatewright_control::programmed::Acks;
+use gatewright_control::fleet_views::{PerView, ViewId};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
 use gatewright_core::tenancy::ClaimKey;
@@ -45,8 +45,8 @@ pub(super) struct Statuses {
     held: BTreeMap<ObjectKey, Instant>,
     /// The refusals for which the status of an object has no room, as they were reported.
     without_room: BTreeMap<ObjectKey, Vec<String>>,
-    /// The number of connected Envoys, and the time since which it has not changed.
-    counted: (usize, Instant),
+    /// The number of connected Envoys of each view that has had some, and the time since which it has not changed.
+    counted: BTreeMap<ViewId, (usize, Instant)>,
 }
 
 impl Statuses {
@@ -59,7 +59,7 @@ impl Statuses {
             conflict_backoff: WriteConflictBackoff::default(),
             held: BTreeMap::new(),
             without_room: BTreeMap::new(),
-            counted: (0, Instant::now()),
+            counted: BTreeMap::new(),
         }
     }
 
@@ -86,10 +86,15 @@ impl Statuses {
         }
     }
 
-    /// Takes in the number of connected Envoys.
-    pub(super) fn count(&mut self, connected: usize) {
-        if connected != self.counted.0 {
-            self.counted = (connected, Instant::now());
+    /// Takes in the number of connected Envoys of each view.
+    pub(super) fn count(&mut self, connected: &PerView<usize>) {
+        let now = Instant::now();
+        self.counted.retain(|view, _| connected.get(*view).is_some());
+        for (view, connected) in connected.iter() {
+            let before = self.counted.get(&view).map_or(0, |(before, _)| *before);
+            if *connected != before {
+                self.counted.insert(view, (*connected, now));
+            }
         }
     }
 
@@ -197,15 +202,18 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Returns until when the status of a Gateway is delayed for Envoys; `None` when it is due.
+    /// Returns until when the status of a Gateway is delayed for Envoys; `None` when it is due. Envoys of other views do
+    /// not matter.
     fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
-        let Acks { done: acknowledged, all: connected, .. } = self.live.acknowledgement(key);
+        let acks = self.live.acknowledgement(key);
         let young = now.duration_since(self.started) < FIRST;
-        let until = if connected == 0 {
-            self.statuses.counted.1.max(self.started) + ABSENT
-        } else if young && now < self.statuses.counted.1 + COUNTING {
-            self.statuses.counted.1 + COUNTING
-        } else if acknowledged < connected {
+        let counted = self.live.view_of(key).and_then(|view| self.statuses.counted.get(&view));
+        let counted = counted.map_or(self.started, |(_, since)| *since);
+        let until = if acks.all == 0 {
+            counted + ABSENT
+        } else if young && now < counted + COUNTING {
+            counted + COUNTING
+        } else if !acks.are_complete() {
             *self.statuses.held.entry(key.clone()).or_insert(now + BEHIND)
         } else {
             return None;

@@ -14,6 +14,7 @@ use super::*;
 use crate::claims::{ClaimEvent, Claims};
 use crate::isolated::{IsolatedEvent, IsolatedKind};
 use crate::issuance::IssuanceConfig;
+use crate::watch::sync::Trouble;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
 use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
 use gatewright_core::model::ObjectName;
@@ -159,7 +160,7 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
     tenant(&mut site);
     site.all_is_seen();
     site.runtime.lead(site.term);
-    site.runtime.take_in(WatchEvent::Trouble(Kind::TLSRoute, "it is away".into()), site.term);
+    site.runtime.take_in(WatchEvent::Trouble(Kind::TLSRoute, Trouble::Failed("it is away".into())), site.term);
     route(&mut site, "x.a.org");
     site.complete(Kind::TLSRoute);
     site.until_asked("POST /api/v1/namespaces/ours/configmaps").await;
@@ -220,7 +221,8 @@ async fn isolated_envoys_are_not_written_while_parameters_are_not_known() {
         "spec": {"gatewayClassName": "g", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
     );
     site.all_is_seen();
-    site.runtime.take_in(WatchEvent::Trouble(Kind::GatewayParameters, "they are away".into()), site.term);
+    site.runtime
+        .take_in(WatchEvent::Trouble(Kind::GatewayParameters, Trouble::Failed("they are away".into())), site.term);
     site.runtime.lead(site.term);
     site.put(class("h"));
     site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/h/status").await;

@@ -19,6 +19,7 @@ use crate::watch::discovery::{discover, is_ready};
 use crate::watch::last_heard::LastHeard;
 use crate::watch::missing_kinds::MissingKinds;
 use crate::watch::scope::{KindWatches, ScopedWatch};
+use crate::watch::sync::Trouble;
 use crate::watch::{Lists, Names, WatchEvent, watch};
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
@@ -62,7 +63,7 @@ pub async fn run(
                 debug!("asking the API server what it serves: {error}");
                 for kind in kinds.iter().filter(|kind| !running.contains_key(kind)) {
                     if reported.insert(*kind, true) != Some(true)
-                        && out.send(WatchEvent::Trouble(*kind, error.to_string())).await.is_err()
+                        && out.send(WatchEvent::Trouble(*kind, Trouble::Failed(error.to_string()))).await.is_err()
                     {
                         return;
                     }

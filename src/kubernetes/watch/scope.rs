@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::WatchEvent;
 use super::last_heard::LastHeard;
+use super::sync::Trouble;
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
 
@@ -75,7 +76,7 @@ impl Display for Scope {
 }
 
 /// The scopes of a kind that are not complete, each with the reason.
-type Lacking = BTreeMap<Scope, Option<String>>;
+type Lacking = BTreeMap<Scope, Option<Trouble>>;
 
 /// Aggregates the watches of one kind.
 #[derive(Clone, Debug)]
@@ -161,22 +162,22 @@ impl ScopedWatch {
             room.send(WatchEvent::Complete(kind));
         } else if had.is_some() {
             room.send(match lacking.values().flatten().next() {
-                Some(text) => WatchEvent::Trouble(kind, text.clone()),
+                Some(trouble) => WatchEvent::Trouble(kind, trouble.clone()),
                 None => WatchEvent::Listing(kind),
             });
         }
         Ok(())
     }
 
-    /// Reports that the scope cannot be watched now; `text` is the reason.
-    pub(super) async fn trouble(&self, text: String) -> Result<(), Gone> {
+    /// Reports that the scope cannot be watched now.
+    pub(super) async fn trouble(&self, trouble: Trouble) -> Result<(), Gone> {
         let room = self.room().await?;
-        let text = match self.scope.namespace(self.kind()) {
-            Some(namespace) => format!("in namespace {namespace}: {text}"),
-            None => text,
+        let trouble = match self.scope.namespace(self.kind()) {
+            Some(namespace) => trouble.in_namespace(namespace),
+            None => trouble,
         };
-        self.all.held().insert(self.scope.clone(), Some(text.clone()));
-        room.send(WatchEvent::Trouble(self.kind(), text));
+        self.all.held().insert(self.scope.clone(), Some(trouble.clone()));
+        room.send(WatchEvent::Trouble(self.kind(), trouble));
         Ok(())
     }
 }
@@ -209,7 +210,7 @@ mod tests {
         let watches = KindWatches::new(Kind::HTTPRoute, &listed(), LastHeard::default(), out);
         let [a, b] = watches.each().collect::<Vec<_>>().try_into().expect("two");
         let mut next = || match reported.try_recv() {
-            Ok(WatchEvent::Trouble(_, text)) => text,
+            Ok(WatchEvent::Trouble(_, trouble)) => trouble.to_string(),
             Ok(WatchEvent::Complete(_)) => "complete".to_owned(),
             Ok(WatchEvent::Listing(_)) => "listing".to_owned(),
             Ok(other) => format!("{other:?}"),
@@ -219,16 +220,16 @@ mod tests {
         assert_eq!(next(), "nothing");
         b.complete().await.expect("it is heard");
         assert_eq!(next(), "complete");
-        a.trouble("x".to_owned()).await.expect("it is heard");
+        a.trouble(Trouble::Failed("x".to_owned())).await.expect("it is heard");
         assert_eq!(next(), "in namespace a: x");
-        b.trouble("y".to_owned()).await.expect("it is heard");
+        b.trouble(Trouble::Forbidden("y".to_owned())).await.expect("it is heard");
         assert_eq!(next(), "in namespace b: y");
         b.complete().await.expect("it is heard");
         assert_eq!(next(), "in namespace a: x", "one that is well says nothing of the other");
         a.complete().await.expect("it is heard");
         assert_eq!(next(), "complete");
         watches.begin();
-        b.trouble("y".to_owned()).await.expect("it is heard");
+        b.trouble(Trouble::Forbidden("y".to_owned())).await.expect("it is heard");
         assert_eq!(next(), "in namespace b: y");
         b.complete().await.expect("it is heard");
         assert_eq!(next(), "listing");

@@ -1,12 +1,44 @@
 //! Tracks whether the view of the API server is complete, for each kind. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use gatewright_core::inputs::Kind;
 
 /// The number of objects with a pending body that a message names.
 const NAMED: usize = 3;
+
+/// The kinds that only add to what is served: where the right to read them is missing, all else is served. The absence of
+/// any other kind would take something from what is served, or a protection from it.
+const LEFT_OUT: [Kind; 3] = [Kind::XListenerSet, Kind::XBackendTrafficPolicy, Kind::ClusterTrustBundle];
+
+/// Why a kind cannot be watched now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A right is missing.
+    Forbidden(String),
+    /// Another reason.
+    Failed(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Forbidden(text) | Trouble::Failed(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Trouble {
+    /// The same trouble in one namespace of several.
+    pub(super) fn in_namespace(self, namespace: &str) -> Self {
+        match self {
+            Trouble::Forbidden(text) => Trouble::Forbidden(format!("in namespace {namespace}: {text}")),
+            Trouble::Failed(text) => Trouble::Failed(format!("in namespace {namespace}: {text}")),
+        }
+    }
+}
 
 /// The state of the view of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,9 +48,9 @@ pub enum State {
     /// The list is complete, and the watch delivers changes.
     Complete,
     /// The list was complete, and the watch is interrupted, for this reason. The objects that were seen are kept.
-    Stale(String),
+    Stale(Trouble),
     /// The kind cannot be listed, for this reason.
-    Unreadable(String),
+    Unreadable(Trouble),
     /// The server does not serve the kind.
     Missing,
 }
@@ -47,8 +79,8 @@ impl WatchSync {
     }
 
     /// Takes in that a kind cannot be watched.
-    pub fn trouble(&mut self, kind: Kind, text: String) -> Option<String> {
-        let state = if self.listed.contains(&kind) { State::Stale(text) } else { State::Unreadable(text) };
+    pub fn trouble(&mut self, kind: Kind, trouble: Trouble) -> Option<String> {
+        let state = if self.listed.contains(&kind) { State::Stale(trouble) } else { State::Unreadable(trouble) };
         self.set(kind, state)
     }
 
@@ -77,9 +109,20 @@ impl WatchSync {
         self.kinds.values().any(|state| matches!(state, State::Complete | State::Missing))
     }
 
-    /// Returns whether the server does not serve a kind.
+    /// Returns whether a kind counts as without objects: the server does not serve it, or it is left out since the right
+    /// to read it is missing.
     pub fn is_missing(&self, kind: Kind) -> bool {
-        matches!(self.kinds.get(&kind), None | Some(State::Missing))
+        match self.kinds.get(&kind) {
+            None | Some(State::Missing) => true,
+            Some(State::Unreadable(Trouble::Forbidden(_))) => LEFT_OUT.contains(&kind),
+            Some(_) => false,
+        }
+    }
+
+    /// Returns whether nothing can be served, since the right to read a kind is missing.
+    pub fn lacks_a_right(&self) -> bool {
+        let is_forbidden = |state: &State| matches!(state, State::Unreadable(Trouble::Forbidden(_)));
+        self.kinds.iter().any(|(kind, state)| is_forbidden(state) && !self.is_missing(*kind))
     }
 
     fn set(&mut self, kind: Kind, state: State) -> Option<String> {
@@ -87,11 +130,10 @@ impl WatchSync {
         (old.as_ref() != Some(&state)).then(|| line(kind, &state))
     }
 
-    /// Returns whether the first list of every served kind is complete: only then may anything be served, written or
-    /// deleted.
+    /// Returns whether the first list of every served kind is complete, apart from those that are left out: only then may
+    /// anything be served, written or deleted.
     pub fn has_synced(&self) -> bool {
-        self.fetching.is_empty()
-            && self.kinds.iter().all(|(kind, state)| self.listed.contains(kind) || *state == State::Missing)
+        self.fetching.is_empty() && self.kinds.keys().all(|kind| self.listed.contains(kind) || self.is_missing(*kind))
     }
 
     /// Returns messages about what is pending; empty when nothing is.
@@ -141,8 +183,8 @@ fn line(kind: Kind, state: &State) -> String {
     match state {
         State::Listing => format!("{kind}: waiting for the list"),
         State::Complete => format!("{kind}: watched"),
-        State::Stale(text) => format!("{kind}: watch interrupted: {text}"),
-        State::Unreadable(text) => format!("{kind}: {text}"),
+        State::Stale(trouble) => format!("{kind}: watch interrupted: {trouble}"),
+        State::Unreadable(trouble) => format!("{kind}: {trouble}"),
         State::Missing if kind == Kind::XListenerSet.as_str() => {
             format!("{kind}: not served by this API server; bundles since v1.5 have ListenerSet instead")
         }
@@ -160,7 +202,8 @@ mod tests {
         assert!(view.complete(Kind::Gateway).is_some());
         assert_eq!(view.complete(Kind::Gateway), None);
         view.missing(Kind::TLSRoute);
-        view.trouble(Kind::Secret, "not allowed".into());
+        view.trouble(Kind::Secret, Trouble::Forbidden("not allowed".into()));
+        assert!(view.lacks_a_right(), "nothing is served without Secrets");
         assert!(!view.has_synced());
         assert_eq!(view.pending_work(), ["Secret: not allowed"]);
         view.complete(Kind::Secret);
@@ -168,6 +211,23 @@ mod tests {
         assert!(!view.has_synced());
         view.fetched("a/b");
         assert!(view.has_synced() && view.pending_work().is_empty());
+    }
+
+    #[test]
+    fn kinds_that_only_add_are_left_out_where_a_right_is_missing() {
+        let mut view = WatchSync::new(&[Kind::Gateway, Kind::XListenerSet]);
+        view.complete(Kind::Gateway);
+        view.trouble(Kind::XListenerSet, Trouble::Failed("away".into()));
+        assert!(!view.has_synced(), "the server may be there in a moment");
+        view.trouble(Kind::XListenerSet, Trouble::Forbidden("not allowed".into()));
+        assert!(view.has_synced() && view.is_missing(Kind::XListenerSet), "all else is served");
+        assert!(!view.lacks_a_right(), "what is served is complete without it");
+        assert_eq!(view.pending_work(), ["XListenerSet: not allowed"], "and it is told");
+        view.listing(Kind::XListenerSet);
+        assert!(!view.is_missing(Kind::XListenerSet), "it may have objects");
+        view.complete(Kind::XListenerSet);
+        view.trouble(Kind::XListenerSet, Trouble::Forbidden("not allowed any more".into()));
+        assert!(!view.is_missing(Kind::XListenerSet), "its objects are known");
     }
 
     #[test]
@@ -185,7 +245,8 @@ mod tests {
     fn trouble_after_the_first_view_is_told_and_takes_nothing_back() {
         let mut view = WatchSync::new(&[Kind::Gateway]);
         view.complete(Kind::Gateway);
-        assert_eq!(view.trouble(Kind::Gateway, "away".into()).as_deref(), Some("Gateway: watch interrupted: away"));
+        let away = Trouble::Failed("away".into());
+        assert_eq!(view.trouble(Kind::Gateway, away).as_deref(), Some("Gateway: watch interrupted: away"));
         assert!(view.has_synced());
         assert_eq!(view.pending_work().len(), 1);
         view.missing(Kind::Gateway);

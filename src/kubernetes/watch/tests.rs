@@ -69,7 +69,7 @@ async fn reported(names: Names, events: Vec<watcher::Result<Event<DynamicObject>
                 other => format!("{other:?}"),
             })),
             WatchEvent::Complete(_) => reported.push("complete".into()),
-            WatchEvent::Trouble(_, text) => reported.push(text),
+            WatchEvent::Trouble(_, trouble) => reported.push(trouble.to_string()),
             WatchEvent::Missing(_) | WatchEvent::Listing(_) | WatchEvent::Definitions(_) => {
                 reported.push("not listed".into())
             }
@@ -219,7 +219,7 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
         reported.push(match next.expect("it is watched") {
             WatchEvent::Changed(_) => "changed".to_owned(),
             WatchEvent::Complete(_) => "complete".to_owned(),
-            WatchEvent::Trouble(_, text) => text,
+            WatchEvent::Trouble(_, trouble) => trouble.to_string(),
             other => format!("{other:?}"),
         });
     }
