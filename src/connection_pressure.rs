@@ -9,7 +9,8 @@ use tokio::time::{sleep, timeout};
 
 use gatewright_control::ask;
 use gatewright_control::event::warn_of_file;
-use gatewright_envoy::ConnectionLimit;
+use gatewright_core::limits::Limits;
+use gatewright_envoy::{ConnectionLimit, UdpSessions};
 
 /// The interval at which connections are counted.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -18,10 +19,20 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The gauges that count connections, also those whose TLS handshake is in progress.
 const GAUGES: &str = r"/stats?filter=^listener\..*\.downstream_(pre_)?cx_active$";
 
-/// The limit for an Envoy that is started like this process, and raises its own limit of open files to the maximum, as
-/// Envoy does. The file of its pressure is in this directory.
-pub(crate) fn limit(dir: &Path) -> ConnectionLimit {
-    ConnectionLimit::within(getrlimit(Resource::Nofile).maximum, dir)
+/// The number of files that an Envoy may open that is started like this process, and raises its own limit to the maximum,
+/// as Envoy does; `None` for any number.
+pub(crate) fn files() -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum
+}
+
+/// The limit for such an Envoy beside these UDP sessions. The file of its pressure is in this directory.
+pub(crate) fn limit(sessions: UdpSessions, dir: &Path) -> ConnectionLimit {
+    ConnectionLimit::within(files(), sessions, dir)
+}
+
+/// The same for an Envoy whose UDP sessions another program sets: the default, as far as files suffice.
+pub(crate) fn usual_limit(dir: &Path) -> ConnectionLimit {
+    limit(UdpSessions::within(files(), Limits::default().max_udp_ports), dir)
 }
 
 /// Writes the file for an Envoy without connections. It must exist before Envoy starts; on a full disk that of an Envoy

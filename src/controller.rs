@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use ::xds::{Cache, Views};
 use acme::DeniedNetworks;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::xds::Xds;
@@ -36,7 +36,9 @@ use gatewright_core::channel::Channel;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, bootstrap, keys_files};
+use gatewright_envoy::{
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap, keys_files,
+};
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::isolated;
 use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
@@ -85,9 +87,14 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
     let connections = match &admin {
-        Admin::Pipe(socket) => connection_pressure::limit(socket.parent().context("--envoy-admin: expected a file")?),
-        Admin::Loopback(_) => ConnectionLimit::of(connection_pressure::limit(&folder).most),
+        Admin::Pipe(socket) => {
+            connection_pressure::usual_limit(socket.parent().context("--envoy-admin: expected a file")?)
+        }
+        Admin::Loopback(_) => ConnectionLimit::of(connection_pressure::usual_limit(&folder).most),
     };
+    if let Err(text) = ConnectionLimit::check_most(connection_pressure::files(), UdpSessions::DEFAULT) {
+        warn!("{text} of the controller, if its Gateways have UDP ports");
+    }
     connection_pressure::reset(&connections).context("the file with the pressure of connections")?;
     let made = bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
@@ -130,6 +137,8 @@ pub fn described() -> Box<dyn Collector> {
 /// # Errors
 /// When it cannot start, or one of its tasks ends by itself.
 pub async fn controller(options: cli::Controller) -> Result<bool> {
+    let udp_sessions = options.edge.udp_sessions.map_or(UdpSessions::DEFAULT, UdpSessions::of);
+    udp_sessions.check(options.limits.max_udp_ports).map_err(Error::msg).context("--udp-sessions")?;
     let (term_sender, mut term) = watch::channel::<Term>(None);
     let lease = Duration::from_secs(options.lease_seconds);
     let client = connect(options.kubeconfig.as_deref(), &Fence::new(term.clone(), lease)).await?;
@@ -170,8 +179,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
-    let live =
-        ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone()).within(options.edge.settings());
+    let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone())
+        .within(options.edge.settings(udp_sessions, &options.limits));
     let live = live.admitting(accounts.access.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };

@@ -34,7 +34,8 @@ const ANSWER: usize = 1 << 20;
 /// When signals cannot be received. Failures of Envoy are logged only.
 pub async fn drain(options: cli::Drain) -> Result<bool> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let limit = connection_pressure::limit(options.envoy_admin.parent().context("--envoy-admin: expected a file")?);
+    let limit =
+        connection_pressure::usual_limit(options.envoy_admin.parent().context("--envoy-admin: expected a file")?);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -41,7 +41,7 @@ use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap, is_bind_error};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, UdpSessions, bootstrap, is_bind_error};
 use queue::until;
 use responders::Responders;
 use runtime::StandaloneRuntime;
@@ -68,7 +68,7 @@ pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
 /// Returns the bootstrap of an Envoy that connects to the program with this private directory. It has the limits of this
 /// process; nobody tells it how near its connections are to them.
 pub fn envoy_bootstrap(node: &str, dir: &Path, admin: Option<PathBuf>) -> serde_json::Value {
-    let ConnectionLimit { most, .. } = connection_pressure::limit(dir);
+    let ConnectionLimit { most, .. } = connection_pressure::usual_limit(dir);
     envoy_bootstrap_within(ConnectionLimit::of(most), node, dir, admin)
 }
 
@@ -140,6 +140,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut tasks = Tasks::default();
     let cache = Cache::new();
     let view = View::new("standalone");
+    let files = connection_pressure::files();
+    let udp_ports = options.limits.max_udp_ports;
+    let udp_sessions = options.edge.udp_sessions.map_or_else(|| UdpSessions::within(files, udp_ports), UdpSessions::of);
+    udp_sessions.check(udp_ports).map_err(Error::msg).context("--udp-sessions")?;
+    ConnectionLimit::check_least(files, udp_sessions).map_err(Error::msg)?;
+    let edge = options.edge.settings(udp_sessions, &options.limits);
     let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
     let manager = Arc::new(manager(&options, dir.path(), places).await?);
@@ -178,7 +184,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     tasks.spawn("refused parts", suspects_file.carry_over(&cache, &view, stop.clone()));
     let tenancy_http_port = tenancy.ports.http;
     let mut site = StandaloneRuntime {
-        live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
+        live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge),
         queue: FairQueue::default(),
         claim_log,
         known,
@@ -281,7 +287,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut supervising = tasks::spawn("envoy", async move {
         match envoy {
             Some(program) => {
-                let connections = connection_pressure::limit(&private);
+                let connections = connection_pressure::limit(udp_sessions, &private);
                 let admin = Some(envoy_admin.clone());
                 let supervisor = Supervisor {
                     program,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use gatewright_core::limits::Limits;
 use gatewright_envoy as envoy;
+use gatewright_envoy::UdpSessions;
 
 /// Limits of connections, of clients and to backends. A changed limit closes connections at the next start, because
 /// Envoy replaces its filter chains or clusters.
@@ -20,9 +22,10 @@ pub struct Edge {
     /// Idle timeout of a UDP session without datagrams, in seconds; a session is what one socket of a client sends
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.udp_idle_seconds, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub udp_idle_timeout: u64,
-    /// Maximum number of UDP sessions at one port of an Envoy; datagrams of further clients are dropped
-    #[arg(long, value_name = "COUNT", default_value_t = envoy::Edge::DEFAULT.udp_sessions, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub udp_sessions: u32,
+    /// Maximum number of UDP sessions of an Envoy. Each UDP port has an equal part of them, by --max-udp-ports, and
+    /// drops datagrams of further clients [default: 65536; standalone: fewer where the limit of open files is small]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub udp_sessions: Option<u32>,
     /// Maximum age of a client's HTTP connection, in seconds; it is then closed gracefully, between two requests; 0 for
     /// no maximum
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.max_connection_seconds, value_parser = clap::value_parser!(u64).range(0..=604_800))]
@@ -52,12 +55,12 @@ impl Edge {
     }
 
     /// The part that is in Envoy's configuration.
-    pub fn settings(&self) -> envoy::Edge {
+    pub fn settings(&self, sessions: UdpSessions, limits: &Limits) -> envoy::Edge {
         envoy::Edge {
             idle_seconds: self.idle_timeout,
             tcp_idle_seconds: self.tcp_idle_timeout,
             udp_idle_seconds: self.udp_idle_timeout,
-            udp_sessions: self.udp_sessions,
+            udp_port_sessions: sessions.of_port(limits.max_udp_ports),
             max_connection_seconds: self.max_connection_age,
             backend_connections: self.backend_connections,
         }

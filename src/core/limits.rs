@@ -43,6 +43,12 @@ pub struct Limits {
     /// has it
     #[arg(long, value_name = "COUNT", default_value_t = 512)]
     pub max_ports_per_namespace: u64,
+    /// Maximum number of UDP ports of the Gateways and ListenerSets of a namespace
+    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    pub max_udp_ports_per_namespace: u64,
+    /// Maximum number of UDP ports of an Envoy, of all namespaces; each has an equal part of --udp-sessions
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub max_udp_ports: u32,
     /// Maximum number of Gateways of fleet Isolated of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub max_isolated_gateways_per_namespace: u64,
@@ -98,6 +104,8 @@ impl Default for Limits {
             max_regexes_per_namespace: 1024,
             max_routes_per_namespace: 2000,
             max_ports_per_namespace: 512,
+            max_udp_ports_per_namespace: 8,
+            max_udp_ports: 16,
             max_isolated_gateways_per_namespace: 4,
             max_default_gateways_per_namespace: 4,
             max_endpoints_per_service: 2000,
@@ -127,6 +135,8 @@ impl Limits {
         max_regexes_per_namespace: u64::MAX,
         max_routes_per_namespace: u64::MAX,
         max_ports_per_namespace: u64::MAX,
+        max_udp_ports_per_namespace: u64::MAX,
+        max_udp_ports: u32::MAX,
         max_isolated_gateways_per_namespace: u64::MAX,
         max_default_gateways_per_namespace: u64::MAX,
         max_endpoints_per_service: u64::MAX,

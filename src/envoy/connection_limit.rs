@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::udp_sessions::UdpSessions;
+
 /// The most connections, whatever the limit of files.
 const MOST: u32 = 50_000;
 /// The least, so that a limit of files that is too small for Envoy itself is Envoy's own error.
@@ -36,11 +38,27 @@ impl ConnectionLimit {
         Self { most, pressure_file: None }
     }
 
-    /// The limit of an Envoy that may open so many files (`None`: any number). A program beside it writes the pressure
-    /// into the directory.
-    pub fn within(files: Option<u64>, dir: &Path) -> Self {
-        let most = files.map_or(MOST, most_within);
+    /// The limit of an Envoy that may open so many files (`None`: any number), beside its UDP sessions. A program beside
+    /// it writes the pressure into the directory.
+    pub fn within(files: Option<u64>, sessions: UdpSessions, dir: &Path) -> Self {
+        let most = files.map_or(MOST, |files| most_within(files.saturating_sub(sessions.files())));
         Self { most, pressure_file: (most < MOST).then(|| dir.join("connection-pressure")) }
+    }
+
+    /// Checks that an Envoy has files for its UDP sessions, and for the least connections.
+    ///
+    /// # Errors
+    /// With the numbers, and what to change.
+    pub fn check_least(files: Option<u64>, sessions: UdpSessions) -> Result<(), String> {
+        check(files, sessions, LEAST)
+    }
+
+    /// Checks that an Envoy has files for its UDP sessions, and for the most connections.
+    ///
+    /// # Errors
+    /// With the numbers, and what to change.
+    pub fn check_most(files: Option<u64>, sessions: UdpSessions) -> Result<(), String> {
+        check(files, sessions, MOST)
     }
 
     /// The content of the file for a number of connections: between 0 and 1.
@@ -71,6 +89,15 @@ impl ConnectionLimit {
     }
 }
 
+fn check(files: Option<u64>, sessions: UdpSessions, connections: u32) -> Result<(), String> {
+    let needed = OWN_FILES + sessions.files() + FILES * u64::from(connections);
+    let Some(files) = files.filter(|files| *files < needed) else { return Ok(()) };
+    Err(format!(
+        "the limit of open files is {files}, and {sessions} with {connections} connections need {needed}: raise it \
+         (LimitNOFILE, ulimits), or lower --udp-sessions"
+    ))
+}
+
 fn most_within(files: u64) -> u32 {
     let most = files.saturating_sub(OWN_FILES) / FILES;
     u32::try_from(most).unwrap_or(MOST).clamp(LEAST, MOST)
@@ -82,17 +109,26 @@ mod tests {
 
     #[test]
     fn connections_are_fewer_than_files_and_never_more_than_the_maximum() {
-        let most = |files| ConnectionLimit::within(files, Path::new("/run")).most;
-        assert_eq!(most(Some(4096)), 1920, "a file for each side");
+        let most = |files| ConnectionLimit::within(files, UdpSessions::within(files, 16), Path::new("/run")).most;
+        assert_eq!(most(Some(4096)), 1408, "a quarter for UDP, and a file for each side");
         assert_eq!(most(Some(100)), LEAST, "a limit that is too small");
         assert_eq!(most(Some(1 << 20)), MOST, "the usual limit of a container");
         assert_eq!(most(None), MOST, "no limit");
     }
 
     #[test]
+    fn too_few_files_are_told_with_numbers() {
+        let sessions = UdpSessions::within(Some(1024), 16);
+        assert_eq!(ConnectionLimit::check_least(Some(1024), sessions), Ok(()), "a quarter for UDP");
+        assert_eq!(ConnectionLimit::check_most(Some(1 << 19), UdpSessions::DEFAULT), Ok(()));
+        let told = ConnectionLimit::check_least(Some(65_536), UdpSessions::DEFAULT).expect_err("too few");
+        assert!(told.contains("65536, and 65536 UDP sessions with 16 connections need 131360"), "{told}");
+    }
+
+    #[test]
     fn only_an_envoy_with_few_files_reads_a_pressure() {
-        let few = ConnectionLimit::within(Some(4096), Path::new("/run"));
-        let many = ConnectionLimit::within(Some(1 << 20), Path::new("/run"));
+        let few = ConnectionLimit::within(Some(4096), UdpSessions::of(512), Path::new("/run"));
+        let many = ConnectionLimit::within(Some(1 << 20), UdpSessions::DEFAULT, Path::new("/run"));
         assert_eq!(few.pressure_file.as_deref(), Some(Path::new("/run/connection-pressure")));
         assert_eq!(few.monitors().len(), 2, "the limit and the pressure");
         assert!(few.trigger().is_some(), "timeouts become shorter");

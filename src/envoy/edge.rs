@@ -10,8 +10,9 @@ pub struct Edge {
     pub tcp_idle_seconds: u64,
     /// The idle timeout of a UDP session, in seconds.
     pub udp_idle_seconds: u64,
-    /// The most UDP sessions of one Envoy on one port; a session is the datagrams of one client socket.
-    pub udp_sessions: u32,
+    /// The most UDP sessions of one Envoy on one port, its part of [`UdpSessions`](super::UdpSessions); a session is the
+    /// datagrams of one client socket.
+    pub udp_port_sessions: u32,
     /// The maximum duration of a client's HTTP connection, in seconds; 0 for no limit.
     pub max_connection_seconds: u64,
     /// The most connections of one Envoy to one backend (a port of a Service), and the most active or pending requests
@@ -25,7 +26,7 @@ impl Edge {
         idle_seconds: 300,
         tcp_idle_seconds: 900,
         udp_idle_seconds: 30,
-        udp_sessions: 16_384,
+        udp_port_sessions: 4096,
         max_connection_seconds: 3600,
         backend_connections: 4096,
     };

@@ -76,7 +76,7 @@ pub(super) fn cluster(name: String, edge: &Edge) -> Cluster {
         lb_policy: LbPolicy::RoundRobin.into(),
         common_lb_config: Some(CommonLbConfig { locality_config_specifier: Some(by_weight), ..Default::default() }),
         circuit_breakers: Some(CircuitBreakers {
-            thresholds: vec![Thresholds { max_connections: uint(edge.udp_sessions), ..Default::default() }],
+            thresholds: vec![Thresholds { max_connections: uint(edge.udp_port_sessions), ..Default::default() }],
             ..Default::default()
         }),
         ignore_health_on_host_removal: true,
@@ -155,6 +155,6 @@ mod tests {
             crate::endpoints(&Endpoints { cluster: ClusterId::Udp(dns()), addresses: Addresses::Weighted(vec![]) });
         assert_eq!(cluster.name, sent.cluster_name);
         let sessions = cluster.circuit_breakers.expect("limits").thresholds[0].max_connections.expect("one");
-        assert_eq!(sessions.value, Edge::DEFAULT.udp_sessions);
+        assert_eq!(sessions.value, Edge::DEFAULT.udp_port_sessions);
     }
 }

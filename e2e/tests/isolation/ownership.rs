@@ -12,14 +12,14 @@ use tokio::time::{Instant, sleep};
 use super::site::{LIMIT, Site, named};
 
 /// A class whose Gateways share addresses, with hostnames by owner.
-const COMMON: &str = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\nmetadata: {name: shared, namespace: infra}\n\
+pub(super) const COMMON: &str = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\nmetadata: {name: shared, namespace: infra}\n\
     spec: {fleet: Shared}\n---\n\
     apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: common}\n\
     spec: {controllerName: gatewright.io/gateway-controller, \
     parametersRef: {group: gatewright.io, kind: GatewayParameters, namespace: infra, name: shared}}\n---\n";
 
 /// One listener as a YAML flow mapping; without a hostname if that is empty.
-fn listener(name: &str, protocol: &str, port: u16, host: &str) -> String {
+pub(super) fn listener(name: &str, protocol: &str, port: u16, host: &str) -> String {
     let host = if host.is_empty() { String::new() } else { format!("hostname: \"{host}\", ") };
     let tls = match protocol {
         "HTTPS" => ", tls: {options: {gatewright.io/issuer: internal-ca}}",
@@ -29,7 +29,7 @@ fn listener(name: &str, protocol: &str, port: u16, host: &str) -> String {
 }
 
 /// A Gateway with this creation time.
-fn gateway(namespace: &str, name: &str, class: &str, year: u16, listeners: &[String]) -> String {
+pub(super) fn gateway(namespace: &str, name: &str, class: &str, year: u16, listeners: &[String]) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
          metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: \"{year}-01-01T00:00:00Z\"}}\n\
@@ -39,7 +39,7 @@ fn gateway(namespace: &str, name: &str, class: &str, year: u16, listeners: &[Str
 }
 
 /// A route that forwards all hosts of a Gateway to the namespace's backend.
-fn everything(namespace: &str, gateway: &str, hosts: &[&str]) -> String {
+pub(super) fn everything(namespace: &str, gateway: &str, hosts: &[&str]) -> String {
     let hosts: Vec<String> = hosts.iter().map(|host| format!("\"{host}\"")).collect();
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {gateway}, namespace: {namespace}}}\n\
@@ -54,7 +54,7 @@ fn local(port: u16) -> SocketAddr {
 }
 
 /// Waits until this backend answers.
-async fn until_answered(site: &Site, probe: &Probe, backend: &str) -> Result<()> {
+pub(super) async fn until_answered(site: &Site, probe: &Probe, backend: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let answer = named(probe).await;
@@ -70,7 +70,7 @@ async fn until_answered(site: &Site, probe: &Probe, backend: &str) -> Result<()>
 
 /// Waits until the conditions of an object's listeners, as `listener type status reason`, include `wanted`, and returns
 /// them.
-async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -> Result<String> {
+pub(super) async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status", "-o", "json"])?;

@@ -86,8 +86,14 @@ impl<'a> Admission<'a> {
     pub(super) fn is_of_another_admitted(self, hostname: &Hostname, listener: &ListenerId) -> bool {
         let Some(at) = self.parents.get(&listener.parent).and_then(admitted) else { return false };
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
-        let owner = names.find_map(|name| self.register.owner(&Ownable::Admitted(at.clone(), name)));
-        owner.is_some_and(|owner| owner.namespace != listener.parent.name().namespace)
+        let namespace = &listener.parent.name().namespace;
+        let granted = self.register.granted();
+        let is_of_another = |name: Hostname| match self.register.owner(&Ownable::Admitted(at.clone(), name.clone())) {
+            Some(owner) => Some(owner.namespace != *namespace),
+            // The owner of the Gateway admits whom it wants to its own names.
+            None => granted.first(&name).map(|_| !granted.has(&name, namespace) && !granted.has(&name, &at.namespace)),
+        };
+        names.find_map(is_of_another).unwrap_or(false)
     }
 
     /// True if a listener serves routes of a namespace under a hostname.
@@ -116,11 +122,15 @@ impl<'a> Admission<'a> {
             return None;
         }
         let what = Ownable::Admitted(at.clone(), hostname.clone());
-        let namespace = &self.register.owner(&what)?.namespace;
+        let granted = self.register.granted();
+        let namespace = match self.register.owner(&what) {
+            Some(owner) => &owner.namespace,
+            None => granted.first(hostname)?,
+        };
         let mut wider = hostname.covering().chain([Hostname::any()]).filter(|wide| of.hostname.covers(wide));
         let is_of_another = |wide| {
             let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
-            owner.is_some_and(|owner| owner.namespace != *namespace)
+            owner.is_some_and(|owner| owner.namespace != *namespace && !granted.has(hostname, &owner.namespace))
         };
         wider.any(is_of_another).then_some(namespace)
     }
@@ -154,7 +164,7 @@ impl<'a> Admission<'a> {
         let namespace = &by.name.namespace;
         let is_own = *namespace == listener.parent.name().namespace;
         let what = Ownable::Admitted(parent.listeners_of.clone(), wide.clone());
-        let kept = self.register.owned_below(&what).filter(|name| {
+        let kept = self.register.kept_below(&what).filter(|name| {
             let kept = self.kept_for(name, listener);
             kept.is_some_and(|owner| is_own || owner == namespace)
         });
@@ -167,7 +177,7 @@ impl<'a> Admission<'a> {
         else {
             return Vec::new();
         };
-        self.register.owned_below(&Ownable::Admitted(parent.listeners_of.clone(), wide.clone())).cloned().collect()
+        self.register.kept_below(&Ownable::Admitted(parent.listeners_of.clone(), wide.clone())).cloned().collect()
     }
 
     /// Returns whether a route owns the hostnames that it claims by some of its attachments.
@@ -256,7 +266,7 @@ pub(super) fn note_admitting(
         let wide = Ownable::Admitted(at.clone(), hostname.clone());
         dirty.owned.extend(register.below(&wide).cloned());
         if listener.is_admitted || register.has_wide(at) {
-            dirty.units.extend(register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
+            dirty.units.extend(register.kept_below(&wide).map(|name| (id.clone(), name.clone())));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The hostnames that namespaces may have at the Gateways of a class, by its GatewayParameters.
 
 use super::gateway_exposure::GatewayExposure;
+use super::granted_names::labelled_domain;
 use super::key::Verdict;
-use crate::inputs::HOST_LABEL;
 use crate::model::{Hostname, Reason, clipped};
 use crate::store::Store;
 
@@ -10,7 +10,7 @@ use crate::store::Store;
 pub(super) fn check(exposure: &GatewayExposure, hostname: &Hostname, namespace: &str, store: &Store) -> Verdict {
     let Some(rules) = &exposure.allowed_hostnames else { return Ok(()) };
     let labels = store.labels(namespace);
-    let domain = labels.get(HOST_LABEL).and_then(|host| Hostname::parse(&host.to_ascii_lowercase()).ok());
+    let domain = labelled_domain(namespace, store);
     if domain.as_ref().is_some_and(|domain| is_within(hostname, domain)) {
         return Ok(());
     }
@@ -48,8 +48,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
     use crate::model::ObjectName;
     use crate::translate::{Change, Engine, Settings, StatusBody};
 

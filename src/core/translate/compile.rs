@@ -64,7 +64,7 @@ impl<'a> Units<'a> {
             unit = match owner.protocol {
                 // Names below another's wildcard are excluded by that wildcard's unit.
                 _ if is_of_another && !self.routing.admission.is_owned(hostname, &owner.listener) => Unit::default(),
-                _ if is_of_another => kept_off(id, hostname, owner.protocol),
+                _ if is_of_another => self.kept_unit(id, hostname, owner),
                 _ if is_closed(&self.name(id, &owner.hostname), owner.protocol, listener) => {
                     Unit { chain_class: owner.is_own.then(ChainClass::closed), ..Unit::default() }
                 }
@@ -123,6 +123,18 @@ impl<'a> Units<'a> {
 
     fn name(&self, id: &FrontendId, hostname: &Hostname) -> SecretName {
         self.names.name(id, hostname, self.routing.admission.register)
+    }
+
+    /// The unit that excludes a hostname from the wildcard or catch-all listener over it. A request for a granted one may
+    /// come on a connection to another name of that listener: it is excluded from the listener's table as well.
+    fn kept_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
+        let unit = kept_off(id, hostname, owner.protocol);
+        let granted = self.routing.admission.register.granted();
+        if owner.protocol != Protocol::Https || granted.first(hostname).is_none() {
+            return unit;
+        }
+        let virtual_host = VirtualHost::new(hostname.clone(), Vec::new());
+        Unit { table: Some((Some(owner.hostname.clone()), virtual_host)), ..unit }
     }
 
     /// A virtual host behind what its listener has before all routes.

@@ -63,7 +63,7 @@ impl Evaluation<'_> {
                 Some(offer::listener_set(set, self.store.gateway(gateway)?, base, &around))
             }),
         };
-        let new = self.quotas.within_limits(key, new, &self.settings.limits, dirty);
+        let new = self.quotas.within_limits(key, new, self.settings, dirty);
         if let ParentKey::Gateway(name) = key {
             // ListenerSets depend on what their Gateway admits and on its placement, which rarely change.
             let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.placement.clone());

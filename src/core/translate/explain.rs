@@ -188,10 +188,11 @@ impl<'a> Explainer<'a> {
                     || self.admission().is_of_another_admitted(host, listener)
             };
             if hostname != host && is_of_another() {
-                refusal = Some(format!(
+                let text = format!(
                     "{host} belongs to another namespace than listener {:?} for {hostname} on port {}: it is kept from it",
                     listener.name, id.port
-                ));
+                );
+                refusal = Some(text + &self.granted_over(host));
                 continue;
             }
             if (protocol == Protocol::Http) == question.tls {
@@ -211,6 +212,14 @@ impl<'a> Explainer<'a> {
         };
         explanation.fail("frontend", refusal.unwrap_or_else(nobody));
         None
+    }
+
+    /// An addition to a message about a hostname of another namespace: the platform granted it.
+    fn granted_over(&self, host: &Hostname) -> String {
+        let granted = self.admission().register.granted();
+        let namespace = |name: &Hostname| granted.first(name).map_or_else(String::new, ToString::to_string);
+        let told = |name: Hostname| format!(" (the platform granted {name} to namespace {})", namespace(&name));
+        granted.over(host).map_or_else(String::new, told)
     }
 
     /// Adds the certificate that a listener serves, and what it requires of clients.
@@ -250,15 +259,16 @@ impl<'a> Explainer<'a> {
         explanation: &mut Explanation,
     ) {
         let candidates = std::iter::once(host.clone()).chain(host.covering()).chain(Some(Hostname::any()));
-        if self.admission().kept_for(host, listener).is_some()
-            && self.admission().served(host, listener).next().is_none()
-        {
+        let candidates: Vec<Hostname> = candidates.collect();
+        let is_served = |name: &Hostname| self.admission().served(name, listener).next().is_some();
+        let mut narrower = candidates.iter().take_while(|name| !is_served(name));
+        if narrower.any(|name| self.admission().kept_for(name, listener).is_some()) {
             let text =
                 format!("{host} belongs to routes of another namespace, which give it to no listener of this port");
-            explanation.fail("route", text);
+            explanation.fail("route", text + &self.granted_over(host));
             return;
         }
-        let hostname = candidates.into_iter().find(|name| self.admission().served(name, listener).next().is_some());
+        let hostname = candidates.into_iter().find(is_served);
         let Some(hostname) = hostname else {
             let text = format!("no route serves {host} through this listener: {}", answered(protocol, 404));
             explanation.fail("route", with_causes(text, self.causes_of_routes(host, listener)));

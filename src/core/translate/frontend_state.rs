@@ -147,6 +147,11 @@ impl FrontendState {
         self.has_hostnames() && !self.wide.is_empty()
     }
 
+    /// The wildcard and catch-all listeners that have their hostnames.
+    pub(super) fn wide_winners(&self) -> impl Iterator<Item = &ListenerId> {
+        self.wide.iter().filter_map(|name| self.winners.get(name)).map(|(listener, _)| listener)
+    }
+
     /// True if the port is divided by hostnames.
     pub(super) fn has_hostnames(&self) -> bool {
         self.claims.family().is_none_or(Family::has_hostnames)

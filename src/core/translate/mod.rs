@@ -56,6 +56,7 @@ mod frontend_state;
 mod frontends;
 mod gateway_exposure;
 mod gateway_services;
+mod granted_names;
 mod host_settings;
 mod internal_ports;
 mod isolated_envoys;
@@ -101,6 +102,7 @@ mod surroundings;
 mod tables;
 mod tls_options;
 mod tls_secrets;
+mod udp_ports;
 mod verdict;
 mod wanted_index;
 

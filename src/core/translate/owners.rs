@@ -7,15 +7,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::admission::Admission;
 use super::allowed_hostnames::is_within;
 use super::attachments::Attachments;
+use super::by_record::admitted;
 use super::dirty::Dirty;
+use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
+use super::gateway_exposure::is_shared;
+use super::granted_names::{granted_by_classes, labelled_domain};
 use super::key::{ListenerId, RouteKey};
 use super::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, shared_frontend};
 use super::parents::Parents;
 use super::register::Register;
 use super::secret_names::SecretNames;
-use crate::inputs::HOST_LABEL;
-use crate::model::Hostname;
+use crate::model::{FrontendId, Hostname};
 use crate::store::Store;
 
 /// The stage that decides ownership.
@@ -84,6 +87,42 @@ impl Owners<'_> {
         }
     }
 
+    /// Takes in the domain that the label of a namespace grants it.
+    pub(super) fn take_label(&mut self, namespace: &Arc<str>, dirty: &mut Dirty) {
+        let domain = labelled_domain(namespace, self.store);
+        let changed = self.register.granted_mut().set_label(namespace, domain);
+        self.touch_granted(&changed, dirty);
+    }
+
+    /// Takes in the names that classes grant to namespaces.
+    pub(super) fn take_classes(&mut self, controller: &str, dirty: &mut Dirty) {
+        let changed = self.register.granted_mut().set_of_classes(granted_by_classes(self.store, controller));
+        self.touch_granted(&changed, dirty);
+    }
+
+    /// Marks what depends on grants of names, which rarely change.
+    fn touch_granted(&self, names: &BTreeSet<Hostname>, dirty: &mut Dirty) {
+        for name in names {
+            dirty.owned.extend(self.register.claimed_within(name).cloned());
+            for (id, frontend) in self.frontends.iter().filter(|(id, frontend)| self.keeps_names(id, frontend)) {
+                dirty.units.insert((id.clone(), name.clone()));
+                if name.is_wildcard() {
+                    self.admission().touch_under(self.frontends, id, name, dirty);
+                }
+                dirty.statuses.extend(frontend.wide_winners().map(|listener| listener.parent.object()));
+            }
+        }
+    }
+
+    /// True if wildcard and catch-all listeners of a frontend do not serve all names that they cover.
+    fn keeps_names(&self, id: &FrontendId, frontend: &FrontendState) -> bool {
+        let decides = |listener: &ListenerId| {
+            let Some(parent) = self.parents.get(&listener.parent) else { return false };
+            admitted(parent).is_some() || self.register.has_wide(&parent.listeners_of)
+        };
+        frontend.is_wide() && (is_shared(&id.gateway) || frontend.wide_winners().any(decides))
+    }
+
     /// Marks what depends on the owner of an item.
     fn touch_owned(&mut self, what: &Ownable, dirty: &mut Dirty) {
         self.touch_claims(what, dirty);
@@ -146,7 +185,7 @@ impl Owners<'_> {
         // An owned hostname is kept from wider hostnames of other namespaces, on every port.
         let names: Vec<Hostname> = match name.is_exact() {
             true => vec![name.clone()],
-            false => self.register.owned_below(&what).cloned().chain([name.clone()]).collect(),
+            false => self.register.kept_below(&what).cloned().chain([name.clone()]).collect(),
         };
         let own = (!name.is_exact()).then(|| name.clone());
         for wide in own.into_iter().chain(name.covering()).chain([Hostname::any()]) {
@@ -188,7 +227,5 @@ impl Owners<'_> {
 /// True if the platform delegated a domain below a wildcard to a namespace by its label, and the name is in that
 /// domain.
 fn is_delegated(store: &Store, namespace: &str, name: &Hostname, wide: &Hostname) -> bool {
-    let Some(host) = store.labels(namespace).get(HOST_LABEL) else { return false };
-    let Ok(domain) = Hostname::parse(&host.to_ascii_lowercase()) else { return false };
-    wide.covers(&domain) && is_within(name, &domain)
+    labelled_domain(namespace, store).is_some_and(|domain| wide.covers(&domain) && is_within(name, &domain))
 }

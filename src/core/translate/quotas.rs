@@ -19,7 +19,9 @@ use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
 use super::quota::{Member, Quota};
 use super::resolutions::Resolved;
+use super::settings::Settings;
 use super::shared_parts::SharedParts;
+use super::udp_ports::UdpPorts;
 use crate::cost::{self, Cost, Dimension};
 use crate::inputs::{EndpointSlice, Kind, ObjectKey, Route};
 use crate::limits::Limits;
@@ -54,6 +56,7 @@ pub(super) struct Quotas {
     isolated: Quota<Arc<str>, ParentKey>,
     /// Default Gateways.
     defaults: Quota<Arc<str>, ParentKey>,
+    udp_ports: UdpPorts,
     /// Endpoints of each Service.
     of_service: Quota<ObjectName, ObjectName>,
     /// Endpoints of each namespace.
@@ -114,6 +117,7 @@ impl Quotas {
             ports: Quota::new(limits.max_ports_per_namespace),
             isolated: Quota::new(limits.max_isolated_gateways_per_namespace),
             defaults: Quota::new(limits.max_default_gateways_per_namespace),
+            udp_ports: UdpPorts::new(limits),
             of_service: Quota::new(limits.max_endpoints_per_service),
             of_namespace: Quota::new(limits.max_endpoints_per_namespace),
             tls_policies: Quota::new(limits.max_backend_tls_policies_per_namespace),
@@ -418,6 +422,18 @@ impl Quotas {
 
     /// Limits a Gateway or ListenerSet to the quota of its namespace; marks the others whose verdict changes.
     pub(super) fn within_limits(
+        &mut self,
+        key: &ParentKey,
+        new: Option<Parent>,
+        settings: &Settings,
+        dirty: &mut Dirty,
+    ) -> Option<Parent> {
+        let mut new = self.within_quotas(key, new, &settings.limits, dirty);
+        self.udp_ports.limit(key, new.as_mut(), settings, dirty);
+        new
+    }
+
+    fn within_quotas(
         &mut self,
         key: &ParentKey,
         new: Option<Parent>,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::granted_names::GrantedNames;
 use super::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, well_known};
 use super::protocol::Family;
 use crate::model::{Hostname, TransportPort};
@@ -24,6 +25,8 @@ pub(super) struct Register {
     denied: MultiMap<Arc<str>, Ownable>,
     /// Reservations for namespaces that released an item.
     reserved: Reservations<Ownable>,
+    /// The hostnames that the platform granted.
+    granted: GrantedNames,
     latest: u64,
 }
 
@@ -36,6 +39,7 @@ impl Register {
             proposed: BTreeMap::new(),
             denied: MultiMap::default(),
             reserved: Reservations::new(hold),
+            granted: GrantedNames::default(),
             latest: 0,
         }
     }
@@ -49,6 +53,16 @@ impl Register {
     pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
         let recorded = || self.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
         well_known(port).or_else(recorded)
+    }
+
+    /// The hostnames that the platform granted.
+    pub(super) fn granted(&self) -> &GrantedNames {
+        &self.granted
+    }
+
+    /// The same, for changes.
+    pub(super) fn granted_mut(&mut self) -> &mut GrantedNames {
+        &mut self.granted
     }
 
     /// The recorded owner of an item.
@@ -139,8 +153,18 @@ impl Register {
         all.map(|(what, _)| what).take_while(|what| what.is_beside(wide)).filter(|what| is_below(wide, what))
     }
 
-    /// The owned hostnames below a wildcard, or below the catch-all.
-    pub(super) fn owned_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
+    /// The claimed items whose hostname is covered by a granted one.
+    pub(super) fn claimed_within<'a>(&'a self, name: &'a Hostname) -> impl Iterator<Item = &'a Ownable> {
+        self.claims.keys().filter(move |what| what.hostname().is_some_and(|claimed| name.covers(claimed)))
+    }
+
+    /// The owned and granted hostnames below a wildcard, or below the catch-all.
+    pub(super) fn kept_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
+        let granted = wide.hostname().into_iter().flat_map(|wide| self.granted.below(wide));
+        self.owned_below(wide).chain(granted)
+    }
+
+    fn owned_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
         let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.records.range(first..));
         let all = all.map(|(what, _)| what).take_while(|what| what.is_beside(wide));
         all.filter(|what| is_below(wide, what)).filter_map(Ownable::hostname)
@@ -167,12 +191,16 @@ impl Register {
                 // Another namespace may have claimed it first: a port stays as long as its protocol is used.
                 Ownable::Port(_) if claimant.protocol.has_hostnames() => Some(claimant.protocol) == held.protocol,
                 Ownable::Port(_) => Some(claimant.protocol) == held.protocol && claimant.namespace == held.namespace,
-                _ => claimant.namespace == held.namespace,
+                _ => {
+                    claimant.namespace == held.namespace
+                        && !self.is_withheld_wide(what, [&claimant.namespace, &claimant.through])
+                }
             });
             if own.next().is_some() {
                 return Some(OwnerRecord { released: None, ..held.clone() });
             }
-            let is_reserved = what.hostname().is_some() || held.has_whole_port();
+            let is_withheld = self.is_withheld_wide(what, [&held.namespace, &held.namespace]);
+            let is_reserved = !is_withheld && (what.hostname().is_some() || held.has_whole_port());
             let released = is_reserved.then(|| self.reserved.since(&held.namespace, held.released, now)).flatten();
             if released.is_some() {
                 return Some(OwnerRecord { released, ..held.clone() });
@@ -206,6 +234,9 @@ impl Register {
 
     /// True if no other namespace owns a wildcard over a name, or its owner consents.
     fn may_own(&self, claimant: &Claimant, what: &Ownable, consents: &Consents<'_>) -> bool {
+        if self.is_withheld(what, [&claimant.namespace, &claimant.through]) {
+            return false;
+        }
         // The most specific wildcard decides: its owner owns the names below it.
         let over = what.hostname().into_iter().flat_map(Hostname::covering).find_map(|wide| {
             let over = what.with(wide.clone())?;
@@ -214,6 +245,16 @@ impl Register {
         over.is_none_or(|(wide, owner)| {
             owner == claimant.namespace || is_public(&wide) || consents(claimant, what, &wide, &owner)
         })
+    }
+
+    /// True if the platform granted a hostname to others than a claimant and the owner of the Gateway there.
+    fn is_withheld(&self, what: &Ownable, namespaces: [&str; 2]) -> bool {
+        what.hostname().is_some_and(|name| self.granted.withholds(name, namespaces))
+    }
+
+    /// The same of a wildcard: a namespace keeps the names that it had before a grant, and no wildcard.
+    fn is_withheld_wide(&self, what: &Ownable, namespaces: [&str; 2]) -> bool {
+        what.hostname().is_some_and(Hostname::is_wildcard) && self.is_withheld(what, namespaces)
     }
 
     /// Records the new owner of an item, or proposes it. Returns the change for the writer of the record, if any.

@@ -5,11 +5,12 @@ use std::fmt::Write;
 use super::admission::Admission;
 use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
+use super::by_record::admitted;
 use super::certificate::Served;
 use super::claims::claiming;
 use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
-use super::gateway_exposure::{self, Fleet};
+use super::gateway_exposure::{self, Fleet, is_shared};
 use super::gateway_services::GatewayServices;
 use super::internal_ports::exhausted;
 use super::issuance::Issuance;
@@ -267,6 +268,20 @@ impl Report<'_> {
         parent.listeners.iter().map(|listener| self.listener_status(parent, listener)).collect()
     }
 
+    /// True if a wildcard or catch-all listener does not serve all hostnames that it covers: the platform granted some to
+    /// others.
+    fn keeps_granted(self, parent: &Parent, listener: &ParentListener) -> bool {
+        let namespace = &parent.key.name().namespace;
+        let frontend = self.frontends.get(&parent.frontend(listener.transport_port()));
+        let winner = frontend.and_then(|frontend| frontend.winner(&listener.hostname));
+        if winner.is_none_or(|(winner, _)| *winner != parent.id(listener)) {
+            return false;
+        }
+        let decides = is_shared(&parent.placement.frontend_owner) || admitted(parent).is_some();
+        let mut below = self.register.granted().below(&listener.hostname);
+        decides && listener.has_hostnames() && below.any(|name| !self.register.granted().has(name, namespace))
+    }
+
     pub(super) fn listener_status(self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
         let id = parent.id(listener);
         let port = listener.transport_port();
@@ -308,7 +323,10 @@ impl Report<'_> {
             self.listener_programmed(parent, listener)
         };
         let is_accepted = accepted.is_ok() && parent.placement.unusable.is_none();
-        let accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
+        let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
+        if accepted.status == Status::True && self.keeps_granted(parent, listener) {
+            accepted.message = "serves no names that the platform granted to other namespaces".to_owned();
+        }
         conditions.extend(with_programmed(accepted, programmed));
         let mut resolved = listener.resolved.clone();
         // A listener whose certificate is being issued may lack something else, such as the CA certificates of clients.

@@ -128,16 +128,31 @@ impl Admission<'_> {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering()).filter(|name| !name.is_any());
         names
             .find_map(|name| {
-                let what = Ownable::Hostname(name);
-                let owner = self.register.owner(&what)?;
+                let what = Ownable::Hostname(name.clone());
+                let Some(owner) = self.register.owner(&what) else {
+                    return self.is_granted_to_others(&name, hostname, listener);
+                };
                 // A ListenerSet's namespace leaves hostnames that it does not own to the Gateway that it extends.
                 Some(owner.namespace != *namespace && !self.register.reaches(&what, &owner.namespace, namespace))
             })
             .unwrap_or(false)
     }
 
-    /// True if the record has an owner of a hostname itself, not only of a wildcard over it.
+    /// True if the platform granted a hostname by a wildcard, or by itself, to others than the namespace of a listener,
+    /// and no route of theirs gives the hostname to the listener; `None` without such a grant.
+    fn is_granted_to_others(self, grant: &Hostname, hostname: &Hostname, listener: &ListenerId) -> Option<bool> {
+        let granted = self.register.granted();
+        granted.first(grant)?;
+        let mut routes = self.attachments.contributors(hostname, listener);
+        let is_theirs = routes.any(|(route, _)| granted.has(grant, &route.name.namespace));
+        Some(!is_theirs && !granted.has(grant, &listener.parent.name().namespace))
+    }
+
+    /// True if the record has an owner of a hostname itself, not only of a wildcard over it, or the platform granted it.
     pub(super) fn is_owned(self, hostname: &Hostname, listener: &ListenerId) -> bool {
+        if self.register.granted().first(hostname).is_some() {
+            return true;
+        }
         let at = self.parents.get(&listener.parent).and_then(admitted);
         let admitted = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
         let mut records = admitted.into_iter().chain([Ownable::Hostname(hostname.clone())]);
@@ -178,7 +193,7 @@ impl Admission<'_> {
         if is_shared(&id.gateway) {
             // Names of other namespaces are kept from it.
             let wide = Ownable::Hostname(wide.clone());
-            dirty.units.extend(self.register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
+            dirty.units.extend(self.register.kept_below(&wide).map(|name| (id.clone(), name.clone())));
         }
     }
 }
@@ -241,6 +256,14 @@ mod tests {
             let winner =
                 self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winner(&name(host))?;
             Some(winner.0.parent.name().namespace.to_string())
+        }
+
+        /// The names that are kept from the catch-all listener of port 80.
+        fn kept(&self) -> Vec<String> {
+            let id = shared_frontend(TransportPort::tcp(80));
+            let table = self.engine.frontends().get(&id).and_then(|frontend| frontend.table(None));
+            let empty = table.into_iter().flatten().filter(|(name, host)| host.routes.is_empty() && !name.is_any());
+            empty.map(|(name, _)| name.to_string()).collect()
         }
 
         /// The reason of `Accepted` of a Gateway's first listener.
@@ -318,8 +341,7 @@ mod tests {
         site.put(gateway("late", 1, &[("TLS", 443, "l.x.org"), ("TLS", 443, "*.l.x.org")]));
         site.put(gateway("team", 1, &[("TLS", 443, "w.team.x.org"), ("TLS", 443, "l.x.org")]));
         let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
-        site.put(label("x.org"));
-        assert_eq!(site.served(443, "w.team.x.org"), None, "the domain of the wildcard is no domain of its own");
+        assert_eq!(site.served(443, "w.team.x.org"), None, "the owner of the wildcard has it");
         site.put(label("team.x.org"));
         for (host, owner) in
             [("e.x.org", Some("early")), ("w.team.x.org", Some("team")), ("l.x.org", None), ("*.l.x.org", None)]
@@ -367,6 +389,25 @@ mod tests {
             }
         }
         assert!(["t.org", "*.w.org"].iter().all(|host| kept.contains(*host)), "{kept:?}");
+    }
+
+    #[test]
+    fn wide_listeners_have_nothing_that_the_platform_granted_to_another_namespace() {
+        let mut site = Site::new(Recording::ThisProcess);
+        let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
+        site.put(gateway("early", 1, &[("TLS", 443, "e.t.org"), ("TLS", 443, "*.w.t.org")]));
+        site.put(gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, ""), ("TLS", 443, "*.org")]));
+        assert_eq!(site.kept(), ["*.w.t.org", "e.t.org"], "they have owners");
+        site.put(label("t.org"));
+        assert_eq!(site.kept(), ["*.t.org", "e.t.org", "t.org"], "the domain, too");
+        site.put(gateway("late", 1, &[("TLS", 443, "l.t.org"), ("TLS", 443, "*.t.org")]));
+        for (host, owner) in [("e.t.org", Some("early")), ("*.w.t.org", None), ("l.t.org", None), ("*.t.org", None)] {
+            assert_eq!(site.served(443, host).as_deref(), owner, "{host}");
+        }
+        site.put(gateway("team", 9, &[("HTTP", 80, ""), ("TLS", 443, "*.t.org")]));
+        assert_eq!(site.served(443, "*.t.org").as_deref(), Some("team"), "its own");
+        site.put(label("u.org"));
+        assert_eq!(site.kept(), ["*.t.org", "*.u.org", "e.t.org", "u.org"], "another domain, and what has an owner");
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, bootstrap, keys_files};
+use gatewright_envoy::{
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap, keys_files,
+};
 
 fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let connections = ConnectionLimit::within(Some(4096), dir.path());
+    let connections = ConnectionLimit::within(Some(4096), UdpSessions::of(256), dir.path());
     std::fs::write(connections.pressure_file.as_ref().context("few files")?, connections.pressure(0))?;
     let options = BootstrapOptions {
         node_id: "test".into(),

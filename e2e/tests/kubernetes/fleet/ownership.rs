@@ -76,6 +76,52 @@ fn probes(ports: [u16; 3]) -> Vec<Probe> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn a_listener_for_all_names_answers_for_none_that_the_platform_granted_to_another_namespace() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    cluster.server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+    let (http, https) = (free_port()?, free_port()?);
+    let all = json!([listener("http", "HTTP", http, ""), listener("https", "HTTPS", https, "*.example")]);
+    let _mallory = tenant(&cluster, "mallory", all).await?;
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let probes = |host: &str| [Probe::http(at(http), host), Probe::https(at(https), host)];
+    // Free names, before and after the domain is granted.
+    let answered = async |host: &str| {
+        for probe in probes(host) {
+            while answer(probe.clone()).await.ok().as_deref() != Some("mallory") {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        }
+    };
+    let limit = std::time::Duration::from_secs(120);
+    tokio::time::timeout(limit, answered("x.team.example")).await.context("a name that nobody has")?;
+    let label = json!({"namespace.cozystack.io/host": "team.example"});
+    cluster
+        .server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice", "labels": label}}))
+        .await?;
+    let told = |o: &Value| o["status"].to_string().contains("serves no names that the platform granted");
+    cluster.until(GATEWAY, "Gateway", "mallory", "edge", told).await?;
+    let kept = async |host: &str| {
+        for probe in probes(host) {
+            while answer(probe.clone()).await.is_ok() {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        }
+    };
+    for host in ["team.example", "x.team.example", "a.b.team.example"] {
+        tokio::time::timeout(limit, kept(host)).await.with_context(|| format!("{host} is alice's"))?;
+    }
+    let plain = Probe::http(at(http), "x.team.example").send().await?;
+    ensure!(plain.status == 404, "answered {}", plain.status);
+    tokio::time::timeout(limit, answered("free.example")).await.context("another name")?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn no_namespace_takes_a_name_or_a_port_that_another_had_first() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;

@@ -199,6 +199,27 @@ fn an_owned_hostname_is_excluded_from_wider_hostnames_of_others() {
 }
 
 #[test]
+fn a_route_without_hostnames_has_no_name_that_the_platform_granted_to_another_namespace() {
+    let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
+    site.put(route("mallory", 1, "", &[], "/"));
+    assert_eq!(site.served(80, "n.a.org"), "mallory", "nobody has it");
+    let label = |host: &str| {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice",
+        "labels": {HOST_LABEL: host}}})
+    };
+    site.put(label("a.org"));
+    assert_eq!([80, 8080].map(|port| site.served(port, "*.a.org")), ["nobody"; 2], "hers, also without a route");
+    assert_eq!((&*site.served(80, "a.org"), &*site.served(80, "n.b.org")), ("nobody", "mallory"), "nothing else is");
+    let listed = route("mallory", 1, "", &["n.a.org", "*.n.a.org"], "/listed");
+    site.put(listed.clone());
+    assert_eq!(site.told(&listed).0, "HostnameConflict");
+    site.put(route("alice", 9, "", &["n.a.org"], "/"));
+    assert_eq!((&*site.served(80, "n.a.org"), &*site.served(80, "*.a.org")), ("alice", "nobody"));
+    site.put(label("c.org"));
+    assert_eq!(site.served(80, "*.a.org"), "mallory", "the platform took it back");
+}
+
+#[test]
 fn a_wildcard_as_wide_as_the_listener_or_a_public_suffix_takes_no_name_below() {
     let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     site.put(route("mallory", 1, "", &["*.org", "*.x.org", "*.y.net"], "/"));

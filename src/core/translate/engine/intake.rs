@@ -82,14 +82,19 @@ impl Engine {
                 dirty.parents.extend(self.store.gateways_in(namespace).into_iter().map(ParentKey::Gateway));
                 dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
                 dirty.attachments.extend(self.store.routes_in(namespace));
-                // A label may entitle it to names below another namespace's wildcard.
+                // A label may entitle it to names below another namespace's wildcard, and keeps them from others.
                 dirty.owned.extend(self.register.denied(namespace).cloned());
+                self.owners().take_label(namespace, dirty);
                 self.service_endpoints.touch_namespace(namespace, &self.store, &self.frontends, dirty);
             }
             Kind::GatewayClass => {
                 touch_class(&self.store, name, dirty);
+                self.take_grants_of_classes(dirty);
             }
-            Kind::GatewayParameters => touch_parameters(&self.store, name, dirty),
+            Kind::GatewayParameters => {
+                touch_parameters(&self.store, name, dirty);
+                self.take_grants_of_classes(dirty);
+            }
             Kind::Gateway => touch_parent(ParentKey::Gateway(name.clone()), dirty),
             Kind::ListenerSet | Kind::XListenerSet => {
                 dirty.parents.extend(ParentKey::of(&key));
@@ -148,6 +153,11 @@ impl Engine {
             }
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
         }
+    }
+
+    fn take_grants_of_classes(&mut self, dirty: &mut Dirty) {
+        let controller = self.settings.controller.clone();
+        self.owners().take_classes(&controller, dirty);
     }
 
     /// True if a Service becomes the target of policies, or ceases to be one.

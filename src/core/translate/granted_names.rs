@@ -1,0 +1,188 @@
+//! Hostnames that the platform granted to a namespace: the domain in its label and the names below it, and those that
+//! `allowedHostnames` of a class gives to one namespace by its name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::fleet::class_parameters;
+use crate::inputs::{AllowedHostnames, HOST_LABEL, Selector};
+use crate::model::Hostname;
+use crate::multimap::MultiMap;
+use crate::store::Store;
+
+/// The label by which the API server selects one namespace.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A hostname or wildcard, and a namespace that has it.
+type Grant = (Hostname, Arc<str>);
+
+/// Who granted it: a label of the namespace, or a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    Label,
+    Class,
+}
+
+/// All granted names.
+#[derive(Debug, Default)]
+pub(super) struct GrantedNames {
+    all: MultiMap<Hostname, (Arc<str>, By)>,
+    /// The domain in the label of each namespace.
+    labels: BTreeMap<Arc<str>, Hostname>,
+    of_classes: BTreeSet<Grant>,
+}
+
+impl GrantedNames {
+    /// Sets the domain of a namespace. Returns the names whose grants changed.
+    pub(super) fn set_label(&mut self, namespace: &Arc<str>, domain: Option<Hostname>) -> BTreeSet<Hostname> {
+        let before = match domain.clone() {
+            Some(domain) => self.labels.insert(namespace.clone(), domain),
+            None => self.labels.remove(namespace),
+        };
+        if before == domain {
+            return BTreeSet::new();
+        }
+        let mut changed = BTreeSet::new();
+        for (domain, there) in [(before, false), (domain, true)] {
+            for name in domain.iter().flat_map(at_and_below) {
+                self.all.set(&name, &(namespace.clone(), By::Label), there);
+                changed.insert(name);
+            }
+        }
+        changed
+    }
+
+    /// Sets the names that classes grant. Returns the names whose grants changed.
+    pub(super) fn set_of_classes(&mut self, grants: BTreeSet<Grant>) -> BTreeSet<Hostname> {
+        let before = std::mem::replace(&mut self.of_classes, grants);
+        let gone = before.difference(&self.of_classes).map(|grant| (grant, false));
+        let come = self.of_classes.difference(&before).map(|grant| (grant, true));
+        let mut changed = BTreeSet::new();
+        for ((name, namespace), there) in gone.chain(come) {
+            self.all.set(name, &(namespace.clone(), By::Class), there);
+            changed.insert(name.clone());
+        }
+        changed
+    }
+
+    /// The first namespace that has a name by a grant of just this name.
+    pub(super) fn first(&self, name: &Hostname) -> Option<&Arc<str>> {
+        self.all.first(name).map(|(namespace, _)| namespace)
+    }
+
+    /// True if a namespace has a name by a grant of just this name.
+    pub(super) fn has(&self, name: &Hostname, namespace: &str) -> bool {
+        self.all.of(name).any(|(other, _)| **other == *namespace)
+    }
+
+    /// The most specific grant of a name: of the name itself, or of a wildcard over it.
+    pub(super) fn over(&self, name: &Hostname) -> Option<Hostname> {
+        self.levels(name).next()
+    }
+
+    /// True if a name was granted, and to none of these namespaces, by whatever grant over it.
+    pub(super) fn withholds(&self, name: &Hostname, namespaces: [&str; 2]) -> bool {
+        let has = |level: &Hostname| namespaces.iter().any(|namespace| self.has(level, namespace));
+        self.over(name).is_some() && !self.levels(name).any(|level| has(&level))
+    }
+
+    /// The granted names below a wildcard, or below the catch-all.
+    pub(super) fn below<'a>(&'a self, wide: &'a Hostname) -> impl Iterator<Item = &'a Hostname> {
+        self.all.keys().filter(move |name| *name != wide && wide.covers(name))
+    }
+
+    fn levels(&self, name: &Hostname) -> impl Iterator<Item = Hostname> {
+        std::iter::once(name.clone()).chain(name.covering()).filter(|level| self.first(level).is_some())
+    }
+}
+
+/// The domain in the label of a namespace.
+pub(super) fn labelled_domain(namespace: &str, store: &Store) -> Option<Hostname> {
+    let host = store.labels(namespace).get(HOST_LABEL)?;
+    Hostname::parse(&host.to_ascii_lowercase()).ok().filter(Hostname::is_exact)
+}
+
+/// The names that classes of a controller grant to one namespace.
+pub(super) fn granted_by_classes(store: &Store, controller: &str) -> BTreeSet<Grant> {
+    let ours = store.classes().filter(|class| class.controller == controller);
+    let parameters = ours.filter_map(|class| class_parameters(class, store).ok().flatten());
+    let rules: Vec<Arc<[AllowedHostnames]>> = parameters.filter_map(|of_class| of_class.allowed_hostnames).collect();
+    let (mut grants, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    for rule in rules.iter().flat_map(|rules| rules.iter()) {
+        let names = rule.hostnames.iter().filter(|name| !name.is_any()).cloned();
+        match named(&rule.namespaces) {
+            Some(namespace) => grants.extend(names.map(|name| (name, Arc::from(namespace)))),
+            None => shared.extend(names),
+        }
+    }
+    grants.retain(|(name, _)| !shared.contains(name));
+    grants
+}
+
+/// The namespace that a selector selects by its name.
+fn named(selector: &Selector) -> Option<&str> {
+    let by_label = selector.labels.get(NAME_LABEL).map(String::as_str);
+    let mut expressions = selector.expressions.iter();
+    let by_expression = || {
+        expressions.find_map(|(key, operator, values)| match (key.as_str(), operator.as_str(), values.as_slice()) {
+            (NAME_LABEL, "In", [only]) => Some(only.as_str()),
+            _ => None,
+        })
+    };
+    by_label.or_else(by_expression)
+}
+
+/// A domain, and the wildcard over all names below it.
+fn at_and_below(domain: &Hostname) -> Vec<Hostname> {
+    let below = Hostname::parse(&format!("*.{domain}"));
+    std::iter::once(domain.clone()).chain(below).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
+    fn granted() -> GrantedNames {
+        let mut granted = GrantedNames::default();
+        granted.set_label(&"root".into(), Some(name("x.org")));
+        granted.set_label(&"team".into(), Some(name("t.x.org")));
+        granted
+    }
+
+    #[test]
+    fn the_most_specific_grant_of_a_name_counts() {
+        let granted = granted();
+        for (host, over) in [
+            ("x.org", Some("x.org")),
+            ("a.b.x.org", Some("*.x.org")),
+            ("a.t.x.org", Some("*.t.x.org")),
+            ("*.t.x.org", Some("*.t.x.org")),
+            ("y.org", None),
+        ] {
+            assert_eq!(granted.over(&name(host)), over.map(name), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_withheld_from_namespaces_without_any_grant_over_it() {
+        let granted = granted();
+        assert!(granted.withholds(&name("a.t.x.org"), ["mallory", "mallory"]), "nobody gave it to mallory");
+        assert!(!granted.withholds(&name("a.t.x.org"), ["shop", "root"]), "at a Gateway of the wider domain's");
+        assert!(!granted.withholds(&name("y.org"), ["mallory", "mallory"]), "nobody granted it");
+    }
+
+    #[test]
+    fn a_changed_label_tells_the_names_of_both_domains() {
+        let mut granted = granted();
+        let changed = granted.set_label(&"team".into(), Some(name("u.org")));
+        let expected = ["*.t.x.org", "*.u.org", "t.x.org", "u.org"].map(name);
+        assert_eq!(changed, BTreeSet::from(expected));
+        assert!(granted.set_label(&"team".into(), Some(name("u.org"))).is_empty(), "nothing changed");
+        let below: Vec<_> = granted.below(&name("*.org")).cloned().collect();
+        assert_eq!(below, ["*.u.org", "*.x.org", "u.org", "x.org"].map(name), "what is granted now");
+    }
+}
