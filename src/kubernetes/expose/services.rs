@@ -401,7 +401,8 @@ mod tests {
             || Work::Write(ServiceAction::Apply(document("discovery.k8s.io/v1", "EndpointSlice", "s-v4"), "2".into()));
         let service = || document("v1", "Service", "s");
         for (first, asked_for) in [
-            (Work::Write(ServiceAction::Apply(service(), "1".into())), 2),
+            // The refused change, the look at what is there, and the slice.
+            (Work::Write(ServiceAction::Apply(service(), "1".into())), 3),
             // Without the Service there is nothing that slices could be behind.
             (Work::Write(ServiceAction::Create(service())), 1),
         ] {

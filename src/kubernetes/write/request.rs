@@ -77,12 +77,13 @@ pub(crate) async fn applied_over(
             let name = document["metadata"]["name"].as_str().unwrap_or_default();
             // A patch of nothing returns the object; the right to get it is not needed.
             let nothing = Patch::Merge(json!({"metadata": {"uid": uid}}));
-            let live = in_time(api.patch(name, &PatchParams::default(), &nothing)).await?;
+            let Ok(live) = in_time(api.patch(name, &PatchParams::default(), &nothing)).await else {
+                return Err(Failure::Refused(text));
+            };
             let changed = replacements(&differences(&live));
-            if changed.is_empty() {
+            if changed.is_empty() || in_time(patch_version(api, &live, changed)).await.is_err() {
                 return Err(Failure::Refused(text));
             }
-            in_time(patch_version(api, &live, changed)).await?;
             in_time(apply_over(api, document.clone(), uid)).await?
         }
         applied => applied?,
