@@ -25,6 +25,7 @@ mod secret;
 mod secret_names;
 mod site;
 mod slashes;
+mod statuses_of_backends;
 mod strict;
 mod strings;
 mod tenant_names;

@@ -411,6 +411,24 @@ mod tests {
     }
 
     #[test]
+    fn the_work_for_a_granted_domain_does_not_grow_with_their_number() {
+        let label = |number: u32| {
+            json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": format!("n{number}"), "labels": {HOST_LABEL: format!("d{number}.org")}}})
+        };
+        let [few, many] = [4, 40].map(|count| {
+            let mut site = Site::new(Recording::ThisProcess);
+            site.put(gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "*.org")]));
+            (1..=count).for_each(|number| site.put(label(number)));
+            let before = site.engine.counters();
+            site.put(label(0));
+            site.engine.counters().since(&before)
+        });
+        assert_eq!(few, many);
+        assert!(few.units > 0, "the domain is kept from the listeners: {few:?}");
+    }
+
+    #[test]
     fn a_port_speaks_what_it_spoke_first_and_well_known_ones_what_everybody_knows() {
         let mut site = Site::new(Recording::ThisProcess);
         site.put(gateway("b", 9, &[("TLS", 8443, "b.org"), ("TLS", 443, "b.org")]));
