@@ -77,9 +77,9 @@ fn of_retry(retry: &Retry) -> Bytes {
 /// A single backend is part of the match.
 fn of_shares(rule: &RouteRule) -> Bytes {
     let share = |backend: &BackendRef| {
-        let filters = backend.filters.iter().flatten();
+        let filters = backend.filters.iter().flatten().map(Box::as_ref);
         let is_rewritten = |filters: &Filters| filters.rewrite.hostname.is_some() || filters.rewrite.path.is_some();
-        let of = |filters: &Box<Filters>| of_filters(filters) + SHARE_REWRITE * u64::from(is_rewritten(filters));
+        let of = |filters: &Filters| of_filters(filters) + SHARE_REWRITE * u64::from(is_rewritten(filters));
         SHARE + filters.map(of).sum()
     };
     let all = rule.backends.iter().map(share).sum();
