@@ -37,13 +37,7 @@ impl UdpPorts {
 
     /// Refuses the UDP listeners of a Gateway or ListenerSet that are beyond a quota; its other listeners stay. Marks
     /// the objects whose verdict changes.
-    pub(super) fn limit(
-        &mut self,
-        key: &ParentKey,
-        mut new: Option<&mut Parent>,
-        settings: &Settings,
-        dirty: &mut Dirty,
-    ) {
+    pub(super) fn limit(&mut self, key: &ParentKey, new: Option<&mut Parent>, settings: &Settings, dirty: &mut Dirty) {
         let ports = new.as_deref().map(ports_of).unwrap_or_default();
         let created = new.as_deref().map_or(0, |parent| parent.created);
         let namespace = &key.name().namespace;
@@ -52,7 +46,7 @@ impl UdpPorts {
         dirty.parents.extend(self.of_namespace.set(key, member));
         let is_within = self.of_namespace.has(key);
         self.ask(key, (created, if is_within { ports } else { BTreeSet::new() }), settings, dirty);
-        let Some(parent) = new.as_deref_mut().filter(|parent| parent.accepted.is_ok()) else { return };
+        let Some(parent) = new.filter(|parent| parent.accepted.is_ok()) else { return };
         let limits = &settings.limits;
         let beyond_namespace = format!(
             "the UDP ports of this object ({count}) exceed, with those of older Gateways and ListenerSets of namespace \
