@@ -60,7 +60,8 @@ async fn an_answer_with_an_unasked_status_takes_no_answer_of_another_tenant() ->
     site.save("mallory.yaml", &route("mallory", "web", "mallory.example.org", FORWARD))?;
     for head in HEADS {
         site.save("mallory-service.yaml", &service("mallory", backend(head).await?))?;
-        let status = head.split(' ').nth(1).context("a status")?;
+        let status: u16 = head.split(' ').nth(1).context("a status")?.parse()?;
+        let status = status.to_string();
         let began = tokio::time::Instant::now();
         let answers = loop {
             let answers = both(site.http).await?;
