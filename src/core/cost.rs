@@ -63,7 +63,7 @@ const TEXT: Bytes = Bytes::of(5, 3);
 const CONDITION: Bytes = Bytes::of(800, 250);
 /// A regular expression, and an instruction of it as RE2 compiles it.
 const REGEX: Bytes = Bytes::of(3_000, 200);
-const INSTRUCTION: Bytes = Bytes::of(50, 0);
+const INSTRUCTION: Bytes = Bytes::of(30, 0);
 /// A header that a filter sets or adds, and one that it removes.
 const EDIT: Bytes = Bytes::of(700, 110);
 const REMOVAL: Bytes = Bytes::of(200, 90);

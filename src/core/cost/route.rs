@@ -76,17 +76,17 @@ fn of_retry(retry: &Retry) -> Bytes {
 
 /// A single backend is part of the match.
 fn of_shares(rule: &RouteRule) -> Bytes {
-    let share = |backend: &BackendRef| {
-        let filters = backend.filters.iter().flatten().map(Box::as_ref);
-        let is_rewritten = |filters: &Filters| filters.rewrite.hostname.is_some() || filters.rewrite.path.is_some();
-        let of = |filters: &Filters| of_filters(filters) + SHARE_REWRITE * u64::from(is_rewritten(filters));
-        SHARE + filters.map(of).sum()
-    };
-    let all = rule.backends.iter().map(share).sum();
+    let all = rule.backends.iter().map(of_share).sum();
     match rule.backends.as_slice() {
         [only] if !matches!(only.filters, Ok(Some(_))) => Bytes::default(),
         _ => all,
     }
+}
+
+fn of_share(backend: &BackendRef) -> Bytes {
+    let Some(filters) = backend.filters.as_ref().ok().and_then(Option::as_deref) else { return SHARE };
+    let is_rewritten = filters.rewrite.hostname.is_some() || filters.rewrite.path.is_some();
+    SHARE + of_filters(filters) + SHARE_REWRITE * u64::from(is_rewritten)
 }
 
 /// The session of a rule, or those of its shares, each of which then has the rule's ExternalAuth as well.
