@@ -43,6 +43,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("make test", "it is what CI runs"),
     ("make check", "it is a part of `make test`"),
     ("make help", "it prints"),
+    ("kubectl label namespace shop gatewright.io/quota-", "unit tests of quotas have the label of a namespace"),
     ("make golden CASE=", "the case is the reader's own"),
     ("make kind", "`make kind-e2e` begins with it"),
     (

@@ -211,7 +211,8 @@ fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone
     // Other hosts of the same Gateway or ListenerSet are not even examined.
     for (work, resources, objects) in work(300, 2).into_iter().chain(work(10_000, 1_000)) {
         let most = work.attachments.max(work.units).max(work.claims).max(work.statuses).max(work.routes);
-        assert!(most <= 4 && work.parents <= 1, "{work:?}");
+        // Ten thousand routes are beyond several quotas of their namespace, and each may now serve another one.
+        assert!(most <= 8 && work.parents <= 1, "{work:?}");
         assert!(resources <= 8 && objects <= 3, "{resources} resources, {objects} objects");
     }
 }

@@ -5,7 +5,7 @@
 
 use clap::Args;
 
-/// The limits of an installation, which are the same for every namespace.
+/// The limits of an installation. Labels of a namespace may give it other quotas by cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Limits of a namespace")]
 pub struct Limits {

@@ -24,17 +24,33 @@ fn rule<'a>(rules: &'a Value, name: &str) -> Result<&'a Value> {
 /// A test of promtool: the metric of these pods in the notation of promtool, one value for each minute, and the number
 /// that the alert tells after so many minutes, or none.
 fn case(alert: &Value, metric: &str, labels: &str, pods: &[&str], told: &[(u32, Option<u32>)]) -> Value {
+    labelled_case(alert, metric, labels, pods, None, told)
+}
+
+/// The same for an alert that has a label of the metric.
+fn labelled_case(
+    alert: &Value,
+    metric: &str,
+    labels: &str,
+    pods: &[&str],
+    own: Option<(&str, &str)>,
+    told: &[(u32, Option<u32>)],
+) -> Value {
     let series = |(pod, values): (usize, &&str)| {
         let series = format!("{metric}{{namespace=\"{NAMESPACE}\",pod=\"{pod}\"{labels}}}");
         json!({"series": series, "values": values})
     };
-    let annotations = alert["annotations"].to_string();
+    let (mut annotations, mut all_labels) = (alert["annotations"].to_string(), alert["labels"].clone());
+    if let Some((name, value)) = own {
+        annotations = annotations.replace(&format!("{{{{ $labels.{name} }}}}"), value);
+        all_labels[name] = json!(value);
+    }
     let at = |(minute, count): &(u32, Option<u32>)| -> Result<Value> {
         let Some(count) = count else {
             return Ok(json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": []}));
         };
         let annotations: Value = serde_json::from_str(&annotations.replace("{{ $value }}", &count.to_string()))?;
-        let expected = json!([{"exp_labels": alert["labels"], "exp_annotations": annotations}]);
+        let expected = json!([{"exp_labels": all_labels, "exp_annotations": annotations}]);
         Ok(json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected}))
     };
     let series: Vec<Value> = pods.iter().enumerate().map(series).collect();
@@ -90,6 +106,37 @@ fn a_certificate_that_fails_or_is_refused_is_an_alert() -> Result<()> {
         of("refused", &["1x40 0x200"], &[(61, None)]),
         of("held", &["7x200"], &[(180, None)]),
         of("waiting", &["7x200"], &[(180, None)]),
+    ];
+    run(&rules, &tests)
+}
+
+#[test]
+#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
+fn what_keeps_envoys_from_their_configuration_is_an_alert() -> Result<()> {
+    let rules = rules()?;
+    let left = rule(&rules, "GatewrightEnvoyLeftBehind")?;
+    let left = |values: &str, told: &[(u32, Option<u32>)]| {
+        let metric = "gatewright_xds_view_proxies_left_behind";
+        labelled_case(left, metric, ",view=\"shared\"", &[values], Some(("view", "shared")), told)
+    };
+    let serving = rule(&rules, "GatewrightNotServing")?;
+    let serving = |values: &str, told: &[(u32, Option<u32>)]| {
+        labelled_case(serving, "gatewright_serving", "", &[values], Some(("pod", "0")), told)
+    };
+    let unrecorded = rule(&rules, "GatewrightOwnersNotRecorded")?;
+    let unrecorded = |values: &[&str], told: &[(u32, Option<u32>)]| {
+        case(unrecorded, "gatewright_unrecorded_owners", "", values, told)
+    };
+    let tests = [
+        left("0x10 1x60", &[(10, None), (20, Some(1))]),
+        left("0x60", &[(50, None)]),
+        left("1x3 0x60", &[(20, None)]),
+        // A start takes less than the time of the alert.
+        serving("0x5 1x60", &[(4, None), (20, None)]),
+        serving("1x10 0x60", &[(15, None), (25, Some(0))]),
+        // The lease holder tells it, and another replica nothing.
+        unrecorded(&["3x60", "0x60"], &[(5, None), (15, Some(3))]),
+        unrecorded(&["0x60", "0x60"], &[(50, None)]),
     ];
     run(&rules, &tests)
 }

@@ -50,7 +50,7 @@ pub(super) fn flags() -> Vec<Arg> {
 
 pub(super) fn is_number(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
-    let numbers = ["SECONDS", "PORT", "COUNT", "BYTES", "HOURS", "NUMBER", "KIB", "INSTRUCTIONS"];
+    let numbers = ["SECONDS", "PORT", "COUNT", "BYTES", "HOURS", "NUMBER", "KIB", "MIB", "INSTRUCTIONS"];
     names.iter().any(|name| numbers.contains(&name.as_str()))
 }
 
