@@ -1,6 +1,6 @@
 //! The program's metrics: one registry, in the text format that Prometheus reads.
 //!
-//! No name of a host, object or node becomes a label. Names of namespaces do, for the quotas of the [`NAMESPACES`] that
+//! No name of a host, object or node becomes a label. Names of namespaces do, for the quotas of the twenty that
 //! have used most of theirs.
 
 use std::fmt;
