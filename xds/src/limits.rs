@@ -24,7 +24,7 @@ pub struct Limits {
     /// Most on-demand secrets of one stream; beyond, the least recently requested are withdrawn. Envoy has no limit of
     /// its own before 1.41.
     pub on_demand_secrets: usize,
-    /// Most memory that these take in Envoy, in bytes, by the estimate of [`Limits::secret_memory`]; beyond, the same.
+    /// Most memory that these take in Envoy, in bytes, by the estimate of `on_demand.rs`; beyond, the same.
     pub on_demand_secret_memory: usize,
     /// Most requested on-demand secrets that do not exist and that a stream remembers, in addition to the above;
     /// beyond, the least recently requested are forgotten. They are answered all the same, and displace none.
