@@ -392,6 +392,11 @@ impl Store {
         self.namespaces.get(namespace).map_or(&NONE, |namespace| &namespace.labels)
     }
 
+    /// The namespace whose Gateway serves a namespace, if the platform says so.
+    pub(crate) fn gateway_of_platform(&self, namespace: &str) -> Option<&str> {
+        self.namespaces.get(namespace)?.gateway_of_platform()
+    }
+
     /// The UID of a namespace, if it has one.
     pub(crate) fn uid(&self, namespace: &str) -> Option<&str> {
         self.namespaces.get(namespace).map(|namespace| &*namespace.uid).filter(|uid| !uid.is_empty())

@@ -67,7 +67,7 @@ pub use located::Located;
 pub use made_service::{EXPOSES, LentSlice, MANAGED_BY, MANAGER, MadeService, MadeSlice, SLICES_BY, STANDS_ON};
 pub use meta::Meta;
 pub(crate) use names::is_label;
-pub use namespace::{HOST_LABEL, Namespace};
+pub use namespace::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL, Namespace};
 pub use object::Object;
 pub use parameters::{
     AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind, GatewayParameters,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub use crate::inputs::{ATTACHED_BY, GATEWAY_LABEL};
 use crate::model::ObjectName;
 
 /// The first label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
@@ -122,12 +123,6 @@ pub(super) fn lower_case(text: &str) -> Cow<'_, str> {
 
 /// The names of plain-HTTP listeners; if the class is not ours only the first exists.
 pub(super) const PLAIN: [&str; 2] = ["http", "http-apex"];
-
-/// The label with the namespace whose Gateway a namespace may attach to.
-pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
-
-/// The annotation with the namespace of the TenantGateway for which we wrote the gateway label.
-pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
 
 /// The label with the name of a namespace, which every namespace has.
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";

@@ -23,29 +23,44 @@ enum By {
     Class,
 }
 
+/// The labels of a namespace by which the platform grants names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GrantingLabels {
+    /// The domain.
+    pub(super) domain: Hostname,
+    /// The namespace whose Gateway serves the namespace.
+    pub(super) server: Option<Arc<str>>,
+}
+
 /// All granted names.
 #[derive(Debug, Default)]
 pub(super) struct GrantedNames {
     all: MultiMap<Hostname, (Arc<str>, By)>,
-    /// The domain in the label of each namespace.
-    labels: BTreeMap<Arc<str>, Hostname>,
+    /// The labels of each namespace.
+    labels: BTreeMap<Arc<str>, GrantingLabels>,
+    /// The namespaces whose Gateways serve a name for the namespace that has it: both, the server first.
+    servers: MultiMap<Hostname, (Arc<str>, Arc<str>)>,
     of_classes: BTreeSet<Grant>,
 }
 
 impl GrantedNames {
-    /// Sets the domain of a namespace. Returns the names whose grants changed.
-    pub(super) fn set_label(&mut self, namespace: &Arc<str>, domain: Option<Hostname>) -> BTreeSet<Hostname> {
-        let before = match domain.clone() {
-            Some(domain) => self.labels.insert(namespace.clone(), domain),
+    /// Sets the labels of a namespace. Returns the names whose grants changed.
+    pub(super) fn set_labels(&mut self, namespace: &Arc<str>, labels: Option<GrantingLabels>) -> BTreeSet<Hostname> {
+        let before = match labels.clone() {
+            Some(labels) => self.labels.insert(namespace.clone(), labels),
             None => self.labels.remove(namespace),
         };
-        if before == domain {
+        if before == labels {
             return BTreeSet::new();
         }
         let mut changed = BTreeSet::new();
-        for (domain, there) in [(before, false), (domain, true)] {
-            for name in domain.iter().flat_map(at_and_below) {
+        for (labels, there) in [(before, false), (labels, true)] {
+            let Some(GrantingLabels { domain, server }) = labels else { continue };
+            for name in at_and_below(&domain) {
                 self.all.set(&name, &(namespace.clone(), By::Label), there);
+                if let Some(server) = &server {
+                    self.servers.set(&name, &(server.clone(), namespace.clone()), there);
+                }
                 changed.insert(name);
             }
         }
@@ -75,6 +90,12 @@ impl GrantedNames {
         self.all.of(name).any(|(other, _)| **other == *namespace)
     }
 
+    /// True if wildcard and catch-all listeners of a namespace answer for a name by a grant of just this name: it has the
+    /// name, or its Gateway serves who has it.
+    pub(super) fn lets_answer(&self, name: &Hostname, namespace: &str) -> bool {
+        self.has(name, namespace) || self.servers.of(name).any(|(server, _)| **server == *namespace)
+    }
+
     /// The most specific grant of a name: of the name itself, or of a wildcard over it.
     pub(super) fn over(&self, name: &Hostname) -> Option<Hostname> {
         self.levels(name).next()
@@ -94,6 +115,12 @@ impl GrantedNames {
     fn levels(&self, name: &Hostname) -> impl Iterator<Item = Hostname> {
         std::iter::once(name.clone()).chain(name.covering()).filter(|level| self.first(level).is_some())
     }
+}
+
+/// The labels of a namespace that grant names.
+pub(super) fn granting_labels(namespace: &str, store: &Store) -> Option<GrantingLabels> {
+    let domain = labelled_domain(namespace, store)?;
+    Some(GrantingLabels { domain, server: store.gateway_of_platform(namespace).map(Arc::from) })
 }
 
 /// The domain in the label of a namespace.
@@ -146,10 +173,14 @@ mod tests {
         Hostname::parse(text).expect("a hostname")
     }
 
+    fn labels(domain: &str, server: Option<&str>) -> Option<GrantingLabels> {
+        Some(GrantingLabels { domain: name(domain), server: server.map(Arc::from) })
+    }
+
     fn granted() -> GrantedNames {
         let mut granted = GrantedNames::default();
-        granted.set_label(&"root".into(), Some(name("x.org")));
-        granted.set_label(&"team".into(), Some(name("t.x.org")));
+        granted.set_labels(&"root".into(), labels("x.org", None));
+        granted.set_labels(&"team".into(), labels("t.x.org", Some("root")));
         granted
     }
 
@@ -176,12 +207,22 @@ mod tests {
     }
 
     #[test]
+    fn the_gateway_that_serves_a_namespace_answers_for_its_names_and_does_not_have_them() {
+        let mut granted = granted();
+        let below = name("*.t.x.org");
+        assert!(granted.lets_answer(&below, "root") && granted.lets_answer(&below, "team"));
+        assert!(!granted.lets_answer(&below, "mallory") && !granted.has(&below, "root"));
+        granted.set_labels(&"team".into(), labels("t.x.org", None));
+        assert!(!granted.lets_answer(&below, "root"), "it serves the namespace no more");
+    }
+
+    #[test]
     fn a_changed_label_tells_the_names_of_both_domains() {
         let mut granted = granted();
-        let changed = granted.set_label(&"team".into(), Some(name("u.org")));
+        let changed = granted.set_labels(&"team".into(), labels("u.org", None));
         let expected = ["*.t.x.org", "*.u.org", "t.x.org", "u.org"].map(name);
         assert_eq!(changed, BTreeSet::from(expected));
-        assert!(granted.set_label(&"team".into(), Some(name("u.org"))).is_empty(), "nothing changed");
+        assert!(granted.set_labels(&"team".into(), labels("u.org", None)).is_empty(), "nothing changed");
         let below: Vec<_> = granted.below(&name("*.org")).cloned().collect();
         assert_eq!(below, ["*.u.org", "*.x.org", "u.org", "x.org"].map(name), "what is granted now");
     }

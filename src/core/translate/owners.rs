@@ -12,7 +12,7 @@ use super::dirty::Dirty;
 use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::gateway_exposure::is_shared;
-use super::granted_names::{granted_by_classes, labelled_domain};
+use super::granted_names::{granted_by_classes, granting_labels, labelled_domain};
 use super::key::{ListenerId, RouteKey};
 use super::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, shared_frontend};
 use super::parents::Parents;
@@ -89,8 +89,8 @@ impl Owners<'_> {
 
     /// Takes in the domain that the label of a namespace grants it.
     pub(super) fn take_label(&mut self, namespace: &Arc<str>, dirty: &mut Dirty) {
-        let domain = labelled_domain(namespace, self.store);
-        let changed = self.register.granted_mut().set_label(namespace, domain);
+        let labels = granting_labels(namespace, self.store);
+        let changed = self.register.granted_mut().set_labels(namespace, labels);
         self.touch_granted(&changed, dirty);
     }
 

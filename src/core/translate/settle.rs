@@ -145,7 +145,7 @@ impl Admission<'_> {
         granted.first(grant)?;
         let mut routes = self.attachments.contributors(hostname, listener);
         let is_theirs = routes.any(|(route, _)| granted.has(grant, &route.name.namespace));
-        Some(!is_theirs && !granted.has(grant, &listener.parent.name().namespace))
+        Some(!is_theirs && !granted.lets_answer(grant, &listener.parent.name().namespace))
     }
 
     /// True if the record has an owner of a hostname itself, not only of a wildcard over it, or the platform granted it.
