@@ -91,6 +91,20 @@ impl Gatewright {
         Ok((answer.status, String::from_utf8(answer.body.to_vec())?))
     }
 
+    /// Waits for a minute at most until its probe server answers at a path with this status and this text. Returns the
+    /// answer.
+    pub async fn until_told(&mut self, path: &str, status: u16, text: &str) -> Result<String> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let (code, answer) = self.probe(path).await?;
+            if code == status && answer.contains(text) {
+                return Ok(answer);
+            }
+            ensure!(Instant::now() < deadline, "{path} is {code}, and not {status} with {text:?}:\n{answer}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// Returns the state of a watched kind by its metrics.
     pub async fn state(&mut self, kind: &str) -> Result<String> {
         let (_, text) = self.probe("/metrics").await?;

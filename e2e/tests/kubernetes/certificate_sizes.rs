@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::edge::{edge, until_answers};
-use crate::hardening::bring_key;
+use crate::hardening::{LastGoodVolume, bring_key};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const MIB: u64 = 1 << 20;
@@ -177,14 +177,13 @@ fn has_stayed_small(controller: &Gatewright, when: &str) -> Result<()> {
 async fn a_controller_starts_in_bounded_memory_beside_many_large_chains() -> Result<()> {
     let mut cluster = Cluster::start().await?;
     let (_echo, address) = edge(&cluster).await?;
-    let volume = tempfile::Builder::new().prefix("volume").tempdir()?;
-    let (file, key) = (volume.path().join("last-good"), volume.path().join("key"));
-    let (file_text, key_text) = (file.display().to_string(), key.display().to_string());
+    let volume = LastGoodVolume::new()?;
     // A busy machine must not lose the Lease over a thousand records of owners.
-    let kept = ["--last-good", &*file_text, "--last-good-key", &*key_text, "--lease-seconds", "30"];
+    let (file, kept) = (volume.file(), volume.arguments(&["--lease-seconds", "30"]));
+    let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("holding the lease").await?;
-    bring_key(&cluster, &key).await?;
+    bring_key(&cluster, &volume.key()).await?;
     let all = put_large_hosts(&cluster, address.port()).await?;
     let (mut envoy, tls) = cluster.envoy("envoy-a").await?;
     envoy.ready().await?;

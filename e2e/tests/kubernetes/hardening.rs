@@ -1,7 +1,7 @@
 //! A stolen token, untrusted clients at the port of probes, and a start without an API server.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -17,6 +17,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind,
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep};
@@ -327,6 +328,35 @@ pub(crate) async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
     }
 }
 
+/// A volume for the last good state, as the pod of a controller has one, with the key that the kubelet would mount.
+pub(crate) struct LastGoodVolume {
+    volume: TempDir,
+}
+
+impl LastGoodVolume {
+    /// Creates an empty volume.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self { volume: tempfile::Builder::new().prefix("volume").tempdir()? })
+    }
+
+    /// The path of the file with the state.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.volume.path().join("last-good")
+    }
+
+    /// The path of the key, which is there after [`bring_key`].
+    pub(crate) fn key(&self) -> PathBuf {
+        self.volume.path().join("key")
+    }
+
+    /// The arguments of a controller with this volume, and further ones.
+    pub(crate) fn arguments(&self, more: &[&str]) -> Vec<String> {
+        let (file, key) = (self.file().display().to_string(), self.key().display().to_string());
+        let own = ["--last-good", &file, "--last-good-key", &key];
+        own.iter().chain(more).map(ToString::to_string).collect()
+    }
+}
+
 /// Waits until a file exists and does not change any more: the program found no further change.
 pub(crate) async fn until_settled(file: &Path) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
@@ -368,13 +398,12 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     cluster.server.put(route("web", HOST)).await?;
     cluster.server.put(route("old", "old.example.org")).await?;
     brief(&cluster, Duration::from_secs(90)).await?;
-    let volume = tempfile::Builder::new().prefix("volume").tempdir()?;
-    let (file, key) = (volume.path().join("last-good"), volume.path().join("key"));
-    let (file_text, key_text) = (file.display().to_string(), key.display().to_string());
-    let kept = ["--last-good", &*file_text, "--last-good-key", &*key_text];
+    let volume = LastGoodVolume::new()?;
+    let (file, kept) = (volume.file(), volume.arguments(&[]));
+    let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("holding the lease").await?;
-    bring_key(&cluster, &key).await?;
+    bring_key(&cluster, &volume.key()).await?;
     let (mut envoy, tls) = cluster.envoy("envoy-a").await?;
     envoy.ready().await?;
     for host in [HOST, "old.example.org"] {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{Cluster, NAMESPACE, is_true};
-use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
 use e2e::world::free_port;
 use gatewright_core::model::Hostname;
@@ -67,19 +66,6 @@ async fn refuse(server: &ApiServer) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a probe of the controller answers with this status and this text.
-async fn until_told(controller: &mut Gatewright, path: &str, status: u16, text: &str) -> Result<String> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let (code, answer) = controller.probe(path).await?;
-        if code == status && answer.contains(text) {
-            return Ok(answer);
-        }
-        ensure!(Instant::now() < deadline, "{path} is {code}, without {text:?}:\n{answer}");
-        sleep(Duration::from_millis(100)).await;
-    }
-}
-
 fn all_programmed(gateway: &Value, count: usize) -> bool {
     let listeners = gateway["status"]["listeners"].as_array().cloned().unwrap_or_default();
     listeners.len() == count && listeners.iter().all(|listener| is_true(listener, "Programmed"))
@@ -104,9 +90,9 @@ async fn an_owner_that_cannot_be_recorded_holds_up_nobody_else() -> Result<()> {
     tenant(&cluster, "mallory", "gatewright", port, &[REFUSED]).await?;
     let waits = |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == "Pending";
     cluster.until(GATEWAY, "Gateway", "mallory", "edge", waits).await?;
-    let ready = until_told(&mut controller, "/readyz", 200, "have no owner and are not served").await?;
+    let ready = controller.until_told("/readyz", 200, "have no owner and are not served").await?;
     ensure!(ready.contains("no mallory here"), "the reason of the API server is told: {ready}");
-    until_told(&mut controller, "/metrics", 200, "\ngatewright_unrecorded_owners ").await?;
+    controller.until_told("/metrics", 200, "\ngatewright_unrecorded_owners ").await?;
 
     // A new hostname of another namespace in the same ConfigMap.
     let listeners = gateway("alice", "gatewright", port, &hosts)["spec"]["listeners"].clone();
@@ -136,6 +122,6 @@ async fn an_owner_that_cannot_be_recorded_holds_up_nobody_else() -> Result<()> {
         ensure!(Instant::now() < deadline, "mallory's hostname is not served although its owner can be recorded");
         sleep(Duration::from_millis(500)).await;
     }
-    until_told(&mut controller, "/metrics", 200, "\ngatewright_unrecorded_owners 0\n").await?;
+    controller.until_told("/metrics", 200, "\ngatewright_unrecorded_owners 0\n").await?;
     Ok(())
 }

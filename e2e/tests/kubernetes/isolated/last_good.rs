@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{GATEWAY, LIMIT, class, name_of, of_pod_by, parameters, told};
 use crate::edge::until_answers;
-use crate::hardening::{bring_key, until_settled};
+use crate::hardening::{LastGoodVolume, bring_key, until_settled};
 use crate::trust::{Keys, keys};
 
 pub(super) const DEDICATED: &str = "gatewright-envoy-dedicated";
@@ -99,23 +99,21 @@ pub(super) async fn pod_of(cluster: &Cluster, controller: SocketAddr, namespace:
 async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<()> {
     let mut cluster = Cluster::start().await?;
     prepare(&cluster).await?;
-    let volume = tempfile::Builder::new().prefix("volume").tempdir()?;
-    let (file, key) = (volume.path().join("last-good"), volume.path().join("key"));
-    let (file_text, key_text) = (file.display().to_string(), key.display().to_string());
+    let volume = LastGoodVolume::new()?;
     let identity = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let identity_text = identity.to_string();
     let arguments = [
-        ["--last-good", &*file_text],
-        ["--last-good-key", &*key_text],
         ["--dedicated-envoys", DEDICATED],
         ["--isolated-envoys", "gatewright-envoy-isolated"],
         ["--envoy-credentials", "both"],
         ["--envoy-identity", &*identity_text],
     ];
-    let arguments = arguments.as_flattened();
+    let (file, arguments) = (volume.file(), volume.arguments(arguments.as_flattened()));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let arguments = arguments.as_slice();
     let mut controller = cluster.controller_with("one", arguments)?;
     controller.line("holding the lease").await?;
-    bring_key(&cluster, &key).await?;
+    bring_key(&cluster, &volume.key()).await?;
     let echo = Echo::start_on("web", BACKEND).await?;
     let mut addresses = Vec::new();
     for (namespace, class) in TENANTS {

@@ -1,19 +1,16 @@
 //! Rights that are revoked and granted again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{ACCOUNT, Cluster, condition, is_true, tls_secret};
 use e2e::deploy::with_component;
-use e2e::gatewright::Gatewright;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::hardening::{bring_key, until_settled};
-
-const LIMIT: Duration = Duration::from_secs(120);
+use crate::hardening::{LastGoodVolume, bring_key, until_settled};
 
 use e2e::tenants::{GATEWAY, until};
 
@@ -27,6 +24,22 @@ fn resolved(gateway: &Value) -> Option<&Value> {
     condition(&gateway["status"]["listeners"][0], "ResolvedRefs")
 }
 
+const ROLES: (&str, &str, &str) = ("rbac.authorization.k8s.io/v1", "ClusterRole", "");
+
+/// Returns the rules of the controller's ClusterRole.
+async fn rules(server: &ApiServer) -> Result<Vec<Value>> {
+    let role = server.api(ROLES.0, ROLES.1, ROLES.2).await?.get("gatewright-controller").await?;
+    role.data["rules"].as_array().cloned().context("it has rules")
+}
+
+/// Gives the controller these rules, and no others.
+async fn give(server: &ApiServer, rules: &[Value]) -> Result<()> {
+    let roles = server.api(ROLES.0, ROLES.1, ROLES.2).await?;
+    let patch = Patch::Merge(json!({"rules": rules}));
+    roles.patch("gatewright-controller", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
@@ -35,20 +48,14 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
     server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
     server.put(tls_secret("default", "cert", &["a.example.org"])?).await?;
     server.put(gateway()).await?;
-    let roles = server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
-    let full = roles.get("gatewright-controller").await?.data["rules"].clone();
+    let full = rules(server).await?;
     let mut narrow = full.clone();
-    for rule in narrow.as_array_mut().expect("rules") {
-        if rule["resources"] == json!(["secrets", "configmaps"]) {
-            rule["verbs"] = json!(["list", "watch"]);
-        }
+    for rule in narrow.iter_mut().filter(|rule| rule["resources"] == json!(["secrets", "configmaps"])) {
+        rule["verbs"] = json!(["list", "watch"]);
     }
-    assert_ne!(full, narrow);
-    let give = async |rules: &Value| {
-        roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(json!({"rules": rules}))).await
-    };
+    assert_ne!(full, narrow, "the role has the rule");
     let get = ("get", "", "secrets", "default");
-    give(&narrow).await?;
+    give(server, &narrow).await?;
     server.until_may(ACCOUNT, get, false).await?;
     let mut controller = cluster.controller("one")?;
     // One unreadable Secret does not keep others from being served, and is named by the objects that reference it.
@@ -60,13 +67,13 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
     assert!(message.contains("not allowed") && message.contains("the verb get on secrets"), "{message}");
 
     // The Secret is not changed.
-    give(&full).await?;
+    give(server, &full).await?;
     cluster
         .until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"]["listeners"][0], "ResolvedRefs"))
         .await?;
 
     // Secrets that were read are kept when the right is revoked again, even if there is an unreadable newer version.
-    give(&narrow).await?;
+    give(server, &narrow).await?;
     server.until_may(ACCOUNT, get, false).await?;
     let refusals = || controller.output().matches("reading secret default/cert: not allowed").count();
     let before = refusals();
@@ -77,19 +84,6 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
     let now = serde_json::to_value(gateways.get("edge").await?)?;
     assert!(is_true(&now["status"]["listeners"][0], "ResolvedRefs"), "{now:#}");
     Ok(())
-}
-
-/// Waits until the readiness of a controller has this status and text.
-async fn until_ready(controller: &mut Gatewright, status: u16, text: &str) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let (code, told) = controller.probe("/readyz").await?;
-        if code == status && told.contains(text) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "/readyz answers {code}, and not {status} {text:?}: {told}");
-        sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// A kind that only adds to what is served holds up nothing else.
@@ -106,13 +100,13 @@ async fn all_else_is_served_without_the_right_to_read_a_kind_of_the_experimental
     let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("the view is complete").await?;
     cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"]["listeners"][0], "Accepted")).await?;
-    until_ready(&mut controller, 200, "XBackendTrafficPolicy: not allowed").await?;
+    controller.until_told("/readyz", 200, "XBackendTrafficPolicy: not allowed").await?;
 
     // The component of deploy/ gives the right.
     let role = with_component("experimental")?.into_iter().find(|object| object["kind"] == "ClusterRole");
     server.put(role.context("deploy/ has a ClusterRole")?).await?;
     controller.line("XBackendTrafficPolicy: watched").await?;
-    until_ready(&mut controller, 200, "ok\n").await?;
+    controller.until_told("/readyz", 200, "ok\n").await?;
     assert_eq!(controller.probe("/readyz").await?.1, "ok\n", "nothing else is told");
     Ok(())
 }
@@ -126,34 +120,28 @@ async fn a_replica_is_not_ready_while_a_missing_right_leaves_it_with_the_last_go
     server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
     server.put(tls_secret("default", "cert", &["a.example.org"])?).await?;
     server.put(gateway()).await?;
-    let volume = tempfile::tempdir()?;
-    let (file, key) = (volume.path().join("last-good"), volume.path().join("key"));
-    let (file_text, key_text) = (file.display().to_string(), key.display().to_string());
-    let kept = ["--last-good", &*file_text, "--last-good-key", &*key_text];
+    let volume = LastGoodVolume::new()?;
+    let kept = volume.arguments(&[]);
+    let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("holding the lease").await?;
-    bring_key(&cluster, &key).await?;
-    until_settled(&file).await?;
+    bring_key(&cluster, &volume.key()).await?;
+    until_settled(&volume.file()).await?;
     drop(controller);
 
-    let roles = server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
-    let full = roles.get("gatewright-controller").await?.data["rules"].clone();
+    let full = rules(server).await?;
     let mut narrow = full.clone();
-    for rule in narrow.as_array_mut().context("rules")? {
-        if let Some(kinds) = rule["resources"].as_array_mut() {
-            kinds.retain(|kind| kind != "httproutes");
-        }
+    for kinds in narrow.iter_mut().filter_map(|rule| rule["resources"].as_array_mut()) {
+        kinds.retain(|kind| kind != "httproutes");
     }
-    let give = async |rules: &Value| {
-        roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(json!({"rules": rules}))).await
-    };
     let list = ("list", "gateway.networking.k8s.io", "httproutes", "default");
-    give(&narrow).await?;
+    give(server, &narrow).await?;
     server.until_may(ACCOUNT, list, false).await?;
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("of the last good state are served").await?;
-    until_ready(&mut controller, 503, "HTTPRoute: not allowed").await?;
+    controller.until_told("/readyz", 503, "HTTPRoute: not allowed").await?;
 
-    give(&full).await?;
-    until_ready(&mut controller, 200, "ok\n").await
+    give(server, &full).await?;
+    controller.until_told("/readyz", 200, "ok\n").await?;
+    Ok(())
 }
