@@ -18,7 +18,7 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> i
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let replaced = fill(file, write).and_then(|()| fs::rename(&new, path));
     if replaced.is_err() {
-        // What was written would take space of a full disk. The error is the first one.
+        // An unfinished file would take space of a full disk. An error here is not told: the first one is.
         let _ = fs::remove_file(&new);
     }
     replaced

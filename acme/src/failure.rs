@@ -185,6 +185,11 @@ impl Attempts {
         Self { refused: Some(serial.to_owned()), ..self }
     }
 
+    /// Returns whether the failure is the refusal of the certificate with this serial number.
+    pub fn is_about(&self, serial: &str) -> bool {
+        self.refused.as_deref() == Some(serial)
+    }
+
     /// Marks the record as that of a shared order with so many names.
     pub fn of_shared(self, names: usize) -> Self {
         Self { shared: names, ..self }

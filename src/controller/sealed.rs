@@ -123,7 +123,7 @@ pub(super) struct Opener<R> {
     file: R,
     key: LessSafeKey,
     number: u64,
-    /// What was decrypted, from the next record on.
+    /// The decrypted bytes, from the next record on.
     pending: Zeroizing<Vec<u8>>,
     at: usize,
     is_last: bool,

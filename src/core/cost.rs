@@ -12,7 +12,7 @@ mod policy;
 mod route;
 
 pub(crate) use policy::tls;
-pub(crate) use route::{hostname, object, of_auth};
+pub(crate) use route::{hostname, of_auth};
 
 /// Bytes in the memory of an Envoy, and of this program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,8 +51,8 @@ impl Mul<u64> for Bytes {
     }
 }
 
-/// An object that is translated: parsed, its references, and its status.
-const OBJECT: Bytes = Bytes::of(0, 8_000);
+/// An object that is translated, whether or not an Envoy gets anything of it: parsed, its references, and its status.
+pub(crate) const OBJECT: Bytes = Bytes::of(0, 8_000);
 /// A hostname of a route at a listener, with its first match: a virtual host of a table, or a scope.
 const HOST: Bytes = Bytes::of(7_000, 4_500);
 /// A match.
@@ -214,7 +214,7 @@ impl Cost {
         }
     }
 
-    /// What is left of it after another; nothing where that is more.
+    /// The difference of two costs; 0 in a dimension where the other one is larger.
     pub(crate) fn less(self, other: Self) -> Self {
         let bytes = Bytes {
             envoy: self.bytes.envoy.saturating_sub(other.bytes.envoy),

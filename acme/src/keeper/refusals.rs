@@ -31,13 +31,11 @@ impl KeeperState {
 
     /// Holds a new certificate. The one before is remembered, unless Envoys refuse it.
     pub(super) fn replace(&mut self, made: Stored) {
-        let before = self.held.insert(made.id.clone(), Arc::new(made)).map(|before| (before.id.clone(), before));
-        let refused = |serial: &str| {
-            let mut records = self.attempts.values().chain(self.refusals.values());
-            records.any(|record| record.refused.as_deref() == Some(serial))
-        };
-        let before = before.filter(|(_, before)| !refused(&before.certificate.serial));
-        self.replaced.extend(before);
+        let Some(before) = self.held.insert(made.id.clone(), Arc::new(made)) else { return };
+        let mut records = self.attempts.values().chain(self.refusals.values());
+        if !records.any(|record| record.is_about(&before.certificate.serial)) {
+            self.replaced.insert(before.id.clone(), before);
+        }
     }
 
     /// Forgets failed attempts, and the certificate before.
@@ -50,7 +48,7 @@ impl KeeperState {
     /// Returns whether it is known that Envoys refuse a certificate.
     fn knows(&self, id: &CertificateId, serial: &str) -> bool {
         let records = [self.attempts.get(id), self.refusals.get(id)];
-        records.into_iter().flatten().any(|record| record.refused.as_deref() == Some(serial))
+        records.into_iter().flatten().any(|record| record.is_about(serial))
     }
 }
 

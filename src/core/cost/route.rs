@@ -1,16 +1,11 @@
 //! What a route costs.
 
 use super::{
-    AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HOST, INSTRUCTION, LOCATION, MATCH, MIRROR, OBJECT, ORIGIN, REGEX,
-    REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, text,
+    AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HOST, INSTRUCTION, LOCATION, MATCH, MIRROR, ORIGIN, REGEX, REMOVAL,
+    RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, text,
 };
 use crate::inputs::{AuthFilter, BackendRef, Filters, Route, RouteRule, SessionPersistence};
 use crate::model::{AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry};
-
-/// An object of a namespace by itself, whether or not an Envoy gets anything of it.
-pub(crate) fn object() -> Bytes {
-    OBJECT
-}
 
 /// A hostname of a route at a listener: its matches, each with the filters and backends of its rule. `sessions` has the
 /// session persistence of Services by policies. Clusters are not included.

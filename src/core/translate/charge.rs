@@ -15,24 +15,24 @@ use crate::cost::{self, Bytes, Cost};
 use crate::inputs::{BackendRef, Filters, Kind, LocalRef, Route, RouteKind};
 use crate::model::{AppProtocol, BackendId, FrontendId, Hostname, ObjectName, ServicePort, Transport};
 
-/// What an object takes.
+/// The cost of an object, apart from parts that it may share.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Charge<P> {
     /// When the object was created.
     pub(super) created: i64,
-    /// What it takes alone.
+    /// The cost of what no other object shares.
     pub(super) own: Cost,
     /// The parts that it may share with other objects of its namespace, and what each takes.
     pub(super) parts: BTreeMap<P, Cost>,
 }
 
 impl<P: Ord + Clone> Charge<P> {
-    /// What it takes if it pays for everything.
+    /// The cost with all shared parts.
     pub(super) fn whole(&self) -> Cost {
         self.own + self.parts.values().copied().sum()
     }
 
-    /// What an object of a namespace counts, which pays for the parts that no older one has.
+    /// The cost that counts for an object of a namespace: it pays for the shared parts that no older object has.
     pub(super) fn counted<K: Ord + Clone>(&self, namespace: &Arc<str>, key: &K, shared: &SharedParts<P, K>) -> Counted {
         let user = (self.created, key.clone());
         let paid = self.parts.iter().filter(|(part, _)| shared.pays(namespace, part, &user));
@@ -78,7 +78,7 @@ impl Charging<'_> {
         let guard =
             |(listener, ..): &Contribution| self.parents.listener(listener).map_or(Bytes::default(), |l| l.guard.bytes);
         let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
-        let mut own = Cost { bytes: cost::object() + named.map(|one| hostname + guard(one)).sum(), ..Cost::default() };
+        let mut own = Cost { bytes: cost::OBJECT + named.map(|one| hostname + guard(one)).sum(), ..Cost::default() };
         let mut parts = BTreeMap::new();
         if route.kind == RouteKind::Http || route.kind == RouteKind::Grpc {
             let clients: BTreeSet<Option<&ObjectName>> =
@@ -190,7 +190,7 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
     let listeners = parent.listeners.iter();
     let wide = listeners.clone().filter(|listener| has_chain(listener)).count() as u64;
     let each = listeners.clone().map(|listener| cost::LISTENER + listener.guard.bytes).sum();
-    let own = Cost { bytes: cost::object() + each + cost::FILTER_CHAIN * wide, clusters: 0, filter_chains: wide };
+    let own = Cost { bytes: cost::OBJECT + each + cost::FILTER_CHAIN * wide, clusters: 0, filter_chains: wide };
     let port = |listener: &ParentListener| {
         let bytes = match listener.protocol {
             Some(Protocol::Udp) => cost::PORT_UDP,

@@ -17,7 +17,7 @@ pub(super) struct Counted {
     pub(super) namespace: Arc<str>,
     /// Its creation time.
     pub(super) created: i64,
-    /// What it takes.
+    /// Its cost.
     pub(super) cost: Cost,
     /// True if it uses parts that an older object may pay for. It comes behind that object, also where it takes nothing.
     pub(super) shares: bool,

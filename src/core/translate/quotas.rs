@@ -74,7 +74,7 @@ pub struct QuotaUse {
     pub namespace: Arc<str>,
     /// What its objects take that are within the quotas.
     pub used: Cost,
-    /// What it may have.
+    /// The quotas of the namespace.
     pub allowed: Cost,
 }
 

@@ -16,7 +16,7 @@ use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use gatewright_control::certificates::{CertificateManager, ChallengeAccounts};
 
-/// What is published, each in a ConfigMap of its own: a write that fails does not keep the other one back.
+/// A published ConfigMap. Each is written by itself: a write that fails does not keep the other one back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Notice {
     /// The ACME accounts that answer HTTP-01, for the other replicas.
