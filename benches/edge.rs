@@ -1,10 +1,12 @@
-//! Processor time of requests, connections and added hosts, side by side for several versions of the program.
+//! Processor time of requests, connections and added hosts, side by side for several versions of
+//! the program.
 //!
-//! `cargo bench --workspace --bench edge [-- NAME=PROGRAM ...]`, with the program as cargo builds it if none is named.
-//! Each version runs `standalone` with an Envoy of its own and the same manifests: two tenants, 200 hosts, all
-//! listeners terminate TLS with certificates of the internal CA or serve cleartext. Versions take turns, so that they
-//! share the other load of the machine, and the last column is the median of the ratios of each turn. Prints a table
-//! and asserts nothing about time.
+//! `cargo bench --workspace --bench edge [-- NAME=PROGRAM ...]`, with the program as cargo builds
+//! it if none is named. Each version runs `standalone` with an Envoy of its own and the same
+//! manifests: two tenants, 200 hosts, all listeners terminate TLS with certificates of the internal
+//! CA or serve cleartext. Versions take turns, so that they share the other load of the machine,
+//! and the last column is the median of the ratios of each turn. Prints a table and asserts nothing
+//! about time.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -62,46 +64,64 @@ async fn requests(probes: &[Probe]) -> Result<()> {
         }
         Ok(())
     });
-    stream::iter(clients).buffer_unordered(CLIENTS).try_collect().await
+    stream::iter(clients)
+        .buffer_unordered(CLIENTS)
+        .try_collect()
+        .await
 }
 
 /// Opens a new connection for each request; `served` is true if an answer is expected.
 async fn connections(probes: &[Probe], served: bool) -> Result<()> {
-    let asked = probes.iter().cycle().take(CONNECTIONS).map(|probe| async move {
-        let answer = probe.send().await;
-        ensure!(answer.is_ok() == served, "{probe:?}: {answer:?}");
-        Ok(())
-    });
-    stream::iter(asked).buffer_unordered(CLIENTS).try_collect().await
+    let asked = probes
+        .iter()
+        .cycle()
+        .take(CONNECTIONS)
+        .map(|probe| async move {
+            let answer = probe.send().await;
+            ensure!(answer.is_ok() == served, "{probe:?}: {answer:?}");
+            Ok(())
+        });
+    stream::iter(asked)
+        .buffer_unordered(CLIENTS)
+        .try_collect()
+        .await
 }
 
 /// Waits until a host of alice's is served over cleartext.
 async fn served(site: &Site, host: &str) -> Result<()> {
-    site.answered_by(&site.plain(host), "alice", Duration::from_millis(1)).await
+    site.answered_by(&site.plain(host), "alice", Duration::from_millis(1))
+        .await
 }
 
 /// Measures one version, the program in `$GATEWRIGHT_BIN`.
 async fn measure() -> Result<Figures> {
     let site = Site::start_alone(&[]).await?;
-    let many: String = (0..HOSTS).map(|n| route("alice", &format!("r{n}"), &host(n), FORWARD)).collect();
+    let many: String = (0..HOSTS)
+        .map(|n| route("alice", &format!("r{n}"), &host(n), FORWARD))
+        .collect();
     site.save("many.yaml", &many)?;
     served(&site, &host(HOSTS - 1)).await?;
     let envoy = site.envoy()?;
     let https = SocketAddr::from((Ipv4Addr::LOCALHOST, site.https));
-    let probes = |make: &dyn Fn(&str) -> Probe| (0..HOSTS).map(|n| make(&host(n))).collect::<Vec<Probe>>();
+    let probes =
+        |make: &dyn Fn(&str) -> Probe| (0..HOSTS).map(|n| make(&host(n))).collect::<Vec<Probe>>();
     let (plain, h1, h2) = (
         probes(&|host| site.plain(host)),
         probes(&|host| site.tls(host).alpn(&["http/1.1"])),
         probes(&|host| site.tls(host)),
     );
-    let unknown: Vec<Probe> = (0..HOSTS).map(|n| Probe::https(https, &format!("x{n}.example.net"))).collect();
+    let unknown: Vec<Probe> = (0..HOSTS)
+        .map(|n| Probe::https(https, &format!("x{n}.example.net")))
+        .collect();
     // Certificates are issued, and fetched by Envoy, on the first handshake.
     connections(&h2, true).await?;
 
     let mut figures = Figures::new();
-    for (name, probes) in
-        [("request, cleartext", &plain), ("request, HTTP/1.1 over TLS", &h1), ("request, HTTP/2", &h2)]
-    {
+    for (name, probes) in [
+        ("request, cleartext", &plain),
+        ("request, HTTP/1.1 over TLS", &h1),
+        ("request, HTTP/2", &h2),
+    ] {
         let before = threads_time(envoy)?;
         requests(probes).await?;
         figures.push((name, each(threads_time(envoy)? - before, REQUESTS)));
@@ -116,31 +136,58 @@ async fn measure() -> Result<Figures> {
         connections(probes, is_served).await?;
         figures.push((name, each(threads_time(envoy)? - before, CONNECTIONS)));
     }
-    let (before, main) = (processor_time(site.program.pid())?, main_thread_time(envoy)?);
+    let (before, main) = (
+        processor_time(site.program.pid())?,
+        main_thread_time(envoy)?,
+    );
     for added in 0..ADDED {
         let host = format!("a{added}.example.org");
-        site.save(&format!("a{added}.yaml"), &route("alice", &format!("a{added}"), &host, FORWARD))?;
+        site.save(
+            &format!("a{added}.yaml"),
+            &route("alice", &format!("a{added}"), &host, FORWARD),
+        )?;
         served(&site, &host).await?;
     }
-    figures.push(("added host, Envoy's main thread", each(main_thread_time(envoy)? - main, ADDED)));
-    figures.push(("added host, program", each(processor_time(site.program.pid())? - before, ADDED)));
+    figures.push((
+        "added host, Envoy's main thread",
+        each(main_thread_time(envoy)? - main, ADDED),
+    ));
+    figures.push((
+        "added host, program",
+        each(processor_time(site.program.pid())? - before, ADDED),
+    ));
     Ok(figures)
 }
 
 /// Measures a version in a process of its own; returns results by name.
 fn turn(program: &str) -> Result<Vec<(String, f64)>> {
     let own = std::env::current_exe().context("the name of this program")?;
-    let output =
-        Command::new(own).arg("--measure").env("GATEWRIGHT_BIN", program).output().context("starting a turn")?;
+    let output = Command::new(own)
+        .arg("--measure")
+        .env("GATEWRIGHT_BIN", program)
+        .output()
+        .context("starting a turn")?;
     let text = String::from_utf8(output.stdout)?;
-    ensure!(output.status.success(), "{program}: {}{text}", String::from_utf8_lossy(&output.stderr));
-    let figure = |line: &str| Some((line.split_once('\t')?.0.to_owned(), line.split_once('\t')?.1.parse().ok()?));
+    ensure!(
+        output.status.success(),
+        "{program}: {}{text}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let figure = |line: &str| {
+        Some((
+            line.split_once('\t')?.0.to_owned(),
+            line.split_once('\t')?.1.parse().ok()?,
+        ))
+    };
     Ok(text.lines().filter_map(figure).collect())
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
     if args.first().is_some_and(|arg| arg == "--measure") {
         for (name, figure) in measure().await? {
             println!("{name}\t{figure}");
@@ -149,17 +196,25 @@ async fn main() -> Result<()> {
     }
     let mut versions: Vec<(&str, String)> = Vec::new();
     for arg in &args {
-        let (name, program) = arg.split_once('=').with_context(|| format!("{arg}: expected NAME=PROGRAM"))?;
+        let (name, program) = arg
+            .split_once('=')
+            .with_context(|| format!("{arg}: expected NAME=PROGRAM"))?;
         versions.push((name, program.to_owned()));
     }
     if versions.is_empty() {
-        versions.push(("this version", e2e::gatewright::binary()?.display().to_string()));
+        versions.push((
+            "this version",
+            e2e::gatewright::binary()?.display().to_string(),
+        ));
     }
     let mut turns: Vec<Vec<Vec<(String, f64)>>> = vec![Vec::new(); versions.len()];
     for number in 0..TURNS {
         // Each version is the first as often as the last: the run before has warmed up the machine.
-        let order: Vec<usize> =
-            if number % 2 == 0 { (0..versions.len()).collect() } else { (0..versions.len()).rev().collect() };
+        let order: Vec<usize> = if number % 2 == 0 {
+            (0..versions.len()).collect()
+        } else {
+            (0..versions.len()).rev().collect()
+        };
         for version in order {
             turns[version].push(turn(&versions[version].1)?);
         }
@@ -170,13 +225,24 @@ async fn main() -> Result<()> {
     }
     println!("   last / first");
     for (row, (what, _)) in turns[0][0].iter().enumerate() {
-        let figures: Vec<Vec<f64>> = turns.iter().map(|turns| turns.iter().map(|turn| turn[row].1).collect()).collect();
+        let figures: Vec<Vec<f64>> = turns
+            .iter()
+            .map(|turns| turns.iter().map(|turn| turn[row].1).collect())
+            .collect();
         print!("{what:<34}");
         for figures in &figures {
             print!(" {:>14.0}", median(figures.clone()));
         }
         let (first, last) = (&figures[0], &figures[figures.len() - 1]);
-        println!(" {:>14.2}", median(last.iter().zip(first).map(|(last, first)| last / first).collect()));
+        println!(
+            " {:>14.2}",
+            median(
+                last.iter()
+                    .zip(first)
+                    .map(|(last, first)| last / first)
+                    .collect()
+            )
+        );
     }
     Ok(())
 }

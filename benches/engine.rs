@@ -1,7 +1,9 @@
-//! Cost of one change without a server: engine, encoding and publication, at several numbers of hosts.
+//! Cost of one change without a server: engine, encoding and publication, at several numbers of
+//! hosts.
 //!
-//! `cargo bench --bench engine [-- HOSTS...]`. Every host has a certificate, a ListenerSet and an HTTPRoute of its own.
-//! Prints the median over many changes, and the heap per host: of the engine, the statuses, and the xDS cache.
+//! `cargo bench --bench engine [-- HOSTS...]`. Every host has a certificate, a ListenerSet and an
+//! HTTPRoute of its own. Prints the median over many changes, and the heap per host: of the engine,
+//! the statuses, and the xDS cache.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -23,8 +25,10 @@ fn object(value: Value) -> Change {
 }
 
 fn api(kind: &str, name: &str, spec: Value) -> Change {
-    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
-        "metadata": {"namespace": "a", "name": name}, "spec": spec}))
+    object(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": "a", "name": name}, "spec": spec}),
+    )
 }
 
 fn base() -> Vec<Change> {
@@ -32,7 +36,8 @@ fn base() -> Vec<Change> {
         "metadata": {"name": "ours"}, "spec": {"controllerName": "gatewright.io/gateway-controller"}});
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let allowed = json!({"namespaces": {"from": "All"}});
-    let gateway = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": allowed});
+    let gateway =
+        json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": allowed});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
         "spec": {"ports": [{"port": 80}]}});
     vec![object(class), api("Gateway", "g", gateway), object(service)]
@@ -43,16 +48,23 @@ struct Keys {
     key: String,
 }
 
-/// One certificate for all hosts: its bytes are copied for each, so that memory is as with distinct ones.
+/// One certificate for all hosts: its bytes are copied for each, so that memory is as with distinct
+/// ones.
 fn keys() -> Keys {
-    let pair = rcgen::generate_simple_self_signed(vec!["*.example.org".to_owned()]).expect("a certificate");
-    Keys { chain: pair.cert.pem().repeat(2), key: pair.signing_key.serialize_pem() }
+    let pair = rcgen::generate_simple_self_signed(vec!["*.example.org".to_owned()])
+        .expect("a certificate");
+    Keys {
+        chain: pair.cert.pem().repeat(2),
+        key: pair.signing_key.serialize_pem(),
+    }
 }
 
 fn secret(n: usize, keys: &Keys) -> Change {
-    object(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+    object(
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"namespace": "a", "name": format!("c{n}")},
-        "stringData": {"tls.crt": keys.chain, "tls.key": keys.key}}))
+        "stringData": {"tls.crt": keys.chain, "tls.key": keys.key}}),
+    )
 }
 
 fn route(n: usize, path: &str) -> Change {
@@ -68,7 +80,11 @@ fn host(n: usize, keys: &Keys) -> Vec<Change> {
     let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": format!("h{n}.example.org"),
         "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
     let set = json!({"parentRef": {"name": "g"}, "listeners": [listener]});
-    vec![secret(n, keys), api("ListenerSet", &format!("s{n}"), set), route(n, "/")]
+    vec![
+        secret(n, keys),
+        api("ListenerSet", &format!("s{n}"), set),
+        route(n, "/"),
+    ]
 }
 
 /// The engine, and the cache of the xDS server.
@@ -82,11 +98,19 @@ impl Ours {
     fn new() -> Ours {
         let address = "127.0.0.1".parse().expect("an address");
         let settings = Settings::new("gatewright.io/gateway-controller", vec![address]);
-        let settings = Settings { limits: Limits::NONE, ..settings };
-        Ours { engine: Engine::new(settings), cache: Cache::new(), view: View::new("fleet") }
+        let settings = Settings {
+            limits: Limits::NONE,
+            ..settings
+        };
+        Ours {
+            engine: Engine::new(settings),
+            cache: Cache::new(),
+            view: View::new("fleet"),
+        }
     }
 
-    /// Applies changes and publishes the result; returns the time, the bytes and the number of resources.
+    /// Applies changes and publishes the result; returns the time, the bytes and the number of
+    /// resources.
     fn step(&mut self, changes: Vec<Change>, now: SystemTime) -> (Duration, usize, usize) {
         let start = Instant::now();
         let delta: Delta = self.engine.apply(changes, now);
@@ -108,7 +132,9 @@ fn main() {
     println!(
         "hosts   | add one           | change a route    | rotate            | remove            | all from nothing | KB of heap per host"
     );
-    let mut counts: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    let mut counts: Vec<usize> = std::env::args()
+        .filter_map(|arg| arg.parse().ok())
+        .collect();
     if counts.is_empty() {
         counts = vec![64, 1_000, 10_000];
     }
@@ -140,7 +166,9 @@ fn main() {
         let texts: Vec<String> = rows
             .into_iter()
             .map(median)
-            .map(|(time, bytes, resources)| format!("{:>5} us {bytes:>5} B {resources}", time.as_micros()))
+            .map(|(time, bytes, resources)| {
+                format!("{:>5} us {bytes:>5} B {resources}", time.as_micros())
+            })
             .collect();
         println!(
             "{count:>7} | {} | {:>13} ms | {:>5.1}",

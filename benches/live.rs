@@ -1,10 +1,11 @@
-//! One change of many hosts on a real Envoy: the time from the object to the acknowledgement and to the first answer.
+//! One change of many hosts on a real Envoy: the time from the object to the acknowledgement and to
+//! the first answer.
 //!
-//! `cargo bench -p e2e --bench live`. Each host has a certificate, a ListenerSet and an HTTPRoute of its own; each row
-//! adds, changes, rotates and removes hosts beside N others. The classic layout, one filter chain per host, is that of
-//! all other controllers; it is pushed through the same server to the same Envoy, so that only the layout differs. Then
-//! a flood of requests for unknown hostnames, below an apex of ours and outside. Times are of this machine; read
-//! ratios.
+//! `cargo bench -p e2e --bench live`. Each host has a certificate, a ListenerSet and an HTTPRoute
+//! of its own; each row adds, changes, rotates and removes hosts beside N others. The classic
+//! layout, one filter chain per host, is that of all other controllers; it is pushed through the
+//! same server to the same Envoy, so that only the layout differs. Then a flood of requests for
+//! unknown hostnames, below an apex of ours and outside. Times are of this machine; read ratios.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -15,15 +16,17 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::world::{World, api, class, free_port, secret, service};
-use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, filter::ConfigType};
+use envoy_types::pb::envoy::config::listener::v3::{
+    FilterChain, FilterChainMatch, filter::ConfigType,
+};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright_control::publish;
 use gatewright_core::inputs::ObjectChange;
 use gatewright_core::model::{
-    Action, Addresses, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Endpoints, Frontend,
-    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch, Rewrite,
-    Route, Rule, Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams,
-    VirtualHost, WeightedTarget,
+    Action, Addresses, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId,
+    Endpoints, Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match,
+    ObjectName, OtherListeners, PathMatch, Rewrite, Route, Rule, Secret, SecretName, ServicePort,
+    Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_core::translate::{Change, Resource};
 use prost::Message;
@@ -41,7 +44,11 @@ fn name(n: usize) -> String {
 fn listener_set(n: usize, port: u16) -> Change {
     let listener = json!({"name": "https", "port": port, "protocol": "HTTPS", "hostname": name(n),
         "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
-    api("ListenerSet", &format!("s{n}"), json!({"parentRef": {"name": "edge"}, "listeners": [listener]}))
+    api(
+        "ListenerSet",
+        &format!("s{n}"),
+        json!({"parentRef": {"name": "edge"}, "listeners": [listener]}),
+    )
 }
 
 fn route(n: usize, header: &str) -> Change {
@@ -55,7 +62,11 @@ fn route(n: usize, header: &str) -> Change {
 }
 
 fn host(n: usize, port: u16) -> Result<Vec<Change>> {
-    Ok(vec![secret(&format!("c{n}"), &name(n))?, listener_set(n, port), route(n, "0")])
+    Ok(vec![
+        secret(&format!("c{n}"), &name(n))?,
+        listener_set(n, port),
+        route(n, "0"),
+    ])
 }
 
 /// The cost of one kind of change, over all rounds.
@@ -73,7 +84,9 @@ impl Row {
     fn print(&mut self, count: usize, what: &str) {
         let at = |all: &mut Vec<Duration>, percent: usize| {
             all.sort();
-            all.get((all.len() * percent / 100).min(all.len().saturating_sub(1))).copied().unwrap_or_default()
+            all.get((all.len() * percent / 100).min(all.len().saturating_sub(1)))
+                .copied()
+                .unwrap_or_default()
         };
         self.bytes.sort_unstable();
         self.gate.sort_unstable();
@@ -98,7 +111,8 @@ struct Bench {
 
 impl Bench {
     fn probe(&self, n: usize) -> Probe {
-        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), &name(n)).limit(Duration::from_secs(5))
+        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), &name(n))
+            .limit(Duration::from_secs(5))
     }
 
     /// Applies a change and measures until `seen` holds for an answer.
@@ -120,15 +134,20 @@ impl Bench {
             if seen(answer.as_ref().ok()) {
                 break;
             }
-            ensure!(start.elapsed() < Duration::from_secs(20), "host {n} never came: {answer:?}");
+            ensure!(
+                start.elapsed() < Duration::from_secs(20),
+                "host {n} never came: {answer:?}"
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         row.live.push(start.elapsed());
-        row.envoy.push(self.world.envoy.main_thread_cpu()?.saturating_sub(cpu));
+        row.envoy
+            .push(self.world.envoy.main_thread_cpu()?.saturating_sub(cpu));
         let (mut bytes, mut gate) = (0, 0);
         for resource in delta.resources.values().flatten() {
             let encoded = gatewright_control::publish::encode(resource);
-            let size = (encoded.body().len() + encoded.name().len() + encoded.version().len()) as u64;
+            let size =
+                (encoded.body().len() + encoded.name().len() + encoded.version().len()) as u64;
             match encoded.kind() {
                 xds::Kind::Listener => gate += size,
                 _ => bytes += size,
@@ -144,11 +163,13 @@ async fn run(count: usize) -> Result<()> {
     let port = free_port()?;
     let echo = Echo::start("web").await?;
     let plain = json!([{"name": "http", "port": free_port()?, "protocol": "HTTP"}]);
-    let gateway =
-        json!({"gatewayClassName": "ours", "listeners": plain, "allowedListeners": {"namespaces": {"from": "Same"}}});
+    let gateway = json!({"gatewayClassName": "ours", "listeners": plain, "allowedListeners": {"namespaces": {"from": "Same"}}});
     let mut changes = vec![class(), api("Gateway", "edge", gateway)];
     changes.extend(service("web", echo.address()));
-    let bench = Bench { world: World::start(changes).await?, port };
+    let bench = Bench {
+        world: World::start(changes).await?,
+        port,
+    };
     let idle = bench.world.envoy.resident()?;
 
     let mut all = Vec::new();
@@ -160,7 +181,11 @@ async fn run(count: usize) -> Result<()> {
     let ours = start.elapsed();
     bench.world.acknowledged(generation).await?;
     let acked = start.elapsed();
-    let last = bench.probe(count - 1).send().await.map_err(|error| anyhow::anyhow!("the last host: {error}"))?;
+    let last = bench
+        .probe(count - 1)
+        .send()
+        .await
+        .map_err(|error| anyhow::anyhow!("the last host: {error}"))?;
     ensure!(last.status == 200, "the last host answers {}", last.status);
     let live = start.elapsed();
     let memory = bench.world.envoy.resident()?.saturating_sub(idle);
@@ -173,20 +198,49 @@ async fn run(count: usize) -> Result<()> {
     );
 
     let mut held = bench.probe(0).connect().await?;
-    let (mut add, mut change, mut rotate, mut remove) =
-        (Row::default(), Row::default(), Row::default(), Row::default());
+    let (mut add, mut change, mut rotate, mut remove) = (
+        Row::default(),
+        Row::default(),
+        Row::default(),
+        Row::default(),
+    );
     for round in 0..ROUNDS {
         let n = count + round;
-        bench.change(&mut add, n, host(n, port)?, |a| a.is_some_and(|a| a.status == 200)).await?;
+        bench
+            .change(&mut add, n, host(n, port)?, |a| {
+                a.is_some_and(|a| a.status == 200)
+            })
+            .await?;
         let wanted = format!("round-{round}");
         let changed = |a: Option<&e2e::probe::Answer>| {
-            a.is_some_and(|a| a.headers.get("x-round").is_some_and(|v| v.as_bytes() == wanted.as_bytes()))
+            a.is_some_and(|a| {
+                a.headers
+                    .get("x-round")
+                    .is_some_and(|v| v.as_bytes() == wanted.as_bytes())
+            })
         };
-        bench.change(&mut change, n, vec![route(n, &wanted)], changed).await?;
-        let before = bench.probe(n).send().await?.peer.context("over TLS")?.serial;
-        let rotated =
-            |a: Option<&e2e::probe::Answer>| a.and_then(|a| a.peer.as_ref()).is_some_and(|p| p.serial != before);
-        bench.change(&mut rotate, n, vec![secret(&format!("c{n}"), &name(n))?], rotated).await?;
+        bench
+            .change(&mut change, n, vec![route(n, &wanted)], changed)
+            .await?;
+        let before = bench
+            .probe(n)
+            .send()
+            .await?
+            .peer
+            .context("over TLS")?
+            .serial;
+        let rotated = |a: Option<&e2e::probe::Answer>| {
+            a.and_then(|a| a.peer.as_ref())
+                .is_some_and(|p| p.serial != before)
+        };
+        bench
+            .change(
+                &mut rotate,
+                n,
+                vec![secret(&format!("c{n}"), &name(n))?],
+                rotated,
+            )
+            .await?;
     }
     for round in 0..ROUNDS {
         let n = count + round;
@@ -194,19 +248,29 @@ async fn run(count: usize) -> Result<()> {
             Change::Object(ObjectChange::Put(object)) => Change::delete(object.key()),
             gone => gone,
         });
-        bench.change(&mut remove, n, gone.collect(), |a| a.is_none()).await?;
+        bench
+            .change(&mut remove, n, gone.collect(), |a| a.is_none())
+            .await?;
     }
-    ensure!(held.ask(&bench.probe(0)).await?.status == 200, "the held connection was drained");
+    ensure!(
+        held.ask(&bench.probe(0)).await?.status == 200,
+        "the held connection was drained"
+    );
     add.print(count, "add a host");
     change.print(count, "change a route");
     rotate.print(count, "rotate");
     remove.print(count, "remove a host");
-    for (what, suffix) in [("under our suffix", "bench.example.org"), ("anywhere else", "elsewhere.example.net")] {
+    for (what, suffix) in [
+        ("under our suffix", "bench.example.org"),
+        ("anywhere else", "elsewhere.example.net"),
+    ] {
         let cpu = bench.world.envoy.main_thread_cpu()?;
         for n in 0..FLOOD {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            let answer =
-                Probe::https(address, &format!("unknown{n}.{suffix}")).limit(Duration::from_secs(5)).send().await;
+            let answer = Probe::https(address, &format!("unknown{n}.{suffix}"))
+                .limit(Duration::from_secs(5))
+                .send()
+                .await;
             ensure!(answer.is_err(), "a name that nobody owns was served");
         }
         let cpu = bench.world.envoy.main_thread_cpu()?.saturating_sub(cpu);
@@ -218,32 +282,58 @@ async fn run(count: usize) -> Result<()> {
     classic(count, &add).await
 }
 
-/// Measures the layout of others: one filter chain, one regular SDS secret and one route table per host.
+/// Measures the layout of others: one filter chain, one regular SDS secret and one route table per
+/// host.
 async fn classic(count: usize, ours: &Row) -> Result<()> {
     let port = free_port()?;
     let echo = Echo::start("web").await?;
     let world = World::start(vec![class()]).await?;
-    let backend = BackendId::new(ServicePort::tcp(ObjectName::new("default", "web"), 80), AppProtocol::Http1);
+    let backend = BackendId::new(
+        ServicePort::tcp(ObjectName::new("default", "web"), 80),
+        AppProtocol::Http1,
+    );
     let addresses = Addresses::Alike([echo.address()].into());
-    let endpoints = Endpoints { cluster: ClusterId::Backend(backend.clone()), addresses };
-    let shared = [Resource::Cluster(Cluster::Backend(backend.clone().into())), Resource::Endpoints(endpoints)];
-    let mut update = Update { upserts: shared.iter().map(publish::encode).collect(), removals: Vec::new() };
-    let mut listener = Classic { port, backend, chains: Vec::new() };
+    let endpoints = Endpoints {
+        cluster: ClusterId::Backend(backend.clone()),
+        addresses,
+    };
+    let shared = [
+        Resource::Cluster(Cluster::Backend(backend.clone().into())),
+        Resource::Endpoints(endpoints),
+    ];
+    let mut update = Update {
+        upserts: shared.iter().map(publish::encode).collect(),
+        removals: Vec::new(),
+    };
+    let mut listener = Classic {
+        port,
+        backend,
+        chains: Vec::new(),
+    };
     for n in 0..count {
         update.upserts.extend(listener.add(n)?);
     }
     update.upserts.push(listener.encode());
     let start = Instant::now();
     world.acknowledged(world.publish(update)).await?;
-    let probe =
-        |n: usize| Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &name(n)).limit(Duration::from_secs(5));
+    let probe = |n: usize| {
+        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &name(n))
+            .limit(Duration::from_secs(5))
+    };
     live(&probe(count - 1), start).await?;
     let cold = start.elapsed();
     let (mut bytes, mut times, mut main) = (0, Vec::new(), Vec::new());
     for n in count..count + CLASSIC_ROUNDS {
-        let mut update = Update { upserts: listener.add(n)?, removals: Vec::new() };
+        let mut update = Update {
+            upserts: listener.add(n)?,
+            removals: Vec::new(),
+        };
         update.upserts.push(listener.encode());
-        bytes = update.upserts.iter().map(|resource| resource.body().len()).sum();
+        bytes = update
+            .upserts
+            .iter()
+            .map(|resource| resource.body().len())
+            .sum();
         let cpu = world.envoy.main_thread_cpu()?;
         let start = Instant::now();
         world.acknowledged(world.publish(update)).await?;
@@ -254,8 +344,10 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     times.sort();
     main.sort();
     let (time, main) = (times[times.len() / 2], main[main.len() / 2]);
-    let (mine, my_bytes) =
-        (ours.live[ours.live.len() / 2], ours.bytes[ours.bytes.len() / 2].max(1) + ours.gate[ours.gate.len() / 2]);
+    let (mine, my_bytes) = (
+        ours.live[ours.live.len() / 2],
+        ours.bytes[ours.bytes.len() / 2].max(1) + ours.gate[ours.gate.len() / 2],
+    );
     println!(
         "{count:>6} | classic layout: last host 200 after {:.0} ms; add a host: {bytes} B, live p50 {:.1} ms, Envoy main {:.1} ms \
          = {:.0}x our bytes, {:.0}x our time",
@@ -271,7 +363,10 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
 /// Requests until the answer is 200.
 async fn live(probe: &Probe, start: Instant) -> Result<()> {
     while !probe.send().await.is_ok_and(|answer| answer.status == 200) {
-        ensure!(start.elapsed() < Duration::from_secs(120), "the host never came");
+        ensure!(
+            start.elapsed() < Duration::from_secs(120),
+            "the host never came"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(())
@@ -292,7 +387,10 @@ impl Classic {
     /// Adds a host's chain; its secret and routes are returned.
     fn add(&mut self, n: usize) -> Result<Vec<xds::Resource>> {
         let hostname = Hostname::parse(&name(n))?;
-        let table = TableId { frontend: self.id(), listener: Some(hostname.clone()) };
+        let table = TableId {
+            frontend: self.id(),
+            listener: Some(hostname.clone()),
+        };
         let secret_name = SecretName::Fixed(self.id(), n.to_string().into());
         let tls = Termination {
             certificate: CertificateSource::Fixed(secret_name.clone()),
@@ -300,10 +398,16 @@ impl Classic {
             params: TlsParams::default(),
             clients: None,
         };
-        let chain = Chain { tls: Some(tls), handler: Handler::Table(table.clone()) };
+        let chain = Chain {
+            tls: Some(tls),
+            handler: Handler::Table(table.clone()),
+        };
         let mut made = gatewright_envoy::listener(&self.frontend(&hostname, chain));
         let mut chain = made.filter_chains.remove(0);
-        chain.filter_chain_match = Some(FilterChainMatch { server_names: vec![name(n)], ..Default::default() });
+        chain.filter_chain_match = Some(FilterChainMatch {
+            server_names: vec![name(n)],
+            ..Default::default()
+        });
         chain.name = name(n);
         without_our_header(&mut chain)?;
         self.chains.push(chain);
@@ -335,7 +439,11 @@ impl Classic {
             headers: Vec::new(),
             query: Vec::new(),
         };
-        let route = Route { name: "r".into(), matches, rule: rule.into() };
+        let route = Route {
+            name: "r".into(),
+            matches,
+            rule: rule.into(),
+        };
         let table = Table {
             id: table,
             virtual_hosts: vec![VirtualHost::new(hostname, vec![route])],
@@ -348,8 +456,15 @@ impl Classic {
             made.cert.pem().as_bytes(),
             made.signing_key.serialize_pem().as_bytes(),
         )?;
-        let secret = Secret { name: secret_name, certificate: certificate.into(), params: Default::default() };
-        Ok([Resource::Secret(secret), Resource::Table(table)].iter().map(publish::encode).collect())
+        let secret = Secret {
+            name: secret_name,
+            certificate: certificate.into(),
+            params: Default::default(),
+        };
+        Ok([Resource::Secret(secret), Resource::Table(table)]
+            .iter()
+            .map(publish::encode)
+            .collect())
     }
 
     fn frontend(&self, hostname: &Hostname, chain: Chain) -> Frontend {
@@ -367,7 +482,10 @@ impl Classic {
     }
 
     fn encode(&self) -> xds::Resource {
-        let table = TableId { frontend: self.id(), listener: None };
+        let table = TableId {
+            frontend: self.id(),
+            listener: None,
+        };
         let kind = FrontendKind::Http { table };
         let mut made = gatewright_envoy::listener(&Frontend {
             id: self.id(),
@@ -377,8 +495,12 @@ impl Classic {
             kind,
         });
         let hostname = Hostname::any();
-        let chain = Chain { tls: None, handler: Handler::Tcp(Vec::new()) };
-        made.listener_filters = gatewright_envoy::listener(&self.frontend(&hostname, chain)).listener_filters;
+        let chain = Chain {
+            tls: None,
+            handler: Handler::Tcp(Vec::new()),
+        };
+        made.listener_filters =
+            gatewright_envoy::listener(&self.frontend(&hostname, chain)).listener_filters;
         made.filter_chains.clone_from(&self.chains);
         xds::Resource::new(self.id().to_string(), &made)
     }
@@ -387,7 +509,9 @@ impl Classic {
 /// Removes the parts of a chain that only our layout needs.
 fn without_our_header(chain: &mut FilterChain) -> Result<()> {
     let filter = chain.filters.last_mut().context("a connection manager")?;
-    let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else { bail!("it has a configuration") };
+    let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else {
+        bail!("it has a configuration")
+    };
     let mut manager = HttpConnectionManager::decode(config.value.as_slice())?;
     manager.early_header_mutation_extensions.clear();
     config.value = manager.encode_to_vec();
@@ -399,7 +523,9 @@ async fn main() -> Result<()> {
     println!(
         " hosts | change         | on wire  | listener  | ours p50  | ack p50   | live p50  | live p99  | Envoy main"
     );
-    let mut counts: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
+    let mut counts: Vec<usize> = std::env::args()
+        .filter_map(|arg| arg.parse().ok())
+        .collect();
     if counts.is_empty() {
         counts = vec![64, 1_000, 10_000];
     }

@@ -1,7 +1,7 @@
 //! Benchmark of a start: all objects at once, from nothing, with the allocator of the program.
 //!
-//! `cargo bench --bench start [-- tenancy]`, the latter for the first stage alone. Prints processor time, the median of
-//! 7; this benchmark is the most sensitive to slow memory of the machine.
+//! `cargo bench --bench start [-- tenancy]`, the latter for the first stage alone. Prints processor
+//! time, the median of 7; this benchmark is the most sensitive to slow memory of the machine.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -17,11 +17,15 @@ use tenants::{all, changes};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Returns the time of this thread on a processor: others use the machine too, and the step is long enough for the
-/// scheduler's accounting.
+/// Returns the time of this thread on a processor: others use the machine too, and the step is long
+/// enough for the scheduler's accounting.
 fn on_processor() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
-    let nanoseconds = told.split_whitespace().next().and_then(|text| text.parse().ok()).expect("a number");
+    let nanoseconds = told
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse().ok())
+        .expect("a number");
     Duration::from_nanos(nanoseconds)
 }
 
@@ -47,12 +51,19 @@ fn main() {
             println!("{hosts:>6} | {tenants:>7} | {first:>16.1} |");
             continue;
         }
-        let puts: Vec<Change> = all(hosts, tenants, "http01").into_iter().map(Change::put).collect();
+        let puts: Vec<Change> = all(hosts, tenants, "http01")
+            .into_iter()
+            .map(Change::put)
+            .collect();
         let both = median(|| {
-            let settings =
-                gatewright_core::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
-            let settings =
-                gatewright_core::translate::Settings { limits: gatewright_core::limits::Limits::NONE, ..settings };
+            let settings = gatewright_core::translate::Settings::new(
+                "ours",
+                vec!["127.0.0.1".parse().expect("an address")],
+            );
+            let settings = gatewright_core::translate::Settings {
+                limits: gatewright_core::limits::Limits::NONE,
+                ..settings
+            };
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
             let puts = puts.clone();
             let before = on_processor();

@@ -1,7 +1,7 @@
 //! Benchmark of tenancy: one route event among many hosts and tenants. For a start see `start.rs`.
 //!
-//! `cargo bench --bench tenancy`. Prints medians of CPU time and allocations; that cost does not grow is asserted by
-//! counters in `src/core/tenancy/confluence.rs` and `tests/pipeline.rs`.
+//! `cargo bench --bench tenancy`. Prints medians of CPU time and allocations; that cost does not
+//! grow is asserted by counters in `src/core/tenancy/confluence.rs` and `tests/pipeline.rs`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -26,7 +26,14 @@ fn cost<T>(step: impl FnOnce() -> T) -> (Cost, T) {
     let (region, start) = (Region::new(GLOBAL), Instant::now());
     let made = step();
     let (took, used) = (start.elapsed(), region.change());
-    ((took, used.allocations + used.reallocations, used.bytes_allocated), made)
+    (
+        (
+            took,
+            used.allocations + used.reallocations,
+            used.bytes_allocated,
+        ),
+        made,
+    )
 }
 
 fn median(mut all: Vec<Cost>) -> Cost {
@@ -35,7 +42,11 @@ fn median(mut all: Vec<Cost>) -> Cost {
 }
 
 fn cell((took, count, bytes): Cost) -> String {
-    format!("{:>6.1} us {count:>5} allocs {:>6.1} KB", took.as_secs_f64() * 1e6, bytes as f64 / 1e3)
+    format!(
+        "{:>6.1} us {count:>5} allocs {:>6.1} KB",
+        took.as_secs_f64() * 1e6,
+        bytes as f64 / 1e3
+    )
 }
 
 const ROUNDS: usize = 101;
@@ -46,21 +57,37 @@ fn main() {
         " hosts | tenants | mode           | tenancy alone: added              | removed                           | both stages: added"
     );
     for mode in ["http01", "existingSecret"] {
-        for (hosts, tenants) in [(100, 10), (1_000, 10), (10_000, 10), (100, 1_000), (1_000, 1_000), (10_000, 1_000)] {
+        for (hosts, tenants) in [
+            (100, 10),
+            (1_000, 10),
+            (10_000, 10),
+            (100, 1_000),
+            (1_000, 1_000),
+            (10_000, 1_000),
+        ] {
             let mut first = Tenancy::new(Settings::default());
             first.apply(changes(all(hosts, tenants, mode)));
-            let settings =
-                gatewright_core::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
-            let settings =
-                gatewright_core::translate::Settings { limits: gatewright_core::limits::Limits::NONE, ..settings };
+            let settings = gatewright_core::translate::Settings::new(
+                "ours",
+                vec!["127.0.0.1".parse().expect("an address")],
+            );
+            let settings = gatewright_core::translate::Settings {
+                limits: gatewright_core::limits::Limits::NONE,
+                ..settings
+            };
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
-            let puts = all(hosts, tenants, mode).into_iter().map(Change::put).collect();
+            let puts = all(hosts, tenants, mode)
+                .into_iter()
+                .map(Change::put)
+                .collect();
             both.apply(puts, SystemTime::UNIX_EPOCH);
             let mut rows: [Vec<Cost>; 3] = Default::default();
             for n in hosts..hosts + ROUNDS {
                 let add = changes(vec![object(route(n))]);
                 let remove = add.iter().map(|change| match change {
-                    tenancy::Change::Claimant(key, _) => tenancy::Change::Claimant(key.clone(), None),
+                    tenancy::Change::Claimant(key, _) => {
+                        tenancy::Change::Claimant(key.clone(), None)
+                    }
                     other => other.clone(),
                 });
                 let remove = remove.collect();
@@ -72,7 +99,10 @@ fn main() {
                 both.apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
             }
             let cells: Vec<String> = rows.into_iter().map(median).map(cell).collect();
-            println!("{hosts:>6} | {tenants:>7} | {mode:<14} | {}", cells.join(" | "));
+            println!(
+                "{hosts:>6} | {tenants:>7} | {mode:<14} | {}",
+                cells.join(" | ")
+            );
         }
     }
 }

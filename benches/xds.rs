@@ -1,9 +1,10 @@
 //! Benchmark of the xDS server alone, compared with go-control-plane, and with a real Envoy.
 //!
-//! `cargo bench -p e2e --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a part. Each server runs
-//! in a process of its own, ours on one thread, so that its CPU time and memory exclude the clients. The rows of other
-//! servers come from `benches/peers`, if `e2e/tools install go` was run. Times are of this machine; read ratios. W0,
-//! the speed of copying memory at that time, shows the load of the machine.
+//! `cargo bench -p e2e --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a
+//! part. Each server runs in a process of its own, ours on one thread, so that its CPU time and
+//! memory exclude the clients. The rows of other servers come from `benches/peers`, if
+//! `e2e/tools install go` was run. Times are of this machine; read ratios. W0, the speed of copying
+//! memory at that time, shows the load of the machine.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -36,13 +37,21 @@ const SAMPLE: u64 = 10;
 const DOMAIN: &str = "adds.test";
 
 fn main() -> Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let streams =
-        |args: &[&str]| args.iter().map(|a| a.parse().context("a number of streams")).collect::<Result<Vec<_>>>();
+    let streams = |args: &[&str]| {
+        args.iter()
+            .map(|a| a.parse().context("a number of streams"))
+            .collect::<Result<Vec<_>>>()
+    };
     match words.as_slice() {
         ["--fanout", socket] => serve_fanout(socket),
-        ["--adds", socket, pair, port, seconds] => serve_adds(socket, pair, port.parse()?, seconds.parse()?),
+        ["--adds", socket, pair, port, seconds] => {
+            serve_adds(socket, pair, port.parse()?, seconds.parse()?)
+        }
         ["encode"] => encode(),
         ["fanout", rest @ ..] if !rest.is_empty() => fanout(&streams(rest)?),
         ["adds", seconds] => adds(seconds.parse()?),
@@ -76,12 +85,16 @@ fn resident_kb() -> Result<u64> {
 fn encode() -> Result<()> {
     println!("message B | encoded and hashed GB/s | memcpy GB/s | memcpy / ours");
     for size in [200, 500, 5_000, 50_000] {
-        let message = ScopedRouteConfiguration { route_configuration_name: "x".repeat(size), ..Default::default() };
+        let message = ScopedRouteConfiguration {
+            route_configuration_name: "x".repeat(size),
+            ..Default::default()
+        };
         let rounds = 100_000_000 / (size + 2_000);
         let start = Instant::now();
         let mut bytes = 0;
         for _ in 0..rounds {
-            bytes += std::hint::black_box(Resource::new("name", std::hint::black_box(&message))).encoded_len();
+            bytes += std::hint::black_box(Resource::new("name", std::hint::black_box(&message)))
+                .encoded_len();
         }
         let (ours, floor) = (bytes as f64 / start.elapsed().as_secs_f64() / 1e9, memcpy());
         println!("{size:>9} | {ours:.2} | {floor:.1} | {:.0}", floor / ours);
@@ -106,7 +119,11 @@ impl Measured {
             .context("a server")?;
         let commands = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("a pipe")?).lines();
-        Ok(Measured { child, commands, answers })
+        Ok(Measured {
+            child,
+            commands,
+            answers,
+        })
     }
 
     fn line(&mut self) -> Result<String> {
@@ -136,9 +153,16 @@ fn peers() -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let out = std::env::current_exe()?.with_file_name("xds-peers");
-    let built =
-        Command::new(&go).args(["build", "-o"]).arg(&out).arg(".").current_dir(root.join("benches/peers")).status()?;
-    ensure!(built.success(), "benches/peers does not build; is a Go module proxy reachable?");
+    let built = Command::new(&go)
+        .args(["build", "-o"])
+        .arg(&out)
+        .arg(".")
+        .current_dir(root.join("benches/peers"))
+        .status()?;
+    ensure!(
+        built.success(),
+        "benches/peers does not build; is a Go module proxy reachable?"
+    );
     Ok(Some(out))
 }
 
@@ -169,14 +193,19 @@ fn fanout_row(name: &str, program: &Path, args: &[&str], streams: usize) -> Resu
     }
     let mut server = Measured::start(program, &args)?;
     server.line()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
     let mut clients = runtime.block_on(async {
         let mut clients = tokio::task::JoinSet::new();
         for i in 0..streams {
             let channel = unix_channel(&socket).await?;
             let mut client = DeltaClient::open_with(channel, &format!("e{i}"), Kind::Scope).await?;
             client.forget_bodies();
-            client.run_until(|c| c.counted(Kind::Scope) >= RESOURCES).await?;
+            client
+                .run_until(|c| c.counted(Kind::Scope) >= RESOURCES)
+                .await?;
             clients.spawn(async move {
                 // Ends with the server.
                 let _ = client.run_until(|_| false).await;
@@ -191,7 +220,12 @@ fn fanout_row(name: &str, program: &Path, args: &[&str], streams: usize) -> Resu
     let mut rows = Vec::new();
     for _ in 0..CHANGES {
         let answer = server.ask("change")?;
-        rows.push(answer.split(' ').map(str::parse).collect::<Result<Vec<u64>, _>>()?);
+        rows.push(
+            answer
+                .split(' ')
+                .map(str::parse)
+                .collect::<Result<Vec<u64>, _>>()?,
+        );
     }
     rows.sort();
     let cpu = rows.iter().map(|r| r[1]).sum::<u64>() as f64 / CHANGES as f64 / 1e3;
@@ -230,7 +264,13 @@ struct Serving {
 impl Serving {
     fn start(socket: &str, upserts: Vec<Resource>) -> Result<Serving> {
         let (cache, view) = (Cache::new(), View::new("fleet"));
-        cache.publish(&view, Update { upserts, removals: vec![] });
+        cache.publish(
+            &view,
+            Update {
+                upserts,
+                removals: vec![],
+            },
+        );
         let listener = xds::bind_unix(socket.as_ref(), 0o600)?;
         let me = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(socket)?);
         let server = Server::new(cache.clone(), UnixPeers::new().allow(me, view.clone()));
@@ -239,14 +279,20 @@ impl Serving {
             let _ = stopped.await;
         };
         let task = tokio::spawn(async move { server.serve_unix(listener, stopped).await });
-        Ok(Serving { cache, view, stop, task })
+        Ok(Serving {
+            cache,
+            view,
+            stop,
+            task,
+        })
     }
 
     async fn acknowledged(&self, generation: Generation, streams: usize) -> Result<()> {
         let mut changes = self.cache.watch(&self.view);
         while self.cache.progress(&self.view).acknowledged(generation) != (streams, streams) {
             changes.changed().await?;
-            // Polling costs time that grows with the number of streams; several acknowledgements are awaited at once.
+            // Polling costs time that grows with the number of streams; several acknowledgements
+            // are awaited at once.
             tokio::time::sleep(Duration::from_micros(500)).await;
         }
         Ok(())
@@ -258,7 +304,10 @@ impl Serving {
     }
 }
 
-fn commands() -> (tokio::sync::mpsc::Receiver<String>, std::thread::JoinHandle<()>) {
+fn commands() -> (
+    tokio::sync::mpsc::Receiver<String>,
+    std::thread::JoinHandle<()>,
+) {
     let (lines, commands) = tokio::sync::mpsc::channel(8);
     let reader = std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -279,23 +328,41 @@ async fn serve_fanout(socket: &str) -> Result<()> {
     let mut value = 0;
     while let Some(command) = commands.recv().await {
         if let Some(streams) = command.strip_prefix("ready ") {
-            serving.acknowledged(serving.cache.progress(&serving.view).published, streams.parse()?).await?;
+            serving
+                .acknowledged(
+                    serving.cache.progress(&serving.view).published,
+                    streams.parse()?,
+                )
+                .await?;
             println!("{}", resident_kb()?.saturating_sub(base));
             continue;
         }
         value += 1;
         let streams = serving.cache.progress(&serving.view).nodes.len();
-        let (before, bytes, start) = (cpu()?, serving.cache.counts().of(Kind::Scope).bytes, Instant::now());
-        let update = Update { upserts: vec![wide(17, value)], removals: vec![] };
+        let (before, bytes, start) = (
+            cpu()?,
+            serving.cache.counts().of(Kind::Scope).bytes,
+            Instant::now(),
+        );
+        let update = Update {
+            upserts: vec![wide(17, value)],
+            removals: vec![],
+        };
         let acks = || serving.cache.counts().of(Kind::Scope).acks;
         let wanted = acks() + streams as u64;
         let generation = serving.cache.publish(&serving.view, update);
-        // As the other servers do: polling the progress of every stream that often would be most of the cost.
+        // As the other servers do: polling the progress of every stream that often would be most of
+        // the cost.
         while acks() < wanted {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let (took, used) = (start.elapsed(), cpu()? - before);
-        println!("{} {} {}", took.as_micros(), used.as_micros(), serving.cache.counts().of(Kind::Scope).bytes - bytes);
+        println!(
+            "{} {} {}",
+            took.as_micros(),
+            used.as_micros(),
+            serving.cache.counts().of(Kind::Scope).bytes - bytes
+        );
         serving.acknowledged(generation, streams).await?;
     }
     serving.end().await?;
@@ -307,7 +374,9 @@ fn host(i: u64) -> String {
 }
 
 fn micros() -> Result<u64> {
-    Ok(u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?)
+    Ok(u64::try_from(
+        SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros(),
+    )?)
 }
 
 /// Adds hosts at a steady rate: each a scope and a certificate.
@@ -326,8 +395,17 @@ async fn serve_adds(socket: &str, pair: &str, port: u16, seconds: u64) -> Result
     for i in 0..ADDS_PER_SECOND * seconds {
         ticks.tick().await;
         let at = micros()?;
-        let upserts = vec![scope(&host(i), prefix()), secret(&host(i), &certificate, &key)];
-        generation = serving.cache.publish(&serving.view, Update { upserts, removals: vec![] });
+        let upserts = vec![
+            scope(&host(i), prefix()),
+            secret(&host(i), &certificate, &key),
+        ];
+        generation = serving.cache.publish(
+            &serving.view,
+            Update {
+                upserts,
+                removals: vec![],
+            },
+        );
         if i % SAMPLE == 0 {
             println!("{i} {at}");
         }
@@ -335,7 +413,11 @@ async fn serve_adds(socket: &str, pair: &str, port: u16, seconds: u64) -> Result
     serving.acknowledged(generation, 1).await?;
     let used = cpu()? - before;
     let counts = serving.cache.counts();
-    println!("end {} {}", used.as_micros(), counts.kinds.iter().map(|k| k.nacks).sum::<u64>());
+    println!(
+        "end {} {}",
+        used.as_micros(),
+        counts.kinds.iter().map(|k| k.nacks).sum::<u64>()
+    );
     while commands.recv().await.is_some() {}
     serving.end().await?;
     reader.join().ok().context("the reader of commands")
@@ -362,7 +444,8 @@ fn bootstrap(socket: &Path) -> String {
     .to_string()
 }
 
-/// Waits for the first 200 of a new host, each try on a new connection; returns the number of other answers before.
+/// Waits for the first 200 of a new host, each try on a new connection; returns the number of other
+/// answers before.
 async fn live(port: u16, connector: tokio_rustls::TlsConnector, host: String) -> Result<u64> {
     for attempt in 0..2_000 {
         let name = rustls_pki_types::ServerName::try_from(host.clone())?;
@@ -370,7 +453,10 @@ async fn live(port: u16, connector: tokio_rustls::TlsConnector, host: String) ->
             let tcp = TcpStream::connect(("127.0.0.1", port)).await?;
             tcp.set_nodelay(true)?;
             let mut tls = connector.connect(name, tcp).await?;
-            tls.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\nx-key: {host}\r\n\r\n").as_bytes()).await?;
+            tls.write_all(
+                format!("GET / HTTP/1.1\r\nHost: {host}\r\nx-key: {host}\r\n\r\n").as_bytes(),
+            )
+            .await?;
             let mut head = [0; 12];
             tls.read_exact(&mut head).await?;
             Ok::<_, std::io::Error>(head)
@@ -409,11 +495,12 @@ async fn adds(seconds: u64) -> Result<()> {
     let mut roots = rustls::RootCertStore::empty();
     let root = authority.certificate().as_bytes();
     roots.add(rustls_pki_types::pem::PemObject::from_pem_slice(root)?)?;
-    let config =
-        rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+    let config = rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()?
+    .with_root_certificates(roots)
+    .with_no_client_auth();
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
     writeln!(server.commands.as_mut().context("a pipe")?, "go")?;
     let before = envoy.main_thread_cpu()?;
@@ -433,7 +520,13 @@ async fn adds(seconds: u64) -> Result<()> {
     while let Some(line) = added.recv().await {
         let mut words = line.split(' ');
         let first = words.next().context("a word")?;
-        let mut number = || words.next().context("a figure")?.parse::<u64>().context("a figure");
+        let mut number = || {
+            words
+                .next()
+                .context("a figure")?
+                .parse::<u64>()
+                .context("a figure")
+        };
         if first == "end" {
             (used, nacks) = (number()?, number()?);
             break;
@@ -449,7 +542,8 @@ async fn adds(seconds: u64) -> Result<()> {
         times.push(probe??.0);
     }
     times.sort_unstable();
-    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)] as f64 / 1e3;
+    let at =
+        |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)] as f64 / 1e3;
     let envoy_cpu = (envoy.main_thread_cpu()? - before).as_secs_f64();
     println!(
         "{ADDS_PER_SECOND} adds/s for {seconds} s into one Envoy: live p50 {:.1} / p99 {:.1} / max {:.1} ms of {} looked for; {nacks} refused; ours {:.1} % of a core, Envoy's main thread {:.1} %",

@@ -34,7 +34,8 @@ pub use self::claims::{Claims, ClaimsVerb};
 pub use self::envoys::{Envoys, EnvoysVerb};
 pub use self::names::{Names, Unlabelled};
 use gatewright_control::certificates::{
-    Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
+    Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError,
+    issuers_from,
 };
 use gatewright_core::limits::Limits;
 
@@ -85,36 +86,40 @@ Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid c
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one, once")]
 pub enum Command {
-    /// Serve a directory of Gateway API manifests with one Envoy; without a directory, a built-in example
+    /// Serve a directory of Gateway API manifests with one Envoy; without a directory, a built-in
+    /// example
     Standalone(Standalone),
     /// Serve the Gateways of a Kubernetes cluster with a fleet of Envoys
     Controller(Controller),
-    /// Print the Envoy resources and the statuses that manifests result in; exit 1 if an object is refused, incomplete,
-    /// or waits for a certificate; needs no running program
+    /// Print the Envoy resources and the statuses that manifests result in; exit 1 if an object is
+    /// refused, incomplete, or waits for a certificate; needs no running program
     Translate(Translate),
-    /// Print the problems of manifests: refused objects, lost hostnames, unresolved references; needs no running
-    /// program
+    /// Print the problems of manifests: refused objects, lost hostnames, unresolved references;
+    /// needs no running program
     Lint(Lint),
     /// Print the conditions of every object, as the running program would write them to Kubernetes
     Status(Status),
-    /// Print every certificate that an issuer issues: issuer, expiry, next step and its time, last error, and the rest
-    /// of the CA's rate limits; `explain` shows the certificate of a listener's certificateRefs
+    /// Print every certificate that an issuer issues: issuer, expiry, next step and its time, last
+    /// error, and the rest of the CA's rate limits; `explain` shows the certificate of a listener's
+    /// certificateRefs
     Certs(Certs),
     /// Print the owners of hostnames on shared addresses, or release a hostname
     Claims(Claims),
     /// Print the connected Envoys, or revoke the access of one
     Envoys(Envoys),
-    /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if one fails
+    /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if
+    /// one fails
     Explain(Explain),
     /// Print the bootstrap of an Envoy that this program does not start
     Bootstrap(Bootstrap),
-    /// Request the xDS client certificate of a pod from the controller, and renew it; runs beside Envoy in the pod
+    /// Request the xDS client certificate of a pod from the controller, and renew it; runs beside
+    /// Envoy in the pod
     EnvoyIdentity(EnvoyIdentity),
-    /// Drain Envoy when its pod is deleted: keep serving, then close connections gracefully, then end Envoy; runs
-    /// beside Envoy in the pod
+    /// Drain Envoy when its pod is deleted: keep serving, then close connections gracefully, then
+    /// end Envoy; runs beside Envoy in the pod
     Drain(Drain),
-    /// Check the readiness of an Envoy: exit 0 from its first configuration until it drains, else 1; or wait until a
-    /// controller is ready
+    /// Check the readiness of an Envoy: exit 0 from its first configuration until it drains, else
+    /// 1; or wait until a controller is ready
     Ready(Ready),
     /// Print the container images of an installation in a cluster, with tag and digest
     Images(Images),
@@ -159,7 +164,8 @@ pub struct Acme {
     /// ACME directory: letsencrypt, letsencrypt-staging, or a URL. The issuer is called `acme`
     #[arg(long, value_name = "URL")]
     pub acme_directory: Option<String>,
-    /// CA certificates in PEM that are trusted for the connection to the ACME directory, instead of the system's
+    /// CA certificates in PEM that are trusted for the connection to the ACME directory, instead of
+    /// the system's
     #[arg(long, value_name = "FILE", requires = "acme_directory")]
     pub acme_ca_bundle: Option<PathBuf>,
     /// Contact of the ACME account, as mailto: URL; may be repeated
@@ -174,7 +180,8 @@ pub struct Acme {
     /// File with the HMAC key of the external account (EAB)
     #[arg(long, value_name = "FILE", requires = "acme_eab_key_id")]
     pub acme_eab_key_file: Option<PathBuf>,
-    /// File with the settings of a DNS provider; challenges are then DNS-01 instead of HTTP-01 (docs/certificates.md)
+    /// File with the settings of a DNS provider; challenges are then DNS-01 instead of HTTP-01
+    /// (docs/certificates.md)
     #[arg(long, value_name = "FILE", requires = "acme_directory")]
     pub acme_dns: Option<PathBuf>,
     /// Certificate profile of the CA [default: the CA's default]
@@ -183,11 +190,12 @@ pub struct Acme {
     /// Behaviour when the pre-flight check (self-check, DNS addresses, CAA) finds a problem
     #[arg(long, value_enum, default_value_t = Preflight::Warn)]
     pub acme_preflight: Preflight,
-    /// Port of Envoy on which HTTP-01 requests arrive; other than 80 if a device in front of Envoy maps port 80 to it
+    /// Port of Envoy on which HTTP-01 requests arrive; other than 80 if a device in front of Envoy
+    /// maps port 80 to it
     #[arg(long, value_name = "PORT", default_value_t = 80)]
     pub acme_http_port: u16,
-    /// Challenges are TLS-ALPN-01 instead of HTTP-01. The value is the port of Envoy on which validation connections
-    /// arrive; without a value, 443
+    /// Challenges are TLS-ALPN-01 instead of HTTP-01. The value is the port of Envoy on which
+    /// validation connections arrive; without a value, 443
     #[arg(
         long, value_name = "PORT", num_args = 0..=1, default_missing_value = "443", require_equals = true,
         requires = "acme_directory", conflicts_with = "acme_dns"
@@ -199,16 +207,16 @@ pub struct Acme {
     /// DNS resolver [default: the machine's resolvers]; may be repeated
     #[arg(long = "acme-resolver", value_name = "IP:PORT")]
     pub acme_resolvers: Vec<SocketAddr>,
-    /// Private network in which authoritative name servers may be queried; may be repeated. Without it, private
-    /// addresses are not queried
+    /// Private network in which authoritative name servers may be queried; may be repeated. Without
+    /// it, private addresses are not queried
     #[arg(long = "acme-allowed-network", value_name = "CIDR")]
     pub acme_allowed_networks: Vec<IpNet>,
-    /// ACME directory for trial orders, such as letsencrypt-staging: after a failure a host must succeed there before
-    /// the next order at the real CA
+    /// ACME directory for trial orders, such as letsencrypt-staging: after a failure a host must
+    /// succeed there before the next order at the real CA
     #[arg(long, value_name = "URL", requires = "acme_directory")]
     pub acme_trial: Option<String>,
-    /// Listening address of a responder for HTTP-01 challenges, for other data planes [default: none, only Envoy
-    /// answers]
+    /// Listening address of a responder for HTTP-01 challenges, for other data planes [default:
+    /// none, only Envoy answers]
     #[arg(long, value_name = "IP:PORT")]
     pub acme_responder: Option<SocketAddr>,
     /// File with further issuers by name (docs/certificates.md)
@@ -226,12 +234,12 @@ pub struct Tenants {
     /// Port of TLS of the Gateways of TenantGateways
     #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = clap::value_parser!(u16).range(1..))]
     pub tenant_https_port: u16,
-    /// Order of precedence between the claimants of a hostname of TenantGateways [default: first-come at Gateways of our
-    /// classes, smallest beside another data plane]
+    /// Order of precedence between the claimants of a hostname of TenantGateways [default:
+    /// first-come at Gateways of our classes, smallest beside another data plane]
     #[arg(long, value_enum)]
     pub hostname_claims: Option<HostnameClaims>,
-    /// Duration, in hours, for which a released hostname stays reserved for its previous namespace, where the record of
-    /// ownership decides; 0 frees it at once
+    /// Duration, in hours, for which a released hostname stays reserved for its previous namespace,
+    /// where the record of ownership decides; 0 frees it at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
     #[command(flatten)]
@@ -244,7 +252,8 @@ pub struct Tenants {
 pub enum HostnameClaims {
     /// At all Gateways: first namespaces cozy-*, then the smallest namespace/name
     Smallest,
-    /// At all Gateways: the first claimant, as recorded in the private directory or in ConfigMaps of the controller
+    /// At all Gateways: the first claimant, as recorded in the private directory or in ConfigMaps
+    /// of the controller
     FirstCome,
 }
 
@@ -264,8 +273,8 @@ pub enum CertificateSource {
 pub enum TenantDirectories {
     /// Those of Let's Encrypt, of --acme-directory and of --issuers
     Known,
-    /// Any: the controller connects to the directory that a tenant names, unless --tenant-denied-networks contains its
-    /// address
+    /// Any: the controller connects to the directory that a tenant names, unless
+    /// --tenant-denied-networks contains its address
     Any,
 }
 
@@ -276,10 +285,12 @@ Examples:
   gatewright controller --bind 0.0.0.0             in a pod, as in deploy/
   gatewright controller --kubeconfig ~/.kube/config --address 127.0.0.1")]
 pub struct Controller {
-    /// Path of the kubeconfig for the API server [default: the pod's service account, else that of kubectl]
+    /// Path of the kubeconfig for the API server [default: the pod's service account, else that of
+    /// kubectl]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace of the controller: of its Lease, of the Secrets for xDS, and of the Services of Envoys
+    /// Namespace of the controller: of its Lease, of the Secrets for xDS, and of the Services of
+    /// Envoys
     #[arg(long, env = "POD_NAMESPACE", default_value = "gatewright-system")]
     pub namespace: String,
     #[command(flatten)]
@@ -288,15 +299,16 @@ pub struct Controller {
     /// Name of this replica in the Lease; must be unique [default: gatewright- and the process ID]
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
-    /// UID of this replica's pod, the owner of the replica's records: they are garbage-collected with the pod [default:
-    /// records have no owner]
+    /// UID of this replica's pod, the owner of the replica's records: they are garbage-collected
+    /// with the pod [default: records have no owner]
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// Duration of the lease, in seconds: another replica takes over this long after the last renewal
+    /// Duration of the lease, in seconds: another replica takes over this long after the last
+    /// renewal
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
     pub lease_seconds: u64,
-    /// Address of the shared fleet, for the status of Gateways; may be repeated [default: the addresses of the Service
-    /// --envoys]
+    /// Address of the shared fleet, for the status of Gateways; may be repeated [default: the
+    /// addresses of the Service --envoys]
     #[arg(long = "address", value_name = "IP")]
     pub addresses: Vec<IpAddr>,
     /// Listening address of Envoys; may be repeated [default: those of the Gateway]
@@ -324,26 +336,28 @@ pub struct Controller {
     #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
     pub tenant_acme_directories: TenantDirectories,
     /// Networks to which the controller does not connect on a tenant's request: ACME directories
-    /// (--tenant-acme-directories any), name servers of rfc2136, authoritative servers of tenants' zones. A given list
-    /// replaces the default. Add the networks of pods and Services if they are public addresses
+    /// (--tenant-acme-directories any), name servers of rfc2136, authoritative servers of tenants'
+    /// zones. A given list replaces the default. Add the networks of pods and Services if they are
+    /// public addresses
     #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = DeniedNetworks::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
-    /// Exceptions from --tenant-denied-networks, for example the network of your own CA or name servers
+    /// Exceptions from --tenant-denied-networks, for example the network of your own CA or name
+    /// servers
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub tenant_allowed_networks: Vec<IpNet>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub endpoints: Endpoints,
-    /// Listening address of the responder for HTTP-01 challenges of Gateways of other data planes; the Service
-    /// gatewright-challenges routes to it [default: none]
+    /// Listening address of the responder for HTTP-01 challenges of Gateways of other data planes;
+    /// the Service gatewright-challenges routes to it [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub challenges: Option<SocketAddr>,
-    /// Order of precedence between the claimants of a hostname of TenantGateways [default: first-come at Gateways of our
-    /// classes, smallest beside another data plane]
+    /// Order of precedence between the claimants of a hostname of TenantGateways [default:
+    /// first-come at Gateways of our classes, smallest beside another data plane]
     #[arg(long, value_enum)]
     pub hostname_claims: Option<HostnameClaims>,
-    /// Duration, in hours, for which a released hostname stays reserved for its previous namespace, where the record of
-    /// ownership decides; 0 frees it at once
+    /// Duration, in hours, for which a released hostname stays reserved for its previous namespace,
+    /// where the record of ownership decides; 0 frees it at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
     #[command(flatten)]
@@ -352,11 +366,12 @@ pub struct Controller {
     /// GatewayClass of the Gateways of TenantGateways without gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
-    /// controllerName of the GatewayClasses of this installation; a second installation in the cluster needs another
-    /// one
+    /// controllerName of the GatewayClasses of this installation; a second installation in the
+    /// cluster needs another one
     #[arg(long, value_name = "DOMAIN/PATH", default_value = CONTROLLER)]
     pub controller_name: String,
-    /// Namespace of cert-manager, whose HTTPRoutes for challenges may attach to port 80 of TenantGateways
+    /// Namespace of cert-manager, whose HTTPRoutes for challenges may attach to port 80 of
+    /// TenantGateways
     #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
     pub cert_manager_namespace: String,
     #[command(flatten)]
@@ -365,8 +380,8 @@ pub struct Controller {
     /// Listening address of the xDS server for Envoys
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
-    /// Duration of each step of a rotation of the xDS CA, in seconds; it must be long enough for every Envoy to get the
-    /// CA certificates of the step before (docs/envoy-credentials.md)
+    /// Duration of each step of a rotation of the xDS CA, in seconds; it must be long enough for
+    /// every Envoy to get the CA certificates of the step before (docs/envoy-credentials.md)
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(5..=604_800))]
     pub xds_ca_overlap: u64,
     /// Listening address of /livez, /readyz and /metrics
@@ -437,19 +452,22 @@ pub enum CertsVerb {
         /// Hostname
         host: String,
     },
-    /// Check for problems that would prevent a certificate for a host, without an order; exit 0 if there are none
+    /// Check for problems that would prevent a certificate for a host, without an order; exit 0 if
+    /// there are none
     Check {
         /// Hostname
         host: String,
     },
-    /// Replace the key of an issuer's ACME account; orders wait until every Envoy answers challenges with the new key
+    /// Replace the key of an issuer's ACME account; orders wait until every Envoy answers
+    /// challenges with the new key
     ChangeKey {
         /// Name of the issuer
         #[arg(default_value = "acme")]
         issuer: String,
     },
-    /// Create a new ACME account for an issuer, because the CA has closed the old one or its key is lost. The old
-    /// account is kept aside; CAA records and records of dns-persist-01 that name it become invalid
+    /// Create a new ACME account for an issuer, because the CA has closed the old one or its key is
+    /// lost. The old account is kept aside; CAA records and records of dns-persist-01 that name it
+    /// become invalid
     NewAccount {
         /// Name of the issuer
         #[arg(default_value = "acme")]
@@ -506,24 +524,40 @@ impl Acme {
             Some(path) => issuers_from(path)?,
             None => BTreeMap::new(),
         };
-        let Some(directory) = &self.acme_directory else { return Ok(issuers) };
-        let external = self.acme_eab_key_id.clone().zip(self.acme_eab_key_file.clone());
+        let Some(directory) = &self.acme_directory else {
+            return Ok(issuers);
+        };
+        let external = self
+            .acme_eab_key_id
+            .clone()
+            .zip(self.acme_eab_key_file.clone());
         let settings = IssuerSettings {
             directory: directory.clone(),
             ca_bundle: self.acme_ca_bundle.clone().map(Credential::File),
             contacts: self.acme_contacts.clone(),
             agree_to_terms: self.acme_agree_to_terms,
-            external_account: external
-                .map(|(key_id, file)| ExternalAccount { key_id, key_file: Credential::File(file) }),
+            external_account: external.map(|(key_id, file)| ExternalAccount {
+                key_id,
+                key_file: Credential::File(file),
+            }),
             profile: self.acme_profile.clone(),
-            dns: self.acme_dns.as_deref().map(|path| DnsSettings::load(path, "--acme-dns")).transpose()?,
+            dns: self
+                .acme_dns
+                .as_deref()
+                .map(|path| DnsSettings::load(path, "--acme-dns"))
+                .transpose()?,
             preflight: self.acme_preflight,
             http_port: Some(self.acme_http_port),
             tls_alpn_port: self.acme_tls_alpn,
             addresses: self.acme_addresses.clone(),
             resolvers: self.acme_resolvers.clone(),
             trial: self.acme_trial.clone(),
-            allowed_networks: self.acme_allowed_networks.iter().copied().map(Network).collect(),
+            allowed_networks: self
+                .acme_allowed_networks
+                .iter()
+                .copied()
+                .map(Network)
+                .collect(),
             ..IssuerSettings::default()
         };
         settings.check("--acme-")?;
@@ -545,7 +579,10 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        assert!(Cli::try_parse_from(["gatewright", "standalone", "--envoy", "x", "--no-envoy"]).is_err());
+        assert!(
+            Cli::try_parse_from(["gatewright", "standalone", "--envoy", "x", "--no-envoy"])
+                .is_err()
+        );
         assert!(Cli::try_parse_from(["gatewright", "translate", "-", "-o", "json"]).is_ok());
     }
 
@@ -558,14 +595,30 @@ mod tests {
             ("Rules for issuers", &["issuer_allow", "issuers_for"]),
             ("Internal CA", &["internal_ca_"]),
             ("Log", &["log_format"]),
-            ("Tenants", &["tenant_", "hostname_", "unlabelled_namespaces", "reserved_hostnames"]),
+            (
+                "Tenants",
+                &[
+                    "tenant_",
+                    "hostname_",
+                    "unlabelled_namespaces",
+                    "reserved_hostnames",
+                ],
+            ),
         ];
         let command = Cli::command();
-        for (sub, option) in command.get_subcommands().flat_map(|sub| sub.get_arguments().map(move |arg| (sub, arg))) {
+        for (sub, option) in command
+            .get_subcommands()
+            .flat_map(|sub| sub.get_arguments().map(move |arg| (sub, arg)))
+        {
             let (id, heading) = (option.get_id().as_str(), option.get_help_heading());
             let known = own.iter().find(|(of, _)| Some(*of) == heading);
-            let is_own = known.is_none_or(|(_, prefixes)| prefixes.iter().any(|prefix| id.starts_with(prefix)));
-            assert!(is_own, "{} --help has {id} under {heading:?}", sub.get_name());
+            let is_own = known
+                .is_none_or(|(_, prefixes)| prefixes.iter().any(|prefix| id.starts_with(prefix)));
+            assert!(
+                is_own,
+                "{} --help has {id} under {heading:?}",
+                sub.get_name()
+            );
         }
     }
 }

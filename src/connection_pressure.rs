@@ -1,4 +1,5 @@
-//! Tells an Envoy how near its connections are to their limit: Envoy's overload manager reads that from a file only.
+//! Tells an Envoy how near its connections are to their limit: Envoy's overload manager reads that
+//! from a file only.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -19,31 +20,44 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The gauges that count connections, also those whose TLS handshake is in progress.
 const GAUGES: &str = r"/stats?filter=^listener\..*\.downstream_(pre_)?cx_active$";
 
-/// The number of files that an Envoy may open that is started like this process, and raises its own limit to the maximum,
-/// as Envoy does; `None` for any number.
+/// The number of files that an Envoy may open that is started like this process, and raises its own
+/// limit to the maximum, as Envoy does; `None` for any number.
 pub(crate) fn files() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// The limit for such an Envoy beside these UDP sessions. The file of its pressure is in this directory.
+/// The limit for such an Envoy beside these UDP sessions. The file of its pressure is in this
+/// directory.
 pub(crate) fn limit(sessions: UdpSessions, dir: &Path) -> ConnectionLimit {
     ConnectionLimit::within(files(), sessions, dir)
 }
 
-/// The same for an Envoy whose UDP sessions another program sets: the default, as far as files suffice.
+/// The same for an Envoy whose UDP sessions another program sets: the default, as far as files
+/// suffice.
 pub(crate) fn usual_limit(dir: &Path) -> ConnectionLimit {
-    limit(UdpSessions::within(files(), Limits::default().max_udp_ports), dir)
+    limit(
+        UdpSessions::within(files(), Limits::default().max_udp_ports),
+        dir,
+    )
 }
 
-/// Writes the file for an Envoy without connections. It must exist before Envoy starts; on a full disk that of an Envoy
-/// before it serves as well, until it is written again.
+/// Writes the file for an Envoy without connections. It must exist before Envoy starts; on a full
+/// disk that of an Envoy before it serves as well, until it is written again.
 ///
 /// # Errors
 /// When it does not exist and cannot be written.
 pub(crate) fn reset(limit: &ConnectionLimit) -> std::io::Result<()> {
     match write(limit, &limit.pressure(0)) {
-        Err(error) if limit.pressure_file.as_ref().is_some_and(|file| file.exists()) => {
-            limit.pressure_file.iter().for_each(|file| warn_of_file(file, &error));
+        Err(error)
+            if limit
+                .pressure_file
+                .as_ref()
+                .is_some_and(|file| file.exists()) =>
+        {
+            limit
+                .pressure_file
+                .iter()
+                .for_each(|file| warn_of_file(file, &error));
             Ok(())
         }
         written => written,
@@ -52,13 +66,17 @@ pub(crate) fn reset(limit: &ConnectionLimit) -> std::io::Result<()> {
 
 /// Keeps the file up to date. Ends only by being dropped.
 pub(crate) async fn follow(admin: &Path, limit: &ConnectionLimit) -> Infallible {
-    let Some(file) = &limit.pressure_file else { return std::future::pending().await };
+    let Some(file) = &limit.pressure_file else {
+        return std::future::pending().await;
+    };
     let mut written = String::new();
     let mut is_failing = false;
     loop {
         sleep(POLL_INTERVAL).await;
         // Without an answer Envoy starts, or its main thread is busy.
-        let Ok(Ok(stats)) = timeout(TIMEOUT, ask(admin, GAUGES)).await else { continue };
+        let Ok(Ok(stats)) = timeout(TIMEOUT, ask(admin, GAUGES)).await else {
+            continue;
+        };
         let pressure = limit.pressure(count(&stats));
         if pressure == written {
             continue;
@@ -80,17 +98,23 @@ pub(crate) async fn follow(admin: &Path, limit: &ConnectionLimit) -> Infallible 
 
 /// Envoy reads the file when another one is moved there.
 fn write(limit: &ConnectionLimit, pressure: &str) -> std::io::Result<()> {
-    let Some(file) = &limit.pressure_file else { return Ok(()) };
+    let Some(file) = &limit.pressure_file else {
+        return Ok(());
+    };
     let new = file.with_extension("new");
     std::fs::write(&new, pressure)?;
     std::fs::rename(new, file)
 }
 
-/// The connections of all listeners but the admin interface; those of a single worker are counted in its listener's.
+/// The connections of all listeners but the admin interface; those of a single worker are counted
+/// in its listener's.
 fn count(stats: &str) -> u64 {
     let lines = stats.lines().filter_map(|line| line.split_once(": "));
-    let counted = lines.filter(|(name, _)| !name.contains(".worker_") && !name.starts_with("listener.admin."));
-    counted.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
+    let counted = lines
+        .filter(|(name, _)| !name.contains(".worker_") && !name.starts_with("listener.admin."));
+    counted
+        .filter_map(|(_, value)| value.trim().parse::<u64>().ok())
+        .sum()
 }
 
 #[cfg(test)]

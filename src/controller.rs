@@ -1,4 +1,5 @@
-//! The controller in a cluster: starts the tasks, connects them by channels, and stops them. Decides nothing.
+//! The controller in a cluster: starts the tasks, connects them by channels, and stops them.
+//! Decides nothing.
 
 mod last_good;
 mod sealed;
@@ -37,7 +38,8 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
 use gatewright_envoy::{
-    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap, keys_files,
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap,
+    keys_files,
 };
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::isolated;
@@ -46,7 +48,8 @@ use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
-    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all, watch_definitions,
+    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all,
+    watch_definitions,
 };
 
 /// The interval at which the validity of certificates is checked.
@@ -77,32 +80,47 @@ pub struct FleetEnvoy<'a> {
     pub memory_limit: u64,
 }
 
-/// Writes the bootstrap of an Envoy of the fleet, and the SDS files that refer to its keys beside it.
+/// Writes the bootstrap of an Envoy of the fleet, and the SDS files that refer to its keys beside
+/// it.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
-    let FleetEnvoy { node, xds: (host, port), tls, admin, ready, memory_limit } = envoy;
+    let FleetEnvoy {
+        node,
+        xds: (host, port),
+        tls,
+        admin,
+        ready,
+        memory_limit,
+    } = envoy;
     let file = std::path::absolute(file).context("--file")?;
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
     let connections = match &admin {
-        Admin::Pipe(socket) => {
-            connection_pressure::usual_limit(socket.parent().context("--envoy-admin: expected a file")?)
-        }
+        Admin::Pipe(socket) => connection_pressure::usual_limit(
+            socket.parent().context("--envoy-admin: expected a file")?,
+        ),
         Admin::Loopback(_) => ConnectionLimit::of(connection_pressure::usual_limit(&folder).most),
     };
-    if let Err(text) = ConnectionLimit::check_most(connection_pressure::files(), UdpSessions::DEFAULT) {
+    if let Err(text) =
+        ConnectionLimit::check_most(connection_pressure::files(), UdpSessions::DEFAULT)
+    {
         warn!("{text} of the controller, if its Gateways have UDP ports");
     }
-    connection_pressure::reset(&connections).context("the file with the pressure of connections")?;
+    connection_pressure::reset(&connections)
+        .context("the file with the pressure of connections")?;
     let made = bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "shared".to_owned(),
         ads: AdsServer::Tcp {
             host: host.to_owned(),
             port,
-            tls: MutualTls { dir: tls.to_owned(), files: folder.clone(), server_name },
+            tls: MutualTls {
+                dir: tls.to_owned(),
+                files: folder.clone(),
+                server_name,
+            },
         },
         admin,
         ready,
@@ -117,9 +135,9 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Disables transparent huge pages. The temporary and the permanent results of parsing at the start lie next to each
-/// other: with huge pages (2 MB each) the allocator can return a fifth less memory, and clearing them costs more than
-/// they save.
+/// Disables transparent huge pages. The temporary and the permanent results of parsing at the start
+/// lie next to each other: with huge pages (2 MB each) the allocator can return a fifth less
+/// memory, and clearing them costs more than they save.
 pub fn avoid_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
@@ -137,66 +155,135 @@ pub fn described() -> Box<dyn Collector> {
 /// # Errors
 /// When it cannot start, or one of its tasks ends by itself.
 pub async fn controller(options: cli::Controller) -> Result<bool> {
-    let udp_sessions = options.edge.udp_sessions.map_or(UdpSessions::DEFAULT, UdpSessions::of);
-    udp_sessions.check(options.limits.max_udp_ports).map_err(Error::msg).context("--udp-sessions")?;
+    let udp_sessions = options
+        .edge
+        .udp_sessions
+        .map_or(UdpSessions::DEFAULT, UdpSessions::of);
+    udp_sessions
+        .check(options.limits.max_udp_ports)
+        .map_err(Error::msg)
+        .context("--udp-sessions")?;
     let (term_sender, mut term) = watch::channel::<Term>(None);
     let lease = Duration::from_secs(options.lease_seconds);
-    let client = connect(options.kubeconfig.as_deref(), &Fence::new(term.clone(), lease)).await?;
+    let client = connect(
+        options.kubeconfig.as_deref(),
+        &Fence::new(term.clone(), lease),
+    )
+    .await?;
     let (stopper, stop) = watch::channel(false);
     let mut tasks = Tasks::default();
-    let identity = options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
+    let identity = options
+        .identity
+        .clone()
+        .unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
     let cache = Cache::new();
     let fleet_views = options.dedicated.views();
     ensure!(
-        options.isolated.isolated_envoys.is_none() || options.credentials.envoy_credentials.of_pods(),
+        options.isolated.isolated_envoys.is_none()
+            || options.credentials.envoy_credentials.of_pods(),
         "--isolated-envoys requires --envoy-credentials pod or both: these pods authenticate by their own service accounts"
     );
     let (views, metrics) = (Views::new(), LastGoodMetrics::default());
-    let accounts = EnvoyAccounts { fleets: options.dedicated.fleets(), access: EnvoyAccess::new(views.clone()) };
-    let isolated = options.isolated.isolated_envoys.as_ref().map(|_| accounts.access.clone());
-    let view_access = ViewAccess { views: views.clone(), fleets: options.dedicated.fleets(), isolated };
+    let accounts = EnvoyAccounts {
+        fleets: options.dedicated.fleets(),
+        access: EnvoyAccess::new(views.clone()),
+    };
+    let isolated = options
+        .isolated
+        .isolated_envoys
+        .as_ref()
+        .map(|_| accounts.access.clone());
+    let view_access = ViewAccess {
+        views: views.clone(),
+        fleets: options.dedicated.fleets(),
+        isolated,
+    };
     let paths = StatePaths::of(&options);
     if let Some(file) = &options.keeping.last_good {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
     }
-    let mut standby = Standby::open(paths.clone(), cache.clone(), &fleet_views, view_access, metrics.clone()).await;
+    let mut standby = Standby::open(
+        paths.clone(),
+        cache.clone(),
+        &fleet_views,
+        view_access,
+        metrics.clone(),
+    )
+    .await;
     let namespaces = options.watched.with(&options.namespace);
     let settings = Settings {
         fleet: Fleet::Shared,
-        envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
+        envoys: Some(ObjectName::new(
+            options.namespace.as_str(),
+            options.envoys.as_str(),
+        )),
         dedicated: options.dedicated.envoys(&options.namespace),
-        isolated: options.isolated.isolated_envoys.as_ref().map(|_| options.namespace.as_str().into()),
+        isolated: options
+            .isolated
+            .isolated_envoys
+            .as_ref()
+            .map(|_| options.namespace.as_str().into()),
         bind: options.bind.clone(),
         limits: options.limits,
         channel: options.gateway_api.gateway_api_channel,
         recording: Recording::OtherProcess,
         hold: u64::from(options.hostname_hold) * 3600,
-        issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
-        endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
+        issuers: options
+            .issuer_use
+            .policy(&issuers(&options)?, Unlisted::Nobody)?,
+        endpoints: EndpointPolicy {
+            loopback: false,
+            denied: options.endpoints.denied_endpoint_networks.clone(),
+        },
         system_roots: options.endpoints.system_roots(),
         namespaces: namespaces.clone(),
-        ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
+        ..Settings::new(
+            options.controller_name.as_str(),
+            addresses(&options.addresses),
+        )
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
     let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone())
         .within(options.edge.settings(udp_sessions, &options.limits));
     let live = live.admitting(accounts.access.clone());
-    let replica =
-        Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
-    let kinds = kinds(!options.leave_tenant_gateways, options.gateway_api.gateway_api_channel);
+    let replica = Replica {
+        namespace: options.namespace.clone(),
+        identity: identity.clone(),
+        pod: options.pod_uid.clone(),
+    };
+    let kinds = kinds(
+        !options.leave_tenant_gateways,
+        options.gateway_api.gateway_api_channel,
+    );
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
     let denied = DeniedNetworks::new(options.tenant_denied_networks.iter().copied());
     let denied = denied.allowing(options.tenant_allowed_networks.iter().copied());
     let authorities = denied.clone();
-    let issuers = TenantIssuers { installed: issuers(&options)?, http_port, denied, authorities };
+    let issuers = TenantIssuers {
+        installed: issuers(&options)?,
+        http_port,
+        denied,
+        authorities,
+    };
     let authority = options.internal_ca.limits();
-    let issuance_config =
-        IssuanceConfig { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
+    let issuance_config = IssuanceConfig {
+        namespace: options.namespace.clone(),
+        issuers,
+        authority,
+        at_once: ORDERS,
+        places,
+    };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
     let (manager, thumbprint_index) = (issuance.manager(), issuance.thumbprint_index());
     let heard = LastHeard::default();
-    let runtime = KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance);
+    let runtime = KubernetesRuntime::new(
+        client.clone(),
+        &options.controller_name,
+        replica,
+        live,
+        issuance,
+    );
     let mut runtime = runtime.watching(&kinds, heard.clone());
     let channel = options.gateway_api.gateway_api_channel;
     if channel == Channel::Experimental {
@@ -210,7 +297,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         duration: lease,
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
-    tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
+    tasks.spawn("lease", async move {
+        Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?)
+    });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
     let (for_definitions, defined, definitions) = (client.clone(), kinds.clone(), sender.clone());
@@ -252,8 +341,14 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         });
     }
     let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
-    let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
-    let scheme = if options.ports.probes_tls_dir.is_some() { "https" } else { "http" };
+    let probes = TcpListener::bind(options.probes)
+        .await
+        .with_context(|| format!("--probes {}", options.probes))?;
+    let scheme = if options.ports.probes_tls_dir.is_some() {
+        "https"
+    } else {
+        "http"
+    };
     info!("probes and metrics at {scheme}://{}", probes.local_addr()?);
     let heartbeat = Heartbeat::new(Instant::now());
     let readiness = Readiness::default();
@@ -264,15 +359,23 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         readiness: readiness.clone(),
         asks: asks.clone(),
         access,
-        tls: options.ports.probes_tls_dir.clone().map(|dir| ProbesTls { dir }),
+        tls: options
+            .ports
+            .probes_tls_dir
+            .clone()
+            .map(|dir| ProbesTls { dir }),
     };
     let probes_stop = stop.clone();
-    tasks.spawn(
-        "probes",
-        async move { serving.serve(probes, probes_stop).await.map_err(|why| anyhow!("probes: {why}")) },
-    );
+    tasks.spawn("probes", async move {
+        serving
+            .serve(probes, probes_stop)
+            .await
+            .map_err(|why| anyhow!("probes: {why}"))
+    });
     if let Some(address) = options.challenges {
-        let listener = TcpListener::bind(address).await.with_context(|| format!("--challenges {address}"))?;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("--challenges {address}"))?;
         info!("challenges are answered at {}", listener.local_addr()?);
         let stop = stop.clone();
         tasks.spawn("challenges", async move {
@@ -282,7 +385,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     }
     let (revocations_asked, revocations) = mpsc::channel(4);
     let credentials = options.credentials.clone();
-    let revoker = envoys::Revoker { asks: revocations_asked, pods: credentials.envoy_credentials.of_pods() };
+    let revoker = envoys::Revoker {
+        asks: revocations_asked,
+        pods: credentials.envoy_credentials.of_pods(),
+    };
     if let Some(admin) = options.admin.clone() {
         tasks.spawn(
             "admin",
@@ -300,7 +406,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     if let Some(paths) = paths {
         let (cache, views, metrics) = (cache.clone(), fleet_views.clone(), metrics.clone());
         let access = accounts.access.clone();
-        let keeper = Keeper { paths, cache, views, access, shown: told_shown, synced: is_synced, metrics };
+        let keeper = Keeper {
+            paths,
+            cache,
+            views,
+            access,
+            shown: told_shown,
+            synced: is_synced,
+            metrics,
+        };
         let stop = stop.clone();
         tasks.spawn("last good state", async move {
             keeper.keep(stop).await;
@@ -311,28 +425,49 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let certified = envoy_certificates::Answers::default();
     if credentials.envoy_credentials.of_pods() {
         let address = credentials.envoy_identity;
-        let listener = TcpListener::bind(address).await.with_context(|| format!("--envoy-identity {address}"))?;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("--envoy-identity {address}"))?;
         info!("certificates of Envoys at {}", listener.local_addr()?);
         let (client, namespace) = (client.clone(), options.namespace.clone());
         let (accounts, life) = (accounts.clone(), credentials.life());
-        let certifier = Arc::new(PodCertificates { client, namespace, accounts, life, signing: by_what });
+        let certifier = Arc::new(PodCertificates {
+            client,
+            namespace,
+            accounts,
+            life,
+            signing: by_what,
+        });
         let (certified, stop) = (certified.clone(), stop.clone());
         tasks.spawn("certificates of Envoys", async move {
             envoy_certificates::serve(listener, certifier, certified, stop).await;
             Ok(())
         });
     }
-    let mut xds =
-        Some(Xds { client, options, accounts, cache: cache.clone(), views, kept: None, shown, signing, revocations });
+    let mut xds = Some(Xds {
+        client,
+        options,
+        accounts,
+        cache: cache.clone(),
+        views,
+        kept: None,
+        shown,
+        signing,
+        revocations,
+    });
 
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     let (mut progress, mut unknown) = (cache.watch_all(), cache.watch_all_unknown());
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
         heartbeat.beat(Instant::now());
-        // Envoys get resources once the first translation of a complete view is done, so that they never see a part of
-        // it. Until then they get the last good state, if the API server is unavailable.
+        // Envoys get resources once the first translation of a complete view is done, so that they
+        // never see a part of it. Until then they get the last good state, if the API server is
+        // unavailable.
         if !*synced.borrow() {
             if runtime.knows_gateways() {
                 synced.send_replace(true);
@@ -343,7 +478,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             } else if let Some(kept) = standby.begin(runtime.has_answer(), Instant::now()).await
                 && let Some(xds) = xds.take()
             {
-                let xds = Xds { kept: Some(kept), ..xds };
+                let xds = Xds {
+                    kept: Some(kept),
+                    ..xds
+                };
                 tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
             }
         }
@@ -408,13 +546,17 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     result
 }
 
-/// Returns the present term. The value is copied, since a borrow that is held while the term is renewed would deadlock.
+/// Returns the present term. The value is copied, since a borrow that is held while the term is
+/// renewed would deadlock.
 fn now(term: &watch::Receiver<Term>) -> Term {
     *term.borrow()
 }
 
 /// Returns the settings of tenancy in a cluster.
-fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, IssuerSettings>) -> tenancy::Settings {
+fn tenancy_settings(
+    options: &cli::Controller,
+    issuers: &BTreeMap<String, IssuerSettings>,
+) -> tenancy::Settings {
     let certificates = match options.certificates {
         cli::CertificateSource::CertManager => tenancy::Source::CertManager,
         cli::CertificateSource::Own => tenancy::Source::Acme,
@@ -439,7 +581,12 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
         certificates,
         directories: match options.tenant_acme_directories {
             cli::TenantDirectories::Any => None,
-            cli::TenantDirectories::Known => Some(issuers.values().map(|known| known.directory.clone()).collect()),
+            cli::TenantDirectories::Known => Some(
+                issuers
+                    .values()
+                    .map(|known| known.directory.clone())
+                    .collect(),
+            ),
         },
         class: options.gateway_class.clone(),
         cert_manager_namespace: options.cert_manager_namespace.clone(),
@@ -450,10 +597,16 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
 /// Returns the ACME issuers of the installation.
 fn issuers(options: &cli::Controller) -> Result<BTreeMap<String, IssuerSettings>> {
     let issuers = options.acme.issuers()?;
-    if let Some((name, _)) = issuers.iter().find(|(_, settings)| settings.tls_alpn_port.is_some()) {
+    if let Some((name, _)) = issuers
+        .iter()
+        .find(|(_, settings)| settings.tls_alpn_port.is_some())
+    {
         bail!("issuer {name}: TLS-ALPN-01 is not answered in a cluster: use HTTP-01 or DNS-01");
     }
-    ensure!(options.acme.acme_responder.is_none(), "--acme-responder: in a cluster Envoys answer");
+    ensure!(
+        options.acme.acme_responder.is_none(),
+        "--acme-responder: in a cluster Envoys answer"
+    );
     Ok(issuers)
 }
 
@@ -464,11 +617,15 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
     addresses
 }
 
-/// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is pending.
+/// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is
+/// pending.
 fn ready(runtime: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), runtime.serving()) {
-        // It would never be replaced by a state of now: a rollout that takes the right away has to stop here.
-        (true, _) if runtime.lacks_a_right() => Err([runtime.pending_work(), standby.lines()].concat()),
+        // It would never be replaced by a state of now: a rollout that takes the right away has to
+        // stop here.
+        (true, _) if runtime.lacks_a_right() => {
+            Err([runtime.pending_work(), standby.lines()].concat())
+        }
         (true, _) => Ok([standby.lines(), runtime.pending_work()].concat()),
         // Envoys are served; the pending work says which part of the view is stale.
         (false, true) if runtime.awaited_owners().is_none() => {
@@ -494,7 +651,8 @@ fn answer(
         AdminQuery::Owners => runtime.live().owners().to_string(),
         AdminQuery::Release(what) => runtime.release(what, term).err().unwrap_or_default(),
         AdminQuery::BroughtCertificates => {
-            serde_json::to_string(&runtime.live().brought_certificates()).expect("strings and times")
+            serde_json::to_string(&runtime.live().brought_certificates())
+                .expect("strings and times")
         }
         AdminQuery::Clients => runtime.live().clients().to_string(),
         AdminQuery::Metrics => runtime.metrics(term, others()),
@@ -514,5 +672,7 @@ async fn run_admin(
     others: axum::Router,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
-    serve_admin(&path, asks, heartbeat, others, stop).await.with_context(|| format!("admin socket {}", path.display()))
+    serve_admin(&path, asks, heartbeat, others, stop)
+        .await
+        .with_context(|| format!("admin socket {}", path.display()))
 }

@@ -1,8 +1,9 @@
-//! Readiness and graceful shutdown of an Envoy in a pod: Envoy serves on while the pod is removed from endpoints, then
-//! its connections are drained, and then it ends.
+//! Readiness and graceful shutdown of an Envoy in a pod: Envoy serves on while the pod is removed
+//! from endpoints, then its connections are drained, and then it ends.
 //!
-//! Envoy ends at once on SIGTERM, with all requests in progress. A deleted pod gets SIGTERM before every node and load
-//! balancer knows of the deletion. So this program runs beside it, and delays Envoy's own signal (`preStop`).
+//! Envoy ends at once on SIGTERM, with all requests in progress. A deleted pod gets SIGTERM before
+//! every node and load balancer knows of the deletion. So this program runs beside it, and delays
+//! Envoy's own signal (`preStop`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,15 +28,22 @@ const COUNTED: Duration = Duration::from_secs(6);
 /// The maximum size of a controller's readiness answer.
 const ANSWER: usize = 1 << 20;
 
-/// Waits for SIGTERM or SIGINT, and drains Envoy first. Until then, tells Envoy how near its connections are to their
-/// limit.
+/// Waits for SIGTERM or SIGINT, and drains Envoy first. Until then, tells Envoy how near its
+/// connections are to their limit.
 ///
 /// # Errors
 /// When signals cannot be received. Failures of Envoy are logged only.
 pub async fn drain(options: cli::Drain) -> Result<bool> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let limit =
-        connection_pressure::usual_limit(options.envoy_admin.parent().context("--envoy-admin: expected a file")?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
+    let limit = connection_pressure::usual_limit(
+        options
+            .envoy_admin
+            .parent()
+            .context("--envoy-admin: expected a file")?,
+    );
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -52,8 +60,8 @@ pub async fn drain(options: cli::Drain) -> Result<bool> {
     }
 }
 
-/// Returns whether Envoy is ready, by its admin interface: a probe without a port, which untrusted clients could
-/// exhaust. With `--controller`, waits until a controller is ready.
+/// Returns whether Envoy is ready, by its admin interface: a probe without a port, which untrusted
+/// clients could exhaust. With `--controller`, waits until a controller is ready.
 ///
 /// # Errors
 /// When it is not ready, or does not answer in time; the message says which.
@@ -67,7 +75,12 @@ pub async fn ready(options: cli::Ready) -> Result<bool> {
     let admin = envoy_admin.display();
     timeout(patience, asked)
         .await
-        .with_context(|| format!("Envoy at {admin} did not answer within {} s", patience.as_secs()))?
+        .with_context(|| {
+            format!(
+                "Envoy at {admin} did not answer within {} s",
+                patience.as_secs()
+            )
+        })?
         .with_context(|| format!("Envoy at {admin} is not ready"))?;
     Ok(true)
 }
@@ -76,13 +89,22 @@ pub async fn ready(options: cli::Ready) -> Result<bool> {
 async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
     let deadline = Instant::now() + patience;
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let uri: Uri = format!("http://{address}/readyz").parse().context("--controller: expected HOST:PORT")?;
+    let uri: Uri = format!("http://{address}/readyz")
+        .parse()
+        .context("--controller: expected HOST:PORT")?;
     loop {
         let asked = async {
             let answer = client.get(uri.clone()).await?;
             let status = answer.status();
-            let said = Limited::new(answer.into_body(), ANSWER).collect().await.map_err(|error| anyhow!(error))?;
-            ensure!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&said.to_bytes()).trim());
+            let said = Limited::new(answer.into_body(), ANSWER)
+                .collect()
+                .await
+                .map_err(|error| anyhow!(error))?;
+            ensure!(
+                status.is_success(),
+                "{status}: {}",
+                String::from_utf8_lossy(&said.to_bytes()).trim()
+            );
             Ok(())
         };
         let why = match timeout_at(deadline, asked).await {
@@ -91,7 +113,10 @@ async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
             Err(_) => anyhow!("it does not answer"),
         };
         if Instant::now() + POLL_INTERVAL >= deadline {
-            return Err(why.context(format!("the controller at {address} is not ready after {} s", patience.as_secs())));
+            return Err(why.context(format!(
+                "the controller at {address} is not ready after {} s",
+                patience.as_secs()
+            )));
         }
         sleep(POLL_INTERVAL).await;
     }
@@ -99,9 +124,13 @@ async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
 
 /// Drains Envoy's connections, until there are none or `patience` is over.
 async fn end(admin: &Path, patience: Duration) -> Result<()> {
-    let post =
-        async |path: &str| tell(admin, path).await.with_context(|| format!("Envoy at {}: {path}", admin.display()));
-    // HTTP/1 responses get "connection: close", HTTP/2 connections get GOAWAY; and Envoy is not ready any more.
+    let post = async |path: &str| {
+        tell(admin, path)
+            .await
+            .with_context(|| format!("Envoy at {}: {path}", admin.display()))
+    };
+    // HTTP/1 responses get "connection: close", HTTP/2 connections get GOAWAY; and Envoy is not
+    // ready any more.
     post("/healthcheck/fail").await?;
     // Drains TCP as well; after Envoy's own drain time it accepts no more connections.
     post("/drain_listeners?graceful&skip_exit").await?;
@@ -115,8 +144,14 @@ async fn end(admin: &Path, patience: Duration) -> Result<()> {
         }
     }
     match open {
-        Some(0) => info!("no connection is left after {} s", begun.elapsed().as_secs()),
-        Some(open) => warn!("{open} connections are cut off after {} s", begun.elapsed().as_secs()),
+        Some(0) => info!(
+            "no connection is left after {} s",
+            begun.elapsed().as_secs()
+        ),
+        Some(open) => warn!(
+            "{open} connections are cut off after {} s",
+            begun.elapsed().as_secs()
+        ),
         None => warn!("Envoy does not say how many connections it has"),
     }
     post("/quitquitquit").await?;
@@ -124,6 +159,13 @@ async fn end(admin: &Path, patience: Duration) -> Result<()> {
 }
 
 async fn connections(admin: &Path) -> Option<u64> {
-    let stats = ask(admin, "/stats?filter=^server\\.total_connections$").await.ok()?;
-    stats.lines().find_map(|line| line.strip_prefix("server.total_connections: ")?.trim().parse().ok())
+    let stats = ask(admin, "/stats?filter=^server\\.total_connections$")
+        .await
+        .ok()?;
+    stats.lines().find_map(|line| {
+        line.strip_prefix("server.total_connections: ")?
+            .trim()
+            .parse()
+            .ok()
+    })
 }

@@ -1,12 +1,12 @@
-//! Identity of an Envoy in a pod: gets a certificate for the pod from the controller, by the pod's token, and renews
-//! it.
+//! Identity of an Envoy in a pod: gets a certificate for the pod from the controller, by the pod's
+//! token, and renews it.
 //!
 //! ```text
 //! token, CA certificates (mounted by the kubelet) ==> POST to the controller ==> tls.crt, tls.key, ca.crt ==> Envoy
 //! ```
 //!
-//! The private key is created here and never sent. Changed CA certificates are passed on at once, even while the
-//! controller does not answer, and a certificate of the new CA is requested.
+//! The private key is created here and never sent. Changed CA certificates are passed on at once,
+//! even while the controller does not answer, and a certificate of the new CA is requested.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,14 +56,23 @@ struct EnvoyCertificate {
 
 impl EnvoyCertificate {
     fn new(pair: Pair, roots: String) -> Result<Self> {
-        let read = parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes()).context("the certificate")?;
-        Ok(Self { pair, roots, issued: read.not_before + CLOCK_SKEW, ends: read.not_after })
+        let read = parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes())
+            .context("the certificate")?;
+        Ok(Self {
+            pair,
+            roots,
+            issued: read.not_before + CLOCK_SKEW,
+            ends: read.not_after,
+        })
     }
 
     /// Reads the files of an earlier start.
     fn of(dir: &Path) -> Option<Self> {
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
-        let pair = Pair { certificate: read("tls.crt")?, key: read("tls.key")? };
+        let pair = Pair {
+            certificate: read("tls.crt")?,
+            key: read("tls.key")?,
+        };
         Self::new(pair, read("ca.crt")?).ok()
     }
 
@@ -73,11 +82,16 @@ impl EnvoyCertificate {
     }
 
     fn files<'a>(&'a self, roots: &'a str) -> [(&'static str, &'a str); 3] {
-        [("tls.crt", &self.pair.certificate), ("tls.key", &self.pair.key), ("ca.crt", roots)]
+        [
+            ("tls.crt", &self.pair.certificate),
+            ("tls.key", &self.pair.key),
+            ("ca.crt", roots),
+        ]
     }
 }
 
-/// Returns whether another certificate is needed: there is none, it is due, or the CA certificates have changed.
+/// Returns whether another certificate is needed: there is none, it is due, or the CA certificates
+/// have changed.
 fn wanted(held: Option<&EnvoyCertificate>, roots: &str, now: SystemTime) -> bool {
     held.is_none_or(|held| held.roots != roots || held.due() <= now)
 }
@@ -87,7 +101,10 @@ fn wanted(held: Option<&EnvoyCertificate>, roots: &str, now: SystemTime) -> bool
 /// # Errors
 /// When files cannot be written. An unavailable controller is retried.
 pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     tokio::select! {
         done = keep(&options) => done,
         _ = terminate.recv() => Ok(!options.once),
@@ -97,7 +114,9 @@ pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
 
 async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     let dir = &options.dir;
-    let write = |files: &[(&str, &str)]| publish(dir, files).with_context(|| format!("--dir {}", dir.display()));
+    let write = |files: &[(&str, &str)]| {
+        publish(dir, files).with_context(|| format!("--dir {}", dir.display()))
+    };
     let mut held = EnvoyCertificate::of(dir);
     // The CA certificates that were last written for Envoy.
     let mut written = held.as_ref().map(|held| held.roots.clone());
@@ -115,14 +134,21 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                 match wanted(held.as_ref(), &roots, SystemTime::now()) {
                     false => None,
                     true => {
-                        match obtain(options, &roots).await.and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
+                        match obtain(options, &roots)
+                            .await
+                            .and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
                         {
                             Ok(new) => {
                                 write(&new.files(&roots))?;
                                 let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
                                 info!(%until, "certificate from {}", options.controller);
                                 (written, held) = (Some(roots), Some(new));
-                                sleep(if options.once { Duration::ZERO } else { SOONEST }).await;
+                                sleep(if options.once {
+                                    Duration::ZERO
+                                } else {
+                                    SOONEST
+                                })
+                                .await;
                                 None
                             }
                             Err(error) => Some(format!("{error:#}")),
@@ -150,13 +176,18 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
 
 /// Requests a certificate for a new key from the controller.
 async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Pair> {
-    let token = std::fs::read_to_string(&options.token).with_context(|| options.token.display().to_string())?;
+    let token = std::fs::read_to_string(&options.token)
+        .with_context(|| options.token.display().to_string())?;
     let CertificateRequest { request, key } = CertificateRequest::new()?;
     let asked = ask(&options.controller, roots, token.trim(), request);
     let at = &options.controller;
     let answer = timeout(EXCHANGE, asked).await;
-    let certificate = answer.with_context(|| format!("{at} does not answer within {} s", EXCHANGE.as_secs()))?;
-    Ok(Pair { certificate: certificate.with_context(|| format!("asking {at}"))?, key })
+    let certificate =
+        answer.with_context(|| format!("{at} does not answer within {} s", EXCHANGE.as_secs()))?;
+    Ok(Pair {
+        certificate: certificate.with_context(|| format!("asking {at}"))?,
+        key,
+    })
 }
 
 async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<String> {
@@ -164,14 +195,18 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
     for root in pki::bundle(roots.as_bytes()).context("the CA certificates")? {
         trusted.add(root).context("the CA certificates")?;
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(trusted)
-        .with_no_client_auth();
+    let config =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(trusted)
+            .with_no_client_auth();
     // The name in the server certificate does not depend on the controller's address.
     let name = ServerName::try_from(XDS_NAME)?;
     let tcp = TcpStream::connect(at).await.context("connecting")?;
-    let io = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?;
+    let io = TlsConnector::from(Arc::new(config))
+        .connect(name, tcp)
+        .await
+        .context("TLS")?;
     let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await?;
     let request = Request::post(PATH)
         .header(header::HOST, XDS_NAME)
@@ -184,7 +219,9 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
     let exchange = async {
         let answer = client.send_request(request).await?;
         let status = answer.status();
-        let Ok(body) = Limited::new(answer.into_body(), ANSWER).collect().await else { bail!("no whole answer") };
+        let Ok(body) = Limited::new(answer.into_body(), ANSWER).collect().await else {
+            bail!("no whole answer")
+        };
         let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         ensure!(status == StatusCode::OK, "{status}: {}", text.trim());
         Ok(text)
@@ -203,7 +240,9 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use gatewright_control::envoy_certificates::{Answers, Certified, CertifyEnvoys, Refusal, serve};
+    use gatewright_control::envoy_certificates::{
+        Answers, Certified, CertifyEnvoys, Refusal, serve,
+    };
     use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
     use gatewright_core::model::EnvoyFleet;
     use rustls::ServerConfig;
@@ -227,16 +266,24 @@ mod tests {
         fn new(server: &str) -> Self {
             let now = SystemTime::now();
             let authority = Authority::new("test", HOUR, now).expect("an authority");
-            let shown = authority.issue_server(&[server.to_owned()], HOUR, now).expect("issued");
-            let chain = CertificateDer::from_pem_slice(shown.certificate.as_bytes()).expect("a certificate");
+            let shown = authority
+                .issue_server(&[server.to_owned()], HOUR, now)
+                .expect("issued");
+            let chain = CertificateDer::from_pem_slice(shown.certificate.as_bytes())
+                .expect("a certificate");
             let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).expect("a key");
-            let tls = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .expect("versions")
-                .with_no_client_auth()
-                .with_single_cert(vec![chain], key)
-                .expect("a pair");
-            Self { authority, tls: Arc::new(tls) }
+            let tls = ServerConfig::builder_with_provider(Arc::new(
+                rustls::crypto::ring::default_provider(),
+            ))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![chain], key)
+            .expect("a pair");
+            Self {
+                authority,
+                tls: Arc::new(tls),
+            }
         }
     }
 
@@ -248,7 +295,9 @@ mod tests {
 
         async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
             if token != "good" {
-                return Err(Refusal::Forbidden("the token is of somebody else".to_owned()));
+                return Err(Refusal::Forbidden(
+                    "the token is of somebody else".to_owned(),
+                ));
             }
             let pod = EnvoyPod {
                 namespace: "n".to_owned(),
@@ -256,11 +305,20 @@ mod tests {
                 uid: "u-1".to_owned(),
                 node: "node-a".to_owned(),
             };
-            let identity = PodIdentity { fleet: EnvoyFleet::Shared, pod };
+            let identity = PodIdentity {
+                fleet: EnvoyFleet::Shared,
+                pod,
+            };
             let now = SystemTime::now();
-            let signed = self.authority.sign_client(request, &identity.to_string(), HOUR, now);
+            let signed = self
+                .authority
+                .sign_client(request, &identity.to_string(), HOUR, now);
             let certificate = signed.map_err(|error| Refusal::Invalid(error.to_string()))?;
-            Ok(Certified { certificate, identity, until: Timestamp::try_from(now + HOUR).expect("a time") })
+            Ok(Certified {
+                certificate,
+                identity,
+                until: Timestamp::try_from(now + HOUR).expect("a time"),
+            })
         }
     }
 
@@ -272,14 +330,26 @@ mod tests {
         tokio::spawn(serve(listener, Arc::new(signer), Answers::default(), stop));
         let [token, roots, dir] = ["token", "ca.crt", "tls"].map(|name| dir.join(name));
         std::fs::write(&token, "good\n").expect("written");
-        (cli::EnvoyIdentity { controller, token, roots, dir, once: true }, stopper)
+        (
+            cli::EnvoyIdentity {
+                controller,
+                token,
+                roots,
+                dir,
+                once: true,
+            },
+            stopper,
+        )
     }
 
     #[tokio::test]
     async fn a_certificate_is_got_from_whom_the_roots_vouch_for_and_lies_there_for_envoy() {
         let dir = tempfile::tempdir().expect("a directory");
         let signer = Signer::new(XDS_NAME);
-        let (roots, other) = (signer.authority.certificate().to_owned(), Signer::new(XDS_NAME));
+        let (roots, other) = (
+            signer.authority.certificate().to_owned(),
+            Signer::new(XDS_NAME),
+        );
         let (options, _stopper) = pod(dir.path(), signer).await;
         std::fs::write(&options.roots, &roots).expect("written");
         assert!(keep(&options).await.expect("it is got"));
@@ -293,10 +363,17 @@ mod tests {
         assert!(why(obtain(&options, "").await).contains("no certificate in PEM"));
         std::fs::write(&options.token, "stolen").expect("written");
         let text = why(obtain(&options, &roots).await);
-        assert!(text.contains("403 Forbidden: the token is of somebody else") && !text.contains("stolen"), "{text}");
+        assert!(
+            text.contains("403 Forbidden: the token is of somebody else")
+                && !text.contains("stolen"),
+            "{text}"
+        );
         std::fs::write(&options.token, "two\nlines").expect("written");
         let text = why(obtain(&options, &roots).await);
-        assert!(text.contains("no text of one line") && !text.contains("two"), "{text}");
+        assert!(
+            text.contains("no text of one line") && !text.contains("two"),
+            "{text}"
+        );
     }
 
     #[tokio::test]
@@ -311,7 +388,9 @@ mod tests {
 
     fn held(now: SystemTime, life: Duration) -> EnvoyCertificate {
         let authority = Authority::new("test", 2 * life, now).expect("an authority");
-        let pair = authority.issue_client("spiffe://test/pod", life, now).expect("issued");
+        let pair = authority
+            .issue_client("spiffe://test/pod", life, now)
+            .expect("issued");
         EnvoyCertificate::new(pair, authority.certificate().to_owned()).expect("a certificate")
     }
 
@@ -321,7 +400,11 @@ mod tests {
         for life in [Duration::from_secs(15), 24 * HOUR] {
             let held = held(now, life);
             let roots = held.roots.clone();
-            assert!(!wanted(Some(&held), &roots, now + life / 3 * 2 - Duration::from_secs(1)));
+            assert!(!wanted(
+                Some(&held),
+                &roots,
+                now + life / 3 * 2 - Duration::from_secs(1)
+            ));
             assert!(wanted(Some(&held), &roots, now + life / 3 * 2));
             assert!(wanted(Some(&held), "another", now));
             assert!(wanted(None, &roots, now));
@@ -340,8 +423,15 @@ mod tests {
             (left.pair.certificate.clone(), left.roots.clone(), left.ends)
         );
         let other = held(SystemTime::now(), HOUR);
-        let files = [("tls.crt", &*left.pair.certificate), ("tls.key", &*other.pair.key), ("ca.crt", "")];
+        let files = [
+            ("tls.crt", &*left.pair.certificate),
+            ("tls.key", &*other.pair.key),
+            ("ca.crt", ""),
+        ];
         publish(dir.path(), &files).expect("written");
-        assert!(EnvoyCertificate::of(dir.path()).is_none(), "the key is of another");
+        assert!(
+            EnvoyCertificate::of(dir.path()).is_none(),
+            "the key is of another"
+        );
     }
 }

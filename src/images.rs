@@ -1,5 +1,5 @@
-//! The images of an installation, by name, tag and digest. Their only source are the values of the chart: the chart
-//! renders them, and `make airgap` and kind read them here.
+//! The images of an installation, by name, tag and digest. Their only source are the values of the
+//! chart: the chart renders them, and `make airgap` and kind read them here.
 
 use serde::Serialize;
 use serde_yaml_ng::Value;
@@ -36,8 +36,8 @@ pub enum WrongValues {
     Field(String, &'static str),
 }
 
-/// Returns the images of an installation of this version with values (YAML texts, of which the last takes precedence,
-/// as with `helm --values`).
+/// Returns the images of an installation of this version with values (YAML texts, of which the last
+/// takes precedence, as with `helm --values`).
 pub fn images(values: &[String]) -> Result<Vec<Image>, WrongValues> {
     images_of(ENVOY_DIGEST, values)
 }
@@ -51,7 +51,12 @@ fn images_of(envoy_digest: Option<&str>, values: &[String]) -> Result<Vec<Image>
     for text in values {
         merge(&mut all, parse(text)?);
     }
-    let mut found = vec![image("gatewright", "image", &all["image"], Some(env!("CARGO_PKG_VERSION")))?];
+    let mut found = vec![image(
+        "gatewright",
+        "image",
+        &all["image"],
+        Some(env!("CARGO_PKG_VERSION")),
+    )?];
     if all["envoy"]["enabled"] == Value::Bool(true) {
         found.push(image("envoy", "envoy.image", &all["envoy"]["image"], None)?);
     }
@@ -59,13 +64,19 @@ fn images_of(envoy_digest: Option<&str>, values: &[String]) -> Result<Vec<Image>
         Value::Null => {}
         Value::String(registry) if registry.is_empty() => {}
         Value::String(registry) => found.iter_mut().for_each(|image| image.pull_from(registry)),
-        _ => return Err(WrongValues::Field("global.imageRegistry".to_owned(), "a text")),
+        _ => {
+            return Err(WrongValues::Field(
+                "global.imageRegistry".to_owned(),
+                "a text",
+            ));
+        }
     }
     Ok(found)
 }
 
 impl Image {
-    /// Replaces the registry. That of a repository is its first part, if it has a dot or a colon or is `localhost`.
+    /// Replaces the registry. That of a repository is its first part, if it has a dot or a colon or
+    /// is `localhost`.
     fn pull_from(&mut self, registry: &str) {
         let is_registry = |part: &str| part == "localhost" || part.contains(['.', ':']);
         let name = match self.repository.split_once('/') {
@@ -86,7 +97,8 @@ fn parse(text: &str) -> Result<Value, WrongValues> {
     }
 }
 
-/// Merges values over others as Helm does: mappings are merged, null removes, and anything else replaces.
+/// Merges values over others as Helm does: mappings are merged, null removes, and anything else
+/// replaces.
 fn merge(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Mapping(under), Value::Mapping(over)) => {
@@ -103,7 +115,12 @@ fn merge(under: &mut Value, over: Value) {
     }
 }
 
-fn image(component: &'static str, path: &str, values: &Value, own_tag: Option<&str>) -> Result<Image, WrongValues> {
+fn image(
+    component: &'static str,
+    path: &str,
+    values: &Value,
+    own_tag: Option<&str>,
+) -> Result<Image, WrongValues> {
     let text = |field: &str| match &values[field] {
         Value::Null => Ok(None),
         Value::String(text) if text.is_empty() => Ok(None),
@@ -111,21 +128,38 @@ fn image(component: &'static str, path: &str, values: &Value, own_tag: Option<&s
         _ => Err(WrongValues::Field(format!("{path}.{field}"), "a text")),
     };
     let wrong = |field: &str, expected| WrongValues::Field(format!("{path}.{field}"), expected);
-    let repository = text("repository")?.ok_or_else(|| wrong("repository", "a registry and name"))?;
-    let tag = text("tag")?.or(own_tag.map(str::to_owned)).ok_or_else(|| wrong("tag", "a tag"))?;
+    let repository =
+        text("repository")?.ok_or_else(|| wrong("repository", "a registry and name"))?;
+    let tag = text("tag")?
+        .or(own_tag.map(str::to_owned))
+        .ok_or_else(|| wrong("tag", "a tag"))?;
     let digest = text("digest")?;
     if digest.as_deref().is_some_and(|digest| !is_digest(digest)) {
-        return Err(wrong("digest", "sha256: and 64 hexadecimal digits in lower case"));
+        return Err(wrong(
+            "digest",
+            "sha256: and 64 hexadecimal digits in lower case",
+        ));
     }
-    let pinned = digest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
+    let pinned = digest
+        .as_ref()
+        .map(|digest| format!("@{digest}"))
+        .unwrap_or_default();
     let reference = format!("{repository}:{tag}{pinned}");
-    Ok(Image { component, repository, tag, digest, reference })
+    Ok(Image {
+        component,
+        repository,
+        tag,
+        digest,
+        reference,
+    })
 }
 
-/// Checks a digest by the OCI image specification, descriptor.md: `sha256:` and the hash in lower case.
+/// Checks a digest by the OCI image specification, descriptor.md: `sha256:` and the hash in lower
+/// case.
 fn is_digest(text: &str) -> bool {
     let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    text.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hexadecimal))
+    text.strip_prefix("sha256:")
+        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hexadecimal))
 }
 
 #[cfg(test)]
@@ -134,26 +168,43 @@ mod tests {
 
     fn references(values: &[&str]) -> Result<Vec<String>, WrongValues> {
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
-        Ok(images(&values)?.into_iter().map(|image| image.reference).collect())
+        Ok(images(&values)?
+            .into_iter()
+            .map(|image| image.reference)
+            .collect())
     }
 
     #[test]
     fn an_installation_without_values_has_our_image_and_upstreams_envoy() {
         let version = env!("CARGO_PKG_VERSION");
         let all = images(&[]).expect("the chart's own values");
-        assert_eq!(all.iter().map(|image| image.component).collect::<Vec<_>>(), ["gatewright", "envoy"]);
+        assert_eq!(
+            all.iter().map(|image| image.component).collect::<Vec<_>>(),
+            ["gatewright", "envoy"]
+        );
         assert_eq!(all[0].reference, format!("gatewright:{version}"));
-        assert!(all[1].reference.starts_with("docker.io/envoyproxy/envoy:distroless-v"), "{}", all[1].reference);
+        assert!(
+            all[1]
+                .reference
+                .starts_with("docker.io/envoyproxy/envoy:distroless-v"),
+            "{}",
+            all[1].reference
+        );
     }
 
     #[test]
     fn the_last_values_take_precedence_and_a_digest_is_part_of_the_reference() {
         let digest = format!("sha256:{}", "0a".repeat(32));
         let pinned = format!("image: {{digest: '{digest}'}}");
-        let all =
-            references(&["image: {repository: one/a, tag: t}", "image: {repository: two/b}", &pinned]).expect("values");
+        let all = references(&[
+            "image: {repository: one/a, tag: t}",
+            "image: {repository: two/b}",
+            &pinned,
+        ])
+        .expect("values");
         assert_eq!(all[0], format!("two/b:t@{digest}"));
-        let all = references(&[&pinned, "image: {digest: ''}\nenvoy: {image: {tag: other}}"]).expect("values");
+        let all = references(&[&pinned, "image: {digest: ''}\nenvoy: {image: {tag: other}}"])
+            .expect("values");
         assert_eq!(all[0], format!("gatewright:{}", env!("CARGO_PKG_VERSION")));
         assert_eq!(all[1], "docker.io/envoyproxy/envoy:other");
     }
@@ -161,15 +212,28 @@ mod tests {
     #[test]
     fn a_global_registry_replaces_that_of_every_image() {
         let own = "image: {repository: 'localhost:5000/team/gatewright', tag: t}";
-        for (registry, ours) in [("mirror.example.org", "mirror.example.org"), ("m:5000/path/", "m:5000/path")] {
+        for (registry, ours) in [
+            ("mirror.example.org", "mirror.example.org"),
+            ("m:5000/path/", "m:5000/path"),
+        ] {
             let global = format!("global: {{imageRegistry: '{registry}'}}");
             let all = references(&[own, &global]).expect("values");
             assert_eq!(all[0], format!("{ours}/team/gatewright:t"));
-            assert!(all[1].starts_with(&format!("{ours}/envoyproxy/envoy:distroless-v")), "{}", all[1]);
+            assert!(
+                all[1].starts_with(&format!("{ours}/envoyproxy/envoy:distroless-v")),
+                "{}",
+                all[1]
+            );
             let plain = references(&[&global]).expect("values");
-            assert_eq!(plain[0], format!("{ours}/gatewright:{}", env!("CARGO_PKG_VERSION")));
+            assert_eq!(
+                plain[0],
+                format!("{ours}/gatewright:{}", env!("CARGO_PKG_VERSION"))
+            );
         }
-        assert!(references(&["global: {imageRegistry: [a]}"]).is_err(), "a list is no registry");
+        assert!(
+            references(&["global: {imageRegistry: [a]}"]).is_err(),
+            "a list is no registry"
+        );
     }
 
     #[test]
@@ -187,13 +251,23 @@ mod tests {
 
     #[test]
     fn without_envoys_there_is_no_image_of_one() {
-        assert_eq!(references(&["envoy: {enabled: false}"]).map(|all| all.len()), Ok(1));
-        assert_eq!(references(&["controller: {replicas: 3}", ""]).map(|all| all.len()), Ok(2));
+        assert_eq!(
+            references(&["envoy: {enabled: false}"]).map(|all| all.len()),
+            Ok(1)
+        );
+        assert_eq!(
+            references(&["controller: {replicas: 3}", ""]).map(|all| all.len()),
+            Ok(2)
+        );
     }
 
     #[test]
     fn values_that_name_no_image_are_refused() {
-        let refused = |values: &str| references(&[values]).expect_err("it is no image").to_string();
+        let refused = |values: &str| {
+            references(&[values])
+                .expect_err("it is no image")
+                .to_string()
+        };
         assert!(refused("image: {digest: latest}").contains("image.digest: expected sha256:"));
         assert!(refused("envoy: {image: {tag: 1.4}}").contains("envoy.image.tag: expected a text"));
         assert!(refused("envoy: {image: {tag: null}}").contains("envoy.image.tag: expected a tag"));

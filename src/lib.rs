@@ -1,6 +1,8 @@
-//! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
+//! Gatewright: from a tenant's hostname to the right Envoy, with the right certificate and a
+//! truthful status.
 //!
-//! This crate is the program: its command line, the two runtimes (a directory, a cluster), and the offline commands.
+//! This crate is the program: its command line, the two runtimes (a directory, a cluster), and the
+//! offline commands.
 
 pub mod cli;
 mod connection_pressure;

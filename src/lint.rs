@@ -1,7 +1,8 @@
 //! Lint: finds what would be rejected or would lose, without anything running. Pure.
 //!
-//! In: objects. Out: [`Finding`]s: errors of TenantGateways, classes and parents that do not exist, hostnames that routes
-//! would not get, and references that do not resolve or are not permitted, whichever controller serves the Gateways.
+//! In: objects. Out: [`Finding`]s: errors of TenantGateways, classes and parents that do not exist,
+//! hostnames that routes would not get, and references that do not resolve or are not permitted,
+//! whichever controller serves the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +45,10 @@ impl Findings {
     fn add_of(&mut self, object: &ObjectKey, listener: Option<&str>, reason: &str, message: &str) {
         if self.given.contains(object) {
             let finding = (object.clone(), reason.to_owned(), message.to_owned());
-            self.found.entry(finding).or_default().extend(listener.map(str::to_owned));
+            self.found
+                .entry(finding)
+                .or_default()
+                .extend(listener.map(str::to_owned));
         }
     }
 
@@ -60,8 +64,16 @@ impl Findings {
 }
 
 /// Lints objects as a complete set.
-pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings, now: SystemTime) -> Vec<Finding> {
-    let mut found = Findings { given: objects.iter().map(Object::key).collect(), found: BTreeMap::new() };
+pub fn lint(
+    objects: Vec<Object>,
+    settings: Settings,
+    tenancy: tenancy::Settings,
+    now: SystemTime,
+) -> Vec<Finding> {
+    let mut found = Findings {
+        given: objects.iter().map(Object::key).collect(),
+        found: BTreeMap::new(),
+    };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
     let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
     conditions(&pipeline, &mut found);
@@ -73,7 +85,10 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
         found.add(&key.object(), reason.as_str(), message);
     }
     for withheld in publish::checked(&mut publish::update(&outcome.delta), |_, _| None) {
-        let route = withheld.part.as_ref().and_then(|part| RouteKey::of_envoy_route(&part.route));
+        let route = withheld
+            .part
+            .as_ref()
+            .and_then(|part| RouteKey::of_envoy_route(&part.route));
         if let Some(route) = route {
             found.add(&route.object(), Reason::Invalid.as_str(), &withheld.text);
         }
@@ -83,8 +98,9 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
     found.sorted()
 }
 
-/// Finds conditions that are not good. Those of a derived object are its TenantGateway's, if they say that something is
-/// not accepted, or warn of a certificate: the rest, such as a certificate that is not issued yet, is not known offline.
+/// Finds conditions that are not good. Those of a derived object are its TenantGateway's, if they
+/// say that something is not accepted, or warn of a certificate: the rest, such as a certificate
+/// that is not issued yet, is not known offline.
 fn conditions(pipeline: &Pipeline, found: &mut Findings) {
     for (key, status) in pipeline.engine().statuses() {
         let tenant = pipeline.derived_from(key);
@@ -94,7 +110,12 @@ fn conditions(pipeline: &Pipeline, found: &mut Findings) {
                     found.add_of(key, listener, condition.reason.as_str(), &condition.message);
                 }
                 Some(tenant) if is_of_tenant(condition) => {
-                    found.add_of(tenant, listener, condition.reason.as_str(), &condition.message);
+                    found.add_of(
+                        tenant,
+                        listener,
+                        condition.reason.as_str(),
+                        &condition.message,
+                    );
                 }
                 None | Some(_) => {}
             }
@@ -102,10 +123,11 @@ fn conditions(pipeline: &Pipeline, found: &mut Findings) {
     }
 }
 
-/// Returns whether a condition is an error of the object's author. Of `Programmed` only what the author wrote is known
-/// offline.
+/// Returns whether a condition is an error of the object's author. Of `Programmed` only what the
+/// author wrote is known offline.
 fn is_wrong(condition: &Condition) -> bool {
-    let is_known = condition.kind != ConditionType::Programmed || condition.reason == Reason::InvalidTLSConfig;
+    let is_known =
+        condition.kind != ConditionType::Programmed || condition.reason == Reason::InvalidTLSConfig;
     is_known && !condition.is_healthy()
 }
 
@@ -115,7 +137,8 @@ fn is_of_tenant(condition: &Condition) -> bool {
         || condition.kind == ConditionType::Accepted && condition.status == Status::False
 }
 
-/// Finds hostnames and Services that are not served although the conditions of their routes are good.
+/// Finds hostnames and Services that are not served although the conditions of their routes are
+/// good.
 fn hidden(pipeline: &Pipeline, found: &mut Findings) {
     let engine = pipeline.engine();
     for (route, hostnames) in engine.unmatched_hostnames() {
@@ -124,21 +147,34 @@ fn hidden(pipeline: &Pipeline, found: &mut Findings) {
                 "hostname {hostname}: no listener of the parents has a hostname that matches it and allows the route \
                  (allowedRoutes)"
             );
-            found.add(&route.object(), Reason::NoMatchingListenerHostname.as_str(), &text);
+            found.add(
+                &route.object(),
+                Reason::NoMatchingListenerHostname.as_str(),
+                &text,
+            );
         }
     }
-    // Objects of a cluster may have been given without EndpointSlices: there each Service with a selector has one.
-    if found.given.iter().any(|key| key.kind == Kind::EndpointSlice) {
+    // Objects of a cluster may have been given without EndpointSlices: there each Service with a
+    // selector has one.
+    if found
+        .given
+        .iter()
+        .any(|key| key.kind == Kind::EndpointSlice)
+    {
         for service in engine.services_without_slices() {
             let text = "routes refer to it, and no EndpointSlice has its name in the label kubernetes.io/service-name: \
                         requests are answered 503";
-            found.add(&ObjectKey::new(Kind::Service, service), "NoEndpointSlice", text);
+            found.add(
+                &ObjectKey::new(Kind::Service, service),
+                "NoEndpointSlice",
+                text,
+            );
         }
     }
 }
 
-/// Finds classes and parents that do not exist. A TenantGateway may have a class of another controller: that one serves
-/// the Gateway that is derived from it.
+/// Finds classes and parents that do not exist. A TenantGateway may have a class of another
+/// controller: that one serves the Gateway that is derived from it.
 fn unserved(pipeline: &Pipeline, object: &ObjectKey, found: &mut Findings) {
     let tenant = pipeline.derived_from(object);
     for why in pipeline.unserved(object) {
@@ -155,38 +191,64 @@ fn tenants(pipeline: &Pipeline, found: &mut Findings) {
     let tenancy = pipeline.tenancy();
     for (namespace, gateway) in tenancy.dangling() {
         let key = ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone()));
-        let text = format!("label {GATEWAY_LABEL} names {gateway}, where there is no TenantGateway");
+        let text =
+            format!("label {GATEWAY_LABEL} names {gateway}, where there is no TenantGateway");
         found.add(&key, "DanglingInheritance", &text);
     }
     for name in tenancy.tenants() {
         let key = ObjectKey::new(Kind::TenantGateway, name.clone());
-        if let Some(readiness) = tenancy.readiness(name).filter(|readiness| readiness.reason != "Reconciled") {
+        if let Some(readiness) = tenancy
+            .readiness(name)
+            .filter(|readiness| readiness.reason != "Reconciled")
+        {
             found.add(&key, readiness.reason, &readiness.message);
         }
-        if !tenancy.governs(name) && tenancy.readiness(name).is_some_and(|readiness| !readiness.frozen) {
-            found.add(&key, "ForeignObject", &format!("Gateway {name} is in a manifest of its own: remove that one"));
+        if !tenancy.governs(name)
+            && tenancy
+                .readiness(name)
+                .is_some_and(|readiness| !readiness.frozen)
+        {
+            found.add(
+                &key,
+                "ForeignObject",
+                &format!("Gateway {name} is in a manifest of its own: remove that one"),
+            );
         }
     }
-    for (claim, _, verdict) in tenancy.verdicts().filter(|(.., verdict)| !verdict.is_accepted()) {
+    for (claim, _, verdict) in tenancy
+        .verdicts()
+        .filter(|(.., verdict)| !verdict.is_accepted())
+    {
         found.add(&claim.object(), verdict.reason.as_str(), &verdict.message);
     }
 }
 
-/// Finds hostnames at TenantGateways of other controllers for which clients refuse the certificate of their listener.
-/// Those at our own Gateways are found by conditions of their routes.
+/// Finds hostnames at TenantGateways of other controllers for which clients refuse the certificate
+/// of their listener. Those at our own Gateways are found by conditions of their routes.
 fn below_wildcards(pipeline: &Pipeline, found: &mut Findings) {
     let engine = pipeline.engine();
     for (claim, tenant, verdict) in pipeline.tenancy().verdicts() {
-        if engine.status(&ObjectKey::new(Kind::Gateway, tenant.clone())).is_some() {
+        if engine
+            .status(&ObjectKey::new(Kind::Gateway, tenant.clone()))
+            .is_some()
+        {
             continue;
         }
         let listeners = listeners_of(engine.store(), tenant);
         for hostname in &verdict.granted {
-            let served = || listeners.iter().filter_map(|listener| listener.hostname.as_ref().ok());
+            let served = || {
+                listeners
+                    .iter()
+                    .filter_map(|listener| listener.hostname.as_ref().ok())
+            };
             // A listener of its own name is the closest, then that of the longest wildcard.
-            let closest = served().filter(|name| name.covers(hostname)).max_by_key(|name| name.as_str().len());
+            let closest = served()
+                .filter(|name| name.covers(hostname))
+                .max_by_key(|name| name.as_str().len());
             let own = served().find(|name| *name == hostname);
-            let Some(name) = own.or(closest).filter(|name| !hostname.is_certified_by(std::slice::from_ref(name)))
+            let Some(name) = own
+                .or(closest)
+                .filter(|name| !hostname.is_certified_by(std::slice::from_ref(name)))
             else {
                 continue;
             };
@@ -194,17 +256,31 @@ fn below_wildcards(pipeline: &Pipeline, found: &mut Findings) {
                 "clients refuse the certificate of listener hostname {name} of TenantGateway {tenant} for {hostname}: a wildcard \
                  stands for one label (RFC 9525, 6.3)"
             );
-            found.add(&claim.object(), Reason::CertificateNotForHostname.as_str(), &text);
+            found.add(
+                &claim.object(),
+                Reason::CertificateNotForHostname.as_str(),
+                &text,
+            );
         }
     }
 }
 
 /// The listeners of a derived Gateway and its ListenerSets that terminate TLS.
 fn listeners_of(store: &Store, gateway: &ObjectName) -> Vec<Arc<Listener>> {
-    let own = store.gateway(gateway).into_iter().flat_map(|gateway| &gateway.listeners);
-    let sets = store.sets_of(gateway).filter_map(|set| store.listener_set(set)).flat_map(|set| &set.listeners);
-    let terminates =
-        |listener: &&Arc<Listener>| listener.tls.as_ref().is_some_and(|tls| tls.mode == TlsMode::Terminate);
+    let own = store
+        .gateway(gateway)
+        .into_iter()
+        .flat_map(|gateway| &gateway.listeners);
+    let sets = store
+        .sets_of(gateway)
+        .filter_map(|set| store.listener_set(set))
+        .flat_map(|set| &set.listeners);
+    let terminates = |listener: &&Arc<Listener>| {
+        listener
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.mode == TlsMode::Terminate)
+    };
     own.chain(sets).filter(terminates).cloned().collect()
 }
 
@@ -216,12 +292,30 @@ mod tests {
     use serde::Deserialize as _;
 
     fn check(text: &str) -> Vec<String> {
-        let objects = serde_yaml_ng::Deserializer::from_str(text)
-            .map(|document| Object::parse(serde_json::Value::deserialize(document).expect("YAML")).expect("an object"));
-        let settings = Settings::new("gatewright.io/gateway-controller", vec![Ipv4Addr::LOCALHOST.into()]);
-        let found = lint(objects.collect(), settings, tenancy::Settings::default(), SystemTime::UNIX_EPOCH);
-        let place = |f: &Finding| f.listeners.iter().map(|listener| format!(" {listener}")).collect::<String>();
-        found.into_iter().map(|f| format!("{}{} {}: {}", f.object, place(&f), f.reason, f.message)).collect()
+        let objects = serde_yaml_ng::Deserializer::from_str(text).map(|document| {
+            Object::parse(serde_json::Value::deserialize(document).expect("YAML"))
+                .expect("an object")
+        });
+        let settings = Settings::new(
+            "gatewright.io/gateway-controller",
+            vec![Ipv4Addr::LOCALHOST.into()],
+        );
+        let found = lint(
+            objects.collect(),
+            settings,
+            tenancy::Settings::default(),
+            SystemTime::UNIX_EPOCH,
+        );
+        let place = |f: &Finding| {
+            f.listeners
+                .iter()
+                .map(|listener| format!(" {listener}"))
+                .collect::<String>()
+        };
+        found
+            .into_iter()
+            .map(|f| format!("{}{} {}: {}", f.object, place(&f), f.reason, f.message))
+            .collect()
     }
 
     const FAMILY: &str = "\
@@ -266,12 +360,20 @@ spec: {ports: [{port: 80}]}
         );
         let found = check(&text);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("namespace tenant-b DanglingInheritance: "), "{found:?}");
+        assert!(
+            found[0].starts_with("namespace tenant-b DanglingInheritance: "),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn valid_objects_are_not_mentioned() {
-        assert_eq!(check(&(FAMILY.to_owned() + &route("tenant-a", "r", "x.a.org", "{name: web, port: 80}"))), [""; 0]);
+        assert_eq!(
+            check(
+                &(FAMILY.to_owned() + &route("tenant-a", "r", "x.a.org", "{name: web, port: 80}"))
+            ),
+            [""; 0]
+        );
     }
 
     #[test]
@@ -281,7 +383,12 @@ spec: {ports: [{port: 80}]}
             &[
                 FAMILY,
                 &route("tenant-a", "r", "x.a.org", own),
-                &route("tenant-b", "loser", "x.a.org", "{name: web, namespace: tenant-a, port: 80}"),
+                &route(
+                    "tenant-b",
+                    "loser",
+                    "x.a.org",
+                    "{name: web, namespace: tenant-a, port: 80}",
+                ),
                 &route("tenant-a", "stranger", "x.b.org", own),
                 &route("tenant-a", "wide", "'*.a.org'", own),
             ]
@@ -302,12 +409,18 @@ spec: {ports: [{port: 80}]}
     #[test]
     fn a_fault_of_a_tenant_gateway_names_the_field() {
         let found = check(&FAMILY.replace("apex: a.org", "apex: A.org"));
-        assert!(found[0].starts_with("tenantgateway tenant-a/cozystack InvalidSpec: spec.apex"), "{found:?}");
+        assert!(
+            found[0].starts_with("tenantgateway tenant-a/cozystack InvalidSpec: spec.apex"),
+            "{found:?}"
+        );
         let gateway = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
                        metadata: {name: cozystack, namespace: tenant-a}\nspec:\n  gatewayClassName: cilium\n  \
                        listeners: [{name: a, port: 80, protocol: HTTP}]\n";
         let found = check(&(FAMILY.to_owned() + gateway));
-        assert!(found.iter().any(|found| found.contains("ForeignObject")), "{found:?}");
+        assert!(
+            found.iter().any(|found| found.contains("ForeignObject")),
+            "{found:?}"
+        );
     }
 
     const EDGE: &str = "\
@@ -353,14 +466,20 @@ spec: {ports: [{port: 80}]}
     #[test]
     fn a_class_that_does_not_exist_or_is_another_controllers_is_found() {
         assert_eq!(check(&(EDGE.to_owned() + SHOP)), [""; 0]);
-        let typo = EDGE.replace("gatewayClassName: gatewright", "gatewayClassName: gatewrite");
+        let typo = EDGE.replace(
+            "gatewayClassName: gatewright",
+            "gatewayClassName: gatewrite",
+        );
         let no_class = "gateway infra/edge ClassNotFound: class gatewrite does not exist (there is: gatewright)";
         assert_eq!(check(&(typo + SHOP)), [no_class]);
         let other = EDGE.replace("gatewright.io/gateway-controller", "example.org/controller");
         let served = "gateway infra/edge OtherController: class gatewright has controllerName example.org/controller: it is not \
                       served, which needs gatewright.io/gateway-controller";
         assert_eq!(check(&(other + SHOP)), [served]);
-        let of_tenant = FAMILY.replace("spec: {apex: a.org}", "spec: {apex: a.org, gatewayClassName: gone}");
+        let of_tenant = FAMILY.replace(
+            "spec: {apex: a.org}",
+            "spec: {apex: a.org, gatewayClassName: gone}",
+        );
         let no_class = "tenantgateway tenant-a/cozystack ClassNotFound: class gone does not exist (there is no GatewayClass \
                         of Gatewright)";
         assert_eq!(check(&of_tenant), [no_class]);
@@ -368,13 +487,18 @@ spec: {ports: [{port: 80}]}
 
     #[test]
     fn a_parent_that_does_not_exist_is_found_for_every_kind() {
-        let nowhere = EDGE.to_owned() + &SHOP.replace("{name: edge, namespace: infra}", "{name: edge}");
+        let nowhere =
+            EDGE.to_owned() + &SHOP.replace("{name: edge, namespace: infra}", "{name: edge}");
         assert_eq!(
             check(&nowhere),
             ["httproute team-a/shop ParentNotFound: parent Gateway team-a/edge does not exist"]
         );
         for kind in ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"] {
-            let hostnames = if matches!(kind, "TCPRoute" | "UDPRoute") { "" } else { "hostnames: [a.org], " };
+            let hostnames = if matches!(kind, "TCPRoute" | "UDPRoute") {
+                ""
+            } else {
+                "hostnames: [a.org], "
+            };
             let transport = if kind == "UDPRoute" { "UDP" } else { "TCP" };
             let text = format!(
                 "---\napiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: r, namespace: infra}}\n\
@@ -385,38 +509,62 @@ spec: {ports: [{port: 80}]}
             );
             let told = check(&(EDGE.to_owned() + &text));
             let missing = |parent: &str| {
-                format!("{} infra/r ParentNotFound: parent {parent} does not exist", kind.to_lowercase())
+                format!(
+                    "{} infra/r ParentNotFound: parent {parent} does not exist",
+                    kind.to_lowercase()
+                )
             };
-            assert_eq!(told, [missing("Gateway infra/edgy"), missing("ListenerSet infra/set")]);
+            assert_eq!(
+                told,
+                [
+                    missing("Gateway infra/edgy"),
+                    missing("ListenerSet infra/set")
+                ]
+            );
         }
         let set = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {name: set, namespace: infra}\n\
                    spec: {parentRef: {name: edgy}, listeners: [{name: a, port: 80, protocol: HTTP}]}\n";
-        let missing = "listenerset infra/set ParentNotFound: parent Gateway infra/edgy does not exist";
+        let missing =
+            "listenerset infra/set ParentNotFound: parent Gateway infra/edgy does not exist";
         assert_eq!(check(&(EDGE.to_owned() + set)), [missing]);
         // The error of the TenantGateway says why it has no Gateway.
-        let wrong =
-            FAMILY.replace("apex: a.org", "apex: A.org") + &route("tenant-a", "r", "x.a.org", "{name: web, port: 80}");
-        assert!(!check(&wrong).iter().any(|found| found.contains("ParentNotFound")));
+        let wrong = FAMILY.replace("apex: a.org", "apex: A.org")
+            + &route("tenant-a", "r", "x.a.org", "{name: web, port: 80}");
+        assert!(
+            !check(&wrong)
+                .iter()
+                .any(|found| found.contains("ParentNotFound"))
+        );
     }
 
     #[test]
     fn a_hostname_of_a_route_that_no_listener_takes_is_found_although_another_one_is_served() {
         let unmatched = |hostname: &str| {
             let what = "no listener of the parents has a hostname that matches it and allows the route (allowedRoutes)";
-            [format!("httproute team-a/shop NoMatchingListenerHostname: hostname {hostname}: {what}")]
+            [format!(
+                "httproute team-a/shop NoMatchingListenerHostname: hostname {hostname}: {what}"
+            )]
         };
         let without_label = EDGE.replace(", labels: {tenant: 'yes'}", "");
         assert_eq!(check(&(without_label + SHOP)), unmatched("shop.org"));
-        assert_eq!(check(&(EDGE.to_owned() + &SHOP.replace("shop.org", "shop.net"))), unmatched("shop.net"));
+        assert_eq!(
+            check(&(EDGE.to_owned() + &SHOP.replace("shop.org", "shop.net"))),
+            unmatched("shop.net")
+        );
     }
 
     #[test]
     fn a_listener_is_named_and_tls_that_is_not_there_is_found() {
-        let https = EDGE.replace("protocol: HTTP\n    port: 80", "protocol: HTTPS\n    port: 443");
+        let https = EDGE.replace(
+            "protocol: HTTP\n    port: 80",
+            "protocol: HTTPS\n    port: 443",
+        );
         let told = check(&(https + SHOP));
         assert!(
             told.len() == 1
-                && told[0].starts_with("gateway infra/edge labelled InvalidTLSConfig: no tls.certificateRefs"),
+                && told[0].starts_with(
+                    "gateway infra/edge labelled InvalidTLSConfig: no tls.certificateRefs"
+                ),
             "{told:?}"
         );
     }
@@ -431,14 +579,23 @@ spec: {ports: [{port: 80}]}
                  metadata: {{name: cozystack, namespace: {name}}}\nspec: {{apex: {name}.org, gatewayClassName: gatewright}}\n"
             )
         };
-        let told = check(&(EDGE.replace("port: 80", "port: 8080") + &tenant("tenant-b") + &tenant("tenant-c")));
+        let told = check(
+            &(EDGE.replace("port: 80", "port: 8080") + &tenant("tenant-b") + &tenant("tenant-c")),
+        );
         let remedy = "another Gateway holds port 80 on the same address; give its TenantGateway another address by the \
                       annotation gatewright.io/addresses";
         assert!(
-            told.iter().any(|found| found.starts_with("tenantgateway tenant-c/cozystack ") && found.ends_with(remedy)),
+            told.iter().any(
+                |found| found.starts_with("tenantgateway tenant-c/cozystack ")
+                    && found.ends_with(remedy)
+            ),
             "{told:#?}"
         );
-        assert!(told.iter().all(|found| found.starts_with("tenantgateway tenant-c/cozystack ")), "{told:#?}");
+        assert!(
+            told.iter()
+                .all(|found| found.starts_with("tenantgateway tenant-c/cozystack ")),
+            "{told:#?}"
+        );
     }
 
     #[test]
@@ -447,8 +604,18 @@ spec: {ports: [{port: 80}]}
                      metadata: {name: web, namespace: team-a, labels: {kubernetes.io/service-name: web}}\n\
                      addressType: IPv4\nendpoints: [{addresses: [127.0.0.1]}]\nports: [{port: 8000}]\n";
         assert_eq!(check(&[EDGE, SHOP, slice].concat()), [""; 0]);
-        let told = check(&[EDGE, SHOP, &slice.replace("service-name: web", "service-name: wbe")].concat());
-        assert!(told.len() == 1 && told[0].starts_with("service team-a/web NoEndpointSlice: "), "{told:?}");
+        let told = check(
+            &[
+                EDGE,
+                SHOP,
+                &slice.replace("service-name: web", "service-name: wbe"),
+            ]
+            .concat(),
+        );
+        assert!(
+            told.len() == 1 && told[0].starts_with("service team-a/web NoEndpointSlice: "),
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -466,12 +633,20 @@ spec: {ports: [{port: 80}]}
         let by_dns = FAMILY
             .replace("spec: {apex: a.org}", "spec: {apex: a.org, gatewayClassName: cilium, certMode: dns01, dns01: {provider: cloudflare, cloudflare: {apiTokenSecretRef: {name: t, key: k}}}}");
         let backend = "{name: web, port: 80}";
-        for controller in ["io.cilium/gateway-controller", "gatewright.io/gateway-controller"] {
+        for controller in [
+            "io.cilium/gateway-controller",
+            "gatewright.io/gateway-controller",
+        ] {
             let own = by_dns.replace("io.cilium/gateway-controller", controller);
-            assert_eq!(check(&(own.clone() + &route("tenant-a", "r", "x.a.org", backend))), [""; 0], "{controller}");
+            assert_eq!(
+                check(&(own.clone() + &route("tenant-a", "r", "x.a.org", backend))),
+                [""; 0],
+                "{controller}"
+            );
             let told = check(&(own + &route("tenant-a", "r", "x.y.a.org", backend)));
             assert!(
-                told.len() == 1 && told[0].starts_with("httproute tenant-a/r CertificateNotForHostname: "),
+                told.len() == 1
+                    && told[0].starts_with("httproute tenant-a/r CertificateNotForHostname: "),
                 "{controller}: {told:#?}"
             );
         }

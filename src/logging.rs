@@ -9,17 +9,23 @@ use tracing::warn;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::SubscriberBuilder;
-use tracing_subscriber::fmt::format::{DefaultFields, Format, FormatFields, Json, JsonFields, Writer};
+use tracing_subscriber::fmt::format::{
+    DefaultFields, Format, FormatFields, Json, JsonFields, Writer,
+};
 
 use crate::cli::LogFormat;
 
 /// Starts logging. The filter is `GATEWRIGHT_LOG`, otherwise `RUST_LOG`.
 pub fn begin(how: LogFormat) {
     let (filter, unread) = filter(|name| std::env::var(name).ok());
-    let builder = SubscriberBuilder::default().with_env_filter(filter).with_writer(io::stderr);
+    let builder = SubscriberBuilder::default()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
     match how {
         LogFormat::Text => {
-            let builder = builder.with_ansi(io::stderr().is_terminal()).with_target(false);
+            let builder = builder
+                .with_ansi(io::stderr().is_terminal())
+                .with_target(false);
             builder.fmt_fields(ForPeople(DefaultFields::new())).init();
         }
         LogFormat::Json => as_json(builder).init(),
@@ -29,35 +35,58 @@ pub fn begin(how: LogFormat) {
     }
 }
 
-/// Formats each line as a JSON object: the fields of an event and of its spans beside `timestamp`, `level` and
-/// `message`.
+/// Formats each line as a JSON object: the fields of an event and of its spans beside `timestamp`,
+/// `level` and `message`.
 fn as_json<F, W>(
     builder: SubscriberBuilder<DefaultFields, Format, F, W>,
 ) -> SubscriberBuilder<JsonFields, Format<Json>, F, W> {
-    builder.json().flatten_event(true).with_target(false).with_current_span(true).with_span_list(false)
+    builder
+        .json()
+        .flatten_event(true)
+        .with_target(false)
+        .with_current_span(true)
+        .with_span_list(false)
 }
 
 /// Returns the filter, and the error of the variable that sets it.
 fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<String>) {
     let usual = || EnvFilter::new("info,kube_client=off");
-    let set = |name| variable(name).filter(|text| !text.is_empty()).map(|text| (name, text));
-    let Some((name, text)) = set("GATEWRIGHT_LOG").or_else(|| set("RUST_LOG")) else { return (usual(), None) };
+    let set = |name| {
+        variable(name)
+            .filter(|text| !text.is_empty())
+            .map(|text| (name, text))
+    };
+    let Some((name, text)) = set("GATEWRIGHT_LOG").or_else(|| set("RUST_LOG")) else {
+        return (usual(), None);
+    };
     match EnvFilter::try_new(&text) {
         Ok(filter) => (filter, None),
-        Err(error) => (usual(), Some(format!("{name}={text}: {error}; the default log filter is used"))),
+        Err(error) => (
+            usual(),
+            Some(format!(
+                "{name}={text}: {error}; the default log filter is used"
+            )),
+        ),
     }
 }
 
-/// Formats fields for people: the text of a typed event ([`gatewright_control::event`]) has the information of its
-/// fields, so they are omitted.
+/// Formats fields for people: the text of a typed event ([`gatewright_control::event`]) has the
+/// information of its fields, so they are omitted.
 struct ForPeople(DefaultFields);
 
 impl<'writer> FormatFields<'writer> for ForPeople {
-    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+    fn format_fields<R: RecordFields>(
+        &self,
+        mut writer: Writer<'writer>,
+        fields: R,
+    ) -> fmt::Result {
         let mut typed = TypedEvent::default();
         fields.record(&mut typed);
         match typed {
-            TypedEvent { is_typed: true, text: Some(text) } => writer.write_str(&text),
+            TypedEvent {
+                is_typed: true,
+                text: Some(text),
+            } => writer.write_str(&text),
             _ => self.0.format_fields(writer, fields),
         }
     }
@@ -97,11 +126,16 @@ mod tests {
         let written = Arc::new(Mutex::new(Vec::new()));
         let to = written.clone();
         let writer = move || Written(to.clone());
-        let builder = SubscriberBuilder::default().with_max_level(tracing::Level::DEBUG).with_writer(writer);
+        let builder = SubscriberBuilder::default()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(writer);
         match how {
             LogFormat::Text => {
                 let builder = builder.with_ansi(false).with_target(false).without_time();
-                tracing::subscriber::with_default(builder.fmt_fields(ForPeople(DefaultFields::new())).finish(), log);
+                tracing::subscriber::with_default(
+                    builder.fmt_fields(ForPeople(DefaultFields::new())).finish(),
+                    log,
+                );
             }
             LogFormat::Json => tracing::subscriber::with_default(as_json(builder).finish(), log),
         }
@@ -138,8 +172,11 @@ mod tests {
 
     /// Returns a line of the log as JSON, without its time.
     fn as_object(log: impl FnOnce()) -> Value {
-        let mut line: Value = serde_json::from_str(&logged(LogFormat::Json, log)).expect("one object");
-        let time = line.as_object_mut().and_then(|fields| fields.remove("timestamp"));
+        let mut line: Value =
+            serde_json::from_str(&logged(LogFormat::Json, log)).expect("one object");
+        let time = line
+            .as_object_mut()
+            .and_then(|fields| fields.remove("timestamp"));
         assert!(time.is_some_and(|time| time.is_string()), "{line}");
         line
     }
@@ -147,7 +184,10 @@ mod tests {
     #[test]
     fn people_read_the_text_of_an_event_and_programs_its_fields() {
         let text = logged(LogFormat::Text, || refused().log(Severity::Debug));
-        assert_eq!(text, " WARN envoy \"edge-a\" refused Listener a/b:443: no such filter\n");
+        assert_eq!(
+            text,
+            " WARN envoy \"edge-a\" refused Listener a/b:443: no such filter\n"
+        );
         let json = as_object(|| refused().log(Severity::Debug));
         let wanted = json!({"level": "WARN", "event": "Rejected", "object": "httproute alice/shop",
             "namespace": "alice", "envoy": "edge-a", "type": "Listener", "resource": "a/b:443",
@@ -157,7 +197,10 @@ mod tests {
 
     #[test]
     fn each_event_has_its_fields_as_json() {
-        let subject = Subject { object: Some(shop()), text: shop().to_string() };
+        let subject = Subject {
+            object: Some(shop()),
+            text: shop().to_string(),
+        };
         let acknowledged = Event::Acknowledged {
             subject: subject.clone(),
             hosts: 1,
@@ -185,7 +228,11 @@ mod tests {
         };
         let of_shop = json!({"object": "httproute alice/shop", "namespace": "alice"});
         for (event, level, fields) in [
-            (Event::Unchanged { subject }, "DEBUG", json!({"event": "Unchanged"})),
+            (
+                Event::Unchanged { subject },
+                "DEBUG",
+                json!({"event": "Unchanged"}),
+            ),
             (
                 acknowledged,
                 "INFO",
@@ -199,22 +246,40 @@ mod tests {
                     "reason": "BackendNotFound"}),
             ),
             (
-                Event::Unreadable { object: shop(), why: "spec.rules: expected a list".to_owned() },
+                Event::Unreadable {
+                    object: shop(),
+                    why: "spec.rules: expected a list".to_owned(),
+                },
                 "WARN",
                 json!({"event": "Unreadable"}),
             ),
             (
-                Event::RequestFailed { object: shop(), reason: "refused", text },
+                Event::RequestFailed {
+                    object: shop(),
+                    reason: "refused",
+                    text,
+                },
                 "WARN",
                 json!({"event": "RequestFailed", "reason": "refused"}),
             ),
-            (manifest, "WARN", json!({"event": "Manifest", "file": "a.yaml", "line": 4, "namespace": null})),
-            (Event::FloodBegan, "WARN", json!({"event": "FloodBegan", "object": null, "namespace": null})),
+            (
+                manifest,
+                "WARN",
+                json!({"event": "Manifest", "file": "a.yaml", "line": 4, "namespace": null}),
+            ),
+            (
+                Event::FloodBegan,
+                "WARN",
+                json!({"event": "FloodBegan", "object": null, "namespace": null}),
+            ),
         ] {
             let mut wanted = of_shop.clone();
             let fields = fields.as_object().cloned().unwrap_or_default();
             wanted.as_object_mut().expect("fields").extend(fields);
-            wanted.as_object_mut().expect("fields").retain(|_, field| !field.is_null());
+            wanted
+                .as_object_mut()
+                .expect("fields")
+                .retain(|_, field| !field.is_null());
             wanted["level"] = level.into();
             wanted["message"] = event.to_string().into();
             assert_eq!(as_object(|| event.log(Severity::Debug)), wanted);
@@ -224,15 +289,21 @@ mod tests {
     #[test]
     fn a_line_about_a_request_has_its_object() {
         let json = as_object(|| {
-            let _entered = tracing::info_span!("request", what = "status", object = %shop()).entered();
+            let _entered =
+                tracing::info_span!("request", what = "status", object = %shop()).entered();
             tracing::warn!("no answer");
         });
-        assert_eq!(json["span"], json!({"name": "request", "what": "status", "object": "httproute alice/shop"}));
+        assert_eq!(
+            json["span"],
+            json!({"name": "request", "what": "status", "object": "httproute alice/shop"})
+        );
     }
 
     #[test]
     fn fields_of_other_lines_are_for_people_too() {
-        let text = logged(LogFormat::Text, || tracing::warn!(id = "a", "was not written"));
+        let text = logged(LogFormat::Text, || {
+            tracing::warn!(id = "a", "was not written")
+        });
         assert_eq!(text, " WARN was not written id=\"a\"\n");
     }
 

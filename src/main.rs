@@ -33,10 +33,12 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The exit status if no running program answers, so that nothing is known about its state. 2 is a wrong command line.
+/// The exit status if no running program answers, so that nothing is known about its state. 2 is a
+/// wrong command line.
 const NOBODY_ANSWERS: u8 = 3;
 
-/// The exit status if the reader of the output has ended, as a shell reports it for a program that SIGPIPE ends.
+/// The exit status if the reader of the output has ended, as a shell reports it for a program that
+/// SIGPIPE ends.
 const UNREAD: u8 = 141;
 
 /// The interval of `certs --watch`.
@@ -55,7 +57,9 @@ fn main() -> ExitCode {
         Err(error) => {
             // Standard error may be closed.
             let _ = writeln!(io::stderr(), "gatewright: {error:#}");
-            let nobody = error.downcast_ref::<AdminError>().is_some_and(AdminError::is_unanswered);
+            let nobody = error
+                .downcast_ref::<AdminError>()
+                .is_some_and(AdminError::is_unanswered);
             ExitCode::from(if nobody { NOBODY_ANSWERS } else { 1 })
         }
     }
@@ -63,11 +67,18 @@ fn main() -> ExitCode {
 
 /// Returns whether the output could not be written because its reader has ended.
 fn is_unread(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn perform(command: Command) -> Result<bool> {
-    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting the runtime");
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("starting the runtime")
+    };
     match command {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
         Command::Controller(options) => {
@@ -107,9 +118,14 @@ fn perform(command: Command) -> Result<bool> {
         }
         Command::Bootstrap(options) => {
             let dir = run::state_dir(&options.state)?;
-            print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)
+            print(
+                &run::envoy_bootstrap(&options.node, &dir, options.envoy_admin),
+                Document::Json,
+            )
         }
-        Command::EnvoyIdentity(options) => runtime()?.block_on(envoy_identity::envoy_identity(options)),
+        Command::EnvoyIdentity(options) => {
+            runtime()?.block_on(envoy_identity::envoy_identity(options))
+        }
         Command::Drain(options) => runtime()?.block_on(drain::drain(options)),
         Command::Ready(options) => runtime()?.block_on(drain::ready(options)),
         Command::Images(options) => images(&options),
@@ -140,9 +156,14 @@ fn print(value: &Value, how: Document) -> Result<bool> {
     Ok(true)
 }
 
-/// Reads the manifests of a file, a directory or standard input, with the problems of those that cannot be read.
+/// Reads the manifests of a file, a directory or standard input, with the problems of those that
+/// cannot be read.
 fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
-    let safety = if allow_unsafe { Safety::Off } else { Safety::Strict };
+    let safety = if allow_unsafe {
+        Safety::Off
+    } else {
+        Safety::Strict
+    };
     let mut folder = Folder::default();
     let mut changes = Vec::new();
     let mut problems = Vec::new();
@@ -153,7 +174,11 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
     };
     if path == Path::new("-") {
         let mut text = String::new();
-        io::stdin().lock().take(64 << 20).read_to_string(&mut text).context("standard input")?;
+        io::stdin()
+            .lock()
+            .take(64 << 20)
+            .read_to_string(&mut text)
+            .context("standard input")?;
         add(Path::new("-"), parse(Path::new("-"), &text));
     } else {
         // Paths are relative as in the argument, so that a place can be copied from the output.
@@ -161,9 +186,15 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
         std::fs::metadata(&root).with_context(|| path.display().to_string())?;
         let (files, found) = scan(&root, &root, safety);
         if files.is_empty() && found.is_empty() {
-            bail!("{}: no manifests: no file below it ends in .yaml, .yml or .json", path.display());
+            bail!(
+                "{}: no manifests: no file below it ends in .yaml, .yml or .json",
+                path.display()
+            );
         }
-        let parsed: Vec<_> = files.iter().filter_map(|file| Some((file, read(&root, file, safety)?))).collect();
+        let parsed: Vec<_> = files
+            .iter()
+            .filter_map(|file| Some((file, read(&root, file, safety)?)))
+            .collect();
         for (file, parsed) in parsed {
             add(file, parsed);
         }
@@ -204,10 +235,15 @@ fn lint(options: &cli::Lint) -> Result<bool> {
             vec![Ipv4Addr::LOCALHOST.into()],
         )
     };
-    let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
+    let tenancy = tenancy::Settings {
+        listener_sets: !options.no_listener_sets,
+        ..tenancy::Settings::default()
+    };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
     let of_problems = problems.into_iter().map(LintRow::from);
-    let of_findings = found.into_iter().map(|finding| LintRow::of_finding(finding, &folder));
+    let of_findings = found
+        .into_iter()
+        .map(|finding| LintRow::of_finding(finding, &folder));
     let mut rows: Vec<LintRow> = of_problems.chain(of_findings).collect();
     rows.sort();
     let list = serde_json::to_value(&rows)?;
@@ -217,7 +253,9 @@ fn lint(options: &cli::Lint) -> Result<bool> {
         Output::Table if rows.is_empty() => true,
         Output::Table => {
             let head = ["WHERE", "OBJECT", "REASON", "MESSAGE"].map(str::to_owned);
-            let rows: Vec<[String; 4]> = std::iter::once(head).chain(rows.into_iter().map(LintRow::cells)).collect();
+            let rows: Vec<[String; 4]> = std::iter::once(head)
+                .chain(rows.into_iter().map(LintRow::cells))
+                .collect();
             io::stdout().write_all(table(&rows).as_bytes())?;
             true
         }
@@ -240,7 +278,10 @@ struct LintRow {
     message: String,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_zero(line: &usize) -> bool {
     *line == 0
 }
@@ -262,14 +303,37 @@ impl LintRow {
     fn of_finding(finding: Finding, folder: &Folder) -> Self {
         let (file, line) = folder.place(&finding.object).unwrap_or((Path::new(""), 0));
         let (file, object) = (file.display().to_string(), finding.object.to_string());
-        let Finding { listeners, reason, message, .. } = finding;
-        Self { file, line, object, listeners, reason, message }
+        let Finding {
+            listeners,
+            reason,
+            message,
+            ..
+        } = finding;
+        Self {
+            file,
+            line,
+            object,
+            listeners,
+            reason,
+            message,
+        }
     }
 
     /// The cells of the table.
     fn cells(self) -> [String; 4] {
-        let Self { file, line, object, listeners, reason, message } = self;
-        let place = if line == 0 { file } else { format!("{file}:{line}") };
+        let Self {
+            file,
+            line,
+            object,
+            listeners,
+            reason,
+            message,
+        } = self;
+        let place = if line == 0 {
+            file
+        } else {
+            format!("{file}:{line}")
+        };
         let of = match &listeners[..] {
             [] => String::new(),
             [one] => format!("listener {one}: "),
@@ -286,11 +350,16 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     }
     let settings = Settings {
         limits: options.limits,
-        ..offline_settings(&options.endpoints, &options.issuer_use, options.gateway_api, options.addresses.clone())
+        ..offline_settings(
+            &options.endpoints,
+            &options.issuer_use,
+            options.gateway_api,
+            options.addresses.clone(),
+        )
     };
     let tenancy = run::tenancy_settings(&options.tenants);
-    let translation =
-        offline::translate(objects, settings, tenancy, SystemTime::now()).context("rendering what Envoy would get")?;
+    let translation = offline::translate(objects, settings, tenancy, SystemTime::now())
+        .context("rendering what Envoy would get")?;
     print(
         &json!({"desired": translation.desired, "resources": translation.resources, "statuses": translation.statuses,
             "certificates": translation.wants}),
@@ -310,7 +379,12 @@ fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
 /// Sends a query to the running program, and parses the answer.
 async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
     let text = ask(socket, question).await?;
-    let another = || format!("{} sends an unexpected answer: is it a gatewright of another version?", socket.display());
+    let another = || {
+        format!(
+            "{} sends an unexpected answer: is it a gatewright of another version?",
+            socket.display()
+        )
+    };
     serde_json::from_str(&text).with_context(another)
 }
 
@@ -323,7 +397,12 @@ async fn status(options: &cli::Status) -> Result<bool> {
     }
     let mut out = io::stdout().lock();
     out.write_all(table(&status_table::rows(&list)).as_bytes())?;
-    for note in list["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for note in list["notes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         writeln!(out, "NOTE: {note}")?;
     }
     Ok(true)
@@ -334,11 +413,15 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
     match &options.verb {
         Some(CertsVerb::Renew { host }) => {
             let count = tell(&socket, &format!("/certs/renew?host={}", encoded(host))).await?;
-            writeln!(io::stdout(), "{count} to be renewed: follow it with gatewright certs --watch")?;
+            writeln!(
+                io::stdout(),
+                "{count} to be renewed: follow it with gatewright certs --watch"
+            )?;
             Ok(true)
         }
         Some(CertsVerb::Check { host }) => {
-            let reply: Value = answer(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
+            let reply: Value =
+                answer(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
             let checks = Vec::<Check>::deserialize(&reply)?;
             match options.program.output {
                 Output::Yaml => print(&reply, Document::Yaml)?,
@@ -346,7 +429,10 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
                 Output::Table => {
                     let mut out = io::stdout().lock();
                     let now = jiff::Timestamp::now();
-                    for line in checks.iter().flat_map(|check| certificates::findings(check, now)) {
+                    for line in checks
+                        .iter()
+                        .flat_map(|check| certificates::findings(check, now))
+                    {
                         writeln!(out, "{line}")?;
                     }
                     true
@@ -355,12 +441,20 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
             Ok(checks.iter().all(|check| check.findings.is_empty()))
         }
         Some(CertsVerb::ChangeKey { issuer }) => {
-            tell(&socket, &format!("/certs/change-key?issuer={}", encoded(issuer))).await?;
+            tell(
+                &socket,
+                &format!("/certs/change-key?issuer={}", encoded(issuer)),
+            )
+            .await?;
             writeln!(io::stdout(), "{issuer}: the account has a new key")?;
             Ok(true)
         }
         Some(CertsVerb::NewAccount { issuer }) => {
-            tell(&socket, &format!("/certs/new-account?issuer={}", encoded(issuer))).await?;
+            tell(
+                &socket,
+                &format!("/certs/new-account?issuer={}", encoded(issuer)),
+            )
+            .await?;
             writeln!(io::stdout(), "{issuer}: there is a new account")?;
             Ok(true)
         }
@@ -388,7 +482,10 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
     let socket = socket_of(&options.program)?;
     if let Some(ClaimsVerb::Release { what }) = &options.verb {
         tell(&socket, &format!("/owners/release?what={}", encoded(what))).await?;
-        writeln!(io::stdout(), "{what} is released: see gatewright claims for who has it now")?;
+        writeln!(
+            io::stdout(),
+            "{what} is released: see gatewright claims for who has it now"
+        )?;
         return Ok(true);
     }
     let reply: Value = answer(&socket, "/owners").await?;
@@ -396,7 +493,8 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
         Output::Yaml => print(&reply, Document::Yaml),
         Output::Json => print(&reply, Document::Json),
         Output::Table => {
-            let mut rows = vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
+            let mut rows =
+                vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
             for row in reply.as_array().into_iter().flatten() {
                 let text = |field: &str| row[field].as_str().unwrap_or("-").to_owned();
                 rows.push(["what", "namespace", "protocol", "since", "released"].map(text));
@@ -410,7 +508,14 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
 async fn envoys(options: &cli::Envoys) -> Result<bool> {
     let socket = socket_of(&options.program)?;
     if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
-        let said = tell(&socket, &format!("/envoys/revoke?name={}&with_others={with_others}", encoded(name))).await?;
+        let said = tell(
+            &socket,
+            &format!(
+                "/envoys/revoke?name={}&with_others={with_others}",
+                encoded(name)
+            ),
+        )
+        .await?;
         writeln!(io::stdout(), "{said}")?;
         return Ok(true);
     }
@@ -429,7 +534,17 @@ async fn envoys(options: &cli::Envoys) -> Result<bool> {
 /// Returns the table of connected Envoys.
 fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let head = ["NAME", "FLEET", "NODE", "ADDRESS", "VERSION", "CONNECTED", "LAST ACK", "CURRENT"].map(str::to_owned);
+    let head = [
+        "NAME",
+        "FLEET",
+        "NODE",
+        "ADDRESS",
+        "VERSION",
+        "CONNECTED",
+        "LAST ACK",
+        "CURRENT",
+    ]
+    .map(str::to_owned);
     let row = |row: &EnvoyRow| {
         [
             row.name.clone(),
@@ -477,7 +592,12 @@ fn images(options: &cli::Images) -> Result<bool> {
             let mut rows = vec![["COMPONENT", "IMAGE", "TAG", "DIGEST"].map(str::to_owned)];
             for image in all {
                 let digest = image.digest.unwrap_or_else(|| "-".to_owned());
-                rows.push([image.component.to_owned(), image.repository, image.tag, digest]);
+                rows.push([
+                    image.component.to_owned(),
+                    image.repository,
+                    image.tag,
+                    digest,
+                ]);
             }
             io::stdout().write_all(table(&rows).as_bytes())?;
             Ok(true)
@@ -486,12 +606,19 @@ fn images(options: &cli::Images) -> Result<bool> {
 }
 
 async fn explain(options: &cli::Explain) -> Result<bool> {
-    let mut path = format!("/explain?url={}&method={}", encoded(&options.url), encoded(&options.method));
+    let mut path = format!(
+        "/explain?url={}&method={}",
+        encoded(&options.url),
+        encoded(&options.method)
+    );
     if let Some(upgrade) = &options.upgrade {
         path += &format!("&upgrade={}", encoded(upgrade));
     }
     let reply: Value = answer(&socket_of(&options.program)?, &path).await?;
-    let links = reply["links"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let links = reply["links"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let good = links.last().is_some_and(|link| link["ok"] == true);
     match options.program.output {
         Output::Yaml => print(&reply, Document::Yaml)?,
@@ -502,7 +629,9 @@ async fn explain(options: &cli::Explain) -> Result<bool> {
             let notes = reply["notes"].as_array().into_iter().flatten();
             // The result is the last row.
             let notes = notes.map(|note| ["NOTE".to_owned(), "manifests".to_owned(), text(note)]);
-            let links = links.iter().map(|link| [mark(link), text(&link["what"]), text(&link["text"])]);
+            let links = links
+                .iter()
+                .map(|link| [mark(link), text(&link["what"]), text(&link["text"])]);
             let rows: Vec<_> = notes.chain(links).collect();
             io::stdout().write_all(table(&rows).as_bytes())?;
             true

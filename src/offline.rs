@@ -1,4 +1,5 @@
-//! Translates a set of objects once, from nothing, to readable documents: the resources for Envoy, and the statuses.
+//! Translates a set of objects once, from nothing, to readable documents: the resources for Envoy,
+//! and the statuses.
 //!
 //! Pure; `gatewright translate` prints it, and the golden tests compare it.
 
@@ -19,7 +20,8 @@ use gatewright_envoy as envoy;
 
 /// The translation of a set of objects.
 pub struct Offline {
-    /// Envoy's resources, sorted by kind and name, with every `Any` decoded and private keys redacted.
+    /// Envoy's resources, sorted by kind and name, with every `Any` decoded and private keys
+    /// redacted.
     pub resources: Vec<Value>,
     /// Every object of ours, reduced to its status.
     pub statuses: Vec<Value>,
@@ -45,25 +47,67 @@ pub fn translate(
 ) -> Result<Offline, envoy::RenderError> {
     let context = AtOnce {
         controller: settings.controller.clone(),
-        time: jiff::Timestamp::try_from(now).unwrap_or_default().to_string(),
+        time: jiff::Timestamp::try_from(now)
+            .unwrap_or_default()
+            .to_string(),
     };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
     let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
-    let resources = outcome.delta.resources.values().flatten().map(render).collect::<Result<_, _>>()?;
+    let resources = outcome
+        .delta
+        .resources
+        .values()
+        .flatten()
+        .map(render)
+        .collect::<Result<_, _>>()?;
     let statuses = documents(&pipeline, &context);
-    let own = pipeline.engine().wants().into_iter().map(|(wanted, _)| wanted);
+    let own = pipeline
+        .engine()
+        .wants()
+        .into_iter()
+        .map(|(wanted, _)| wanted);
     let of_tenants = pipeline.tenancy().wants().values().cloned();
     let mut wanted: Vec<_> = own.chain(of_tenants).collect();
     wanted.sort_by(|a, b| a.secret.cmp(&b.secret));
     wanted.dedup_by(|a, b| a.secret == b.secret);
     let wants = wanted.iter().map(want).collect();
-    let namespaces = outcome.tenancy.namespaces.iter().map(|(name, patch)| label(name, patch));
-    let services = pipeline.engine().services().values().filter_map(service).collect();
-    let desired = pipeline.tenancy().objects().values().map(Desired::document).chain(namespaces).collect();
+    let namespaces = outcome
+        .tenancy
+        .namespaces
+        .iter()
+        .map(|(name, patch)| label(name, patch));
+    let services = pipeline
+        .engine()
+        .services()
+        .values()
+        .filter_map(service)
+        .collect();
+    let desired = pipeline
+        .tenancy()
+        .objects()
+        .values()
+        .map(Desired::document)
+        .chain(namespaces)
+        .collect();
     let ok = pipeline.engine().good_and_bad().1 == 0
-        && outcome.tenancy.tenants.values().flatten().all(|readiness| readiness.reason == "Reconciled")
-        && pipeline.tenancy().verdicts().all(|(.., verdict)| verdict.is_accepted());
-    Ok(Offline { resources, statuses, wants, services, desired, ok })
+        && outcome
+            .tenancy
+            .tenants
+            .values()
+            .flatten()
+            .all(|readiness| readiness.reason == "Reconciled")
+        && pipeline
+            .tenancy()
+            .verdicts()
+            .all(|(.., verdict)| verdict.is_accepted());
+    Ok(Offline {
+        resources,
+        statuses,
+        wants,
+        services,
+        desired,
+        ok,
+    })
 }
 
 /// The context in which no Envoy is connected, and all transitions are at the given time.
@@ -96,20 +140,23 @@ fn want(want: &WantedCertificate) -> Value {
                 Solver::Http01 => "http01".to_owned(),
                 Solver::Dns01(provider) => format!("dns01 by {}", provider.as_str()),
             };
-            entry["issuer"] =
-                json!({"directory": acme.directory, "account": acme.account.to_string(), "solver": solver});
+            entry["issuer"] = json!({"directory": acme.directory, "account": acme.account.to_string(), "solver": solver});
         }
     }
     entry
 }
 
-/// Returns the Service that a Gateway wants, or the slices behind the one on which it stands, abridged.
+/// Returns the Service that a Gateway wants, or the slices behind the one on which it stands,
+/// abridged.
 fn service(intent: &ServiceIntent) -> Option<Value> {
     let want = match intent {
         ServiceIntent::Wanted(want) => want,
         ServiceIntent::Slices(want) => {
-            let ports: BTreeMap<&str, String> =
-                want.ports.iter().map(|(name, port)| (name.as_str(), port.to_string())).collect();
+            let ports: BTreeMap<&str, String> = want
+                .ports
+                .iter()
+                .map(|(name, port)| (name.as_str(), port.to_string()))
+                .collect();
             return Some(json!({
                 "standsOn": want.service.to_string(), "gateway": want.gateway.to_string(), "slices": want.prefix,
                 "ports": ports, "labels": want.labels, "annotations": want.annotations, "envoys": addresses(&want.envoys),
@@ -117,7 +164,11 @@ fn service(intent: &ServiceIntent) -> Option<Value> {
         }
         ServiceIntent::Left => return None,
     };
-    let targets: BTreeMap<String, u16> = want.targets.iter().map(|(port, to)| (port.to_string(), *to)).collect();
+    let targets: BTreeMap<String, u16> = want
+        .targets
+        .iter()
+        .map(|(port, to)| (port.to_string(), *to))
+        .collect();
     Some(json!({
         "service": want.name.to_string(), "gateway": want.gateway.to_string(), "type": want.kind.as_str(),
         "externalTrafficPolicy": want.external_traffic_policy.map(ExternalTrafficPolicy::as_str), "address": want.address,
@@ -134,7 +185,9 @@ fn label(name: &str, patch: &Patch) -> Value {
         Patch::Set(gateway) => {
             json!({"name": name, "labels": {GATEWAY_LABEL: **gateway}, "annotations": {ATTACHED_BY: **gateway}})
         }
-        Patch::Strip => json!({"name": name, "labels": {GATEWAY_LABEL: null}, "annotations": {ATTACHED_BY: null}}),
+        Patch::Strip => {
+            json!({"name": name, "labels": {GATEWAY_LABEL: null}, "annotations": {ATTACHED_BY: null}})
+        }
         Patch::Disown => json!({"name": name, "annotations": {ATTACHED_BY: null}}),
         Patch::Leave => json!({"name": name}),
     };

@@ -1,4 +1,5 @@
-//! Atomic replacement of files, accessible by their owner only: after a crash there is the old content or the new.
+//! Atomic replacement of files, accessible by their owner only: after a crash there is the old
+//! content or the new.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -9,16 +10,24 @@ use std::path::Path;
 ///
 /// # Errors
 /// When that fails: the file is unchanged.
-pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let new = path.with_extension("new");
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
     let replaced = fill(file, write).and_then(|()| fs::rename(&new, path));
     if replaced.is_err() {
-        // An unfinished file would take space of a full disk. An error here is not told: the first one is.
+        // An unfinished file would take space of a full disk. An error here is not told: the first
+        // one is.
         let _ = fs::remove_file(&new);
     }
     replaced
@@ -28,12 +37,14 @@ fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) 
     let mut file = BufWriter::new(file);
     write(&mut file)?;
     file.flush()?;
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    file.into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()
 }
 
-/// Replaces files of a directory atomically, as a kubelet does it with a volume: they are in a directory of their own,
-/// `..data` is a link to it, and the file names are links through that link. A watch of the directory sees one rename,
-/// and never a part of the files.
+/// Replaces files of a directory atomically, as a kubelet does it with a volume: they are in a
+/// directory of their own, `..data` is a link to it, and the file names are links through that
+/// link. A watch of the directory sees one rename, and never a part of the files.
 ///
 /// # Errors
 /// When that fails: the files are unchanged.
@@ -42,7 +53,11 @@ pub(crate) fn publish(dir: &Path, files: &[(&str, &str)]) -> io::Result<()> {
     let (data, next) = (dir.join("..data"), dir.join("..data_new"));
     let old = fs::read_link(&data).ok();
     // Two names alternate: no program opens files of the one that is not linked.
-    let name = if old.as_deref() == Some(Path::new("..a")) { "..b" } else { "..a" };
+    let name = if old.as_deref() == Some(Path::new("..a")) {
+        "..b"
+    } else {
+        "..a"
+    };
     let new = dir.join(name);
     for stale in [fs::remove_dir_all(&new), fs::remove_file(&next)] {
         match stale {
@@ -52,7 +67,11 @@ pub(crate) fn publish(dir: &Path, files: &[(&str, &str)]) -> io::Result<()> {
     }
     fs::DirBuilder::new().mode(0o700).create(&new)?;
     for (file, text) in files {
-        let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new.join(file))?;
+        let mut written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(new.join(file))?;
         written.write_all(text.as_bytes())?;
         let link = dir.join(file);
         if link.symlink_metadata().is_err() {
@@ -78,8 +97,17 @@ mod tests {
             publish(&path, &[("tls.crt", round), ("tls.key", round)]).expect("written");
             assert_eq!([read("tls.crt"), read("tls.key")], [round, round]);
         }
-        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
-        assert_eq!((mode(&path.join("tls.key")), mode(&path.join("..data"))), (0o600, 0o700));
+        let mode = |path: &Path| {
+            fs::metadata(path)
+                .expect("it is there")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        assert_eq!(
+            (mode(&path.join("tls.key")), mode(&path.join("..data"))),
+            (0o600, 0o700)
+        );
         // Files of an interrupted attempt do not affect the next one.
         symlink("nowhere", path.join("..data_new")).expect("a link");
         publish(&path, &[("tls.crt", "4"), ("tls.key", "4")]).expect("written");

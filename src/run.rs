@@ -1,4 +1,5 @@
-//! The standalone program: starts the tasks, connects them by channels, and stops them. Decides nothing.
+//! The standalone program: starts the tasks, connects them by channels, and stops them. Decides
+//! nothing.
 
 mod queue;
 mod release;
@@ -27,12 +28,13 @@ use crate::cli::{self, CONTROLLER};
 use crate::connection_pressure;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor, SuspectsFile, Tenants,
-    find, hand_over_routes, take_over,
+    Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor,
+    SuspectsFile, Tenants, find, hand_over_routes, take_over,
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
-    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers, WantedTracker,
+    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers,
+    WantedTracker,
 };
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
@@ -41,7 +43,9 @@ use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, UdpSessions, bootstrap, is_bind_error};
+use gatewright_envoy::{
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, UdpSessions, bootstrap, is_bind_error,
+};
 use queue::until;
 use responders::Responders;
 use runtime::StandaloneRuntime;
@@ -65,8 +69,8 @@ pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
     }
 }
 
-/// Returns the bootstrap of an Envoy that connects to the program with this private directory. It has the limits of this
-/// process; nobody tells it how near its connections are to them.
+/// Returns the bootstrap of an Envoy that connects to the program with this private directory. It
+/// has the limits of this process; nobody tells it how near its connections are to them.
 pub fn envoy_bootstrap(node: &str, dir: &Path, admin: Option<PathBuf>) -> serde_json::Value {
     let ConnectionLimit { most, .. } = connection_pressure::usual_limit(dir);
     envoy_bootstrap_within(ConnectionLimit::of(most), node, dir, admin)
@@ -92,7 +96,10 @@ fn envoy_bootstrap_within(
 
 /// Returns the policy for addresses of endpoints of an Envoy that is not in a pod.
 pub fn endpoint_policy(options: &cli::Endpoints) -> EndpointPolicy {
-    EndpointPolicy { denied: options.denied_endpoint_networks.clone(), ..EndpointPolicy::default() }
+    EndpointPolicy {
+        denied: options.denied_endpoint_networks.clone(),
+        ..EndpointPolicy::default()
+    }
 }
 
 /// Returns the identity of this installation: the machine, and the path of the private directory.
@@ -116,7 +123,10 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
         hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
         reserved: options.names.reserved(),
-        ports: tenancy::Ports { http: options.tenant_http_port, https: options.tenant_https_port },
+        ports: tenancy::Ports {
+            http: options.tenant_http_port,
+            https: options.tenant_https_port,
+        },
         ..tenancy::Settings::default()
     }
 }
@@ -126,15 +136,32 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
 /// # Errors
 /// When it cannot start, or one of its tasks ends by itself.
 pub async fn standalone(options: cli::Standalone) -> Result<bool> {
-    let envoy = if options.no_envoy { None } else { Some(find(options.envoy.as_deref())?) };
+    let envoy = if options.no_envoy {
+        None
+    } else {
+        Some(find(options.envoy.as_deref())?)
+    };
     let lifetime = lifetime(&options);
     let state = state_dir(&options.state)?;
-    let admin = options.admin.clone().unwrap_or_else(|| state.join("admin.sock"));
-    let dir =
-        if options.envoy_process.take_over { take_over(&state, &admin).await? } else { PrivateDir::open(&state)? };
-    let envoy_admin = options.envoy_admin.clone().unwrap_or_else(|| dir.path().join("envoy-admin.sock"));
+    let admin = options
+        .admin
+        .clone()
+        .unwrap_or_else(|| state.join("admin.sock"));
+    let dir = if options.envoy_process.take_over {
+        take_over(&state, &admin).await?
+    } else {
+        PrivateDir::open(&state)?
+    };
+    let envoy_admin = options
+        .envoy_admin
+        .clone()
+        .unwrap_or_else(|| dir.path().join("envoy-admin.sock"));
     info!("private directory {}", dir.path().display());
-    info!("admin socket {}, Envoy's {}", admin.display(), envoy_admin.display());
+    info!(
+        "admin socket {}, Envoy's {}",
+        admin.display(),
+        envoy_admin.display()
+    );
 
     let (stopper, stop) = watch::channel(false);
     let mut tasks = Tasks::default();
@@ -142,11 +169,19 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let view = View::new("standalone");
     let files = connection_pressure::files();
     let udp_ports = options.limits.max_udp_ports;
-    let udp_sessions = options.edge.udp_sessions.map_or_else(|| UdpSessions::within(files, udp_ports), UdpSessions::of);
-    udp_sessions.check(udp_ports).map_err(Error::msg).context("--udp-sessions")?;
+    let udp_sessions = options
+        .edge
+        .udp_sessions
+        .map_or_else(|| UdpSessions::within(files, udp_ports), UdpSessions::of);
+    udp_sessions
+        .check(udp_ports)
+        .map_err(Error::msg)
+        .context("--udp-sessions")?;
     ConnectionLimit::check_least(files, udp_sessions).map_err(Error::msg)?;
     let edge = options.edge.settings(udp_sessions, &options.limits);
-    let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
+    let issuers = options
+        .issuer_use
+        .policy(&options.acme.issuers()?, Unlisted::Everybody)?;
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
     let manager = Arc::new(manager(&options, dir.path(), places).await?);
     let responders = Responders::bind(&manager, options.acme.acme_responder).await?;
@@ -159,7 +194,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         endpoints: endpoint_policy(&options.endpoints),
         installation: installation(dir.path()),
         // The Envoy on this machine reads the same files.
-        system_roots: options.endpoints.system_roots().filter(|file| Path::new(&**file).is_file()),
+        system_roots: options
+            .endpoints
+            .system_roots()
+            .filter(|file| Path::new(&**file).is_file()),
         own_sockets: responders.sockets()?,
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
@@ -170,18 +208,24 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let (claim_log, known) = match options.tenants.hostname_claims {
         Some(cli::HostnameClaims::Smallest) => (None, Vec::new()),
         Some(cli::HostnameClaims::FirstCome) | None => {
-            let (claim_log, records) = ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
-            let known = records
-                .into_iter()
-                .map(|(hostname, record)| tenancy::Change::Fact(tenancy::Fact::Recorded(hostname, Some(record))));
+            let (claim_log, records) =
+                ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
+            let known = records.into_iter().map(|(hostname, record)| {
+                tenancy::Change::Fact(tenancy::Fact::Recorded(hostname, Some(record)))
+            });
             (Some(claim_log), known.collect())
         }
     };
     let (owners, initial_owners) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
-    let initial_owners: Vec<Change> =
-        initial_owners.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner)))).collect();
+    let initial_owners: Vec<Change> = initial_owners
+        .into_iter()
+        .map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))))
+        .collect();
     let suspects_file = SuspectsFile::at(dir.path().join("refused-parts"));
-    tasks.spawn("refused parts", suspects_file.carry_over(&cache, &view, stop.clone()));
+    tasks.spawn(
+        "refused parts",
+        suspects_file.carry_over(&cache, &view, stop.clone()),
+    );
     let tenancy_http_port = tenancy.ports.http;
     let mut site = StandaloneRuntime {
         live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge),
@@ -196,22 +240,30 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             http_port: tenancy_http_port,
             // The operator is the author of all manifests.
             denied: DeniedNetworks::default(),
-            authorities: DeniedNetworks::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
+            authorities: DeniedNetworks::private()
+                .allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
         written: std::fs::read_to_string(dir.path().join("ca.crt")).unwrap_or_default(),
         first_seen: FirstSeen::open(&dir.path().join("first-seen"))?,
-        port_probe: envoy.is_some().then(|| PortProbe::new(dir.path().to_owned())),
+        port_probe: envoy
+            .is_some()
+            .then(|| PortProbe::new(dir.path().to_owned())),
         bundle: dir.path().join("ca.crt"),
         roots_wait: false,
         start: Instant::now(),
         unserved: UnservedLog::default(),
     };
 
-    // Everything is read and translated before Envoys are answered, so that they never see a part of it.
+    // Everything is read and translated before Envoys are answered, so that they never see a part
+    // of it.
     let mut watcher = None;
     match &options.dir {
         Some(path) => {
-            let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
+            let safety = if options.allow_unsafe_manifests {
+                Safety::Off
+            } else {
+                Safety::Strict
+            };
             let store = dir.path().join("last-good");
             let (opened, outcome) = Watcher::open(path, safety, Some(&store))?;
             if outcome.changes.is_empty() {
@@ -226,7 +278,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             watcher = Some(opened);
         }
         None => {
-            let demo = Demo::open(manager.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
+            let demo = Demo::open(manager.authority())
+                .await
+                .map_err(|text| anyhow!("the example: {text}"))?;
             site.apply(demo.objects.into_iter().map(Change::put).collect())?;
             for backend in demo.backends {
                 let stop = stop.clone();
@@ -252,16 +306,20 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 
     let socket = dir.path().join("xds.sock");
     let mut stopped = stop.clone();
-    let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
+    let listener = xds::bind_unix(&socket, 0o600)
+        .with_context(|| format!("xDS socket {}", socket.display()))?;
     // Only Envoys of the user that this program runs as are admitted.
-    let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
+    let user = std::fs::metadata(dir.path())
+        .context("the private directory")?
+        .uid();
     let limits = xds::Limits {
         on_demand_secrets: options.edge.envoy_certificates,
         on_demand_secret_memory: options.edge.certificate_memory(),
         is_temporary: is_bind_error,
         ..Default::default()
     };
-    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
+    let server =
+        Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
     tasks.spawn("xDS", async move {
         let stopped = async move {
             // An error means that the sender was dropped.
@@ -276,7 +334,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let for_admin = heartbeat.clone();
     let (successor, mut hand_over) = mpsc::channel(1);
     let others = certificates::routes(watch::channel(Some(manager.clone())).1);
-    let others = others.merge(hand_over_routes(lifetime, successor)).merge(envoys::routes(cache.clone(), None));
+    let others = others
+        .merge(hand_over_routes(lifetime, successor))
+        .merge(envoys::routes(cache.clone(), None));
     tasks.spawn("admin", async move {
         serve_admin(&admin, asks, for_admin, others, admin_stop)
             .await
@@ -291,7 +351,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 let admin = Some(envoy_admin.clone());
                 let supervisor = Supervisor {
                     program,
-                    bootstrap: envoy_bootstrap_within(connections.clone(), "standalone", &private, admin).to_string(),
+                    bootstrap: envoy_bootstrap_within(
+                        connections.clone(),
+                        "standalone",
+                        &private,
+                        admin,
+                    )
+                    .to_string(),
                     connections,
                     admin: envoy_admin,
                     dir: private,
@@ -304,7 +370,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     });
 
-    let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut term, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     let mut upgrade = signal(SignalKind::user_defined2())?;
     let mut progress = cache.watch(&view);
     let mut unknown = cache.watch_unknown(&view);
@@ -315,7 +384,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
         heartbeat.beat(Instant::now());
-        if !shown && site.queue.is_empty() && site.manager.is_settled() && site.live.acknowledged() {
+        if !shown && site.queue.is_empty() && site.manager.is_settled() && site.live.acknowledged()
+        {
             shown = true;
             let good = site.show().await;
             if options.once {
@@ -365,7 +435,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     };
     info!("shutting down");
-    // Envoy ends first, and is answered until then. After a failure of this program Envoy is left to the next start.
+    // Envoy ends first, and is answered until then. After a failure of this program Envoy is left
+    // to the next start.
     let order = match (&result, lifetime) {
         (Ok((_, order)), _) => *order,
         (Err(_), Lifetime::Independent) => Order::Leave,
@@ -418,7 +489,8 @@ async fn manager(
     let authority = Authority::open(dir.join("ca"), Timestamp::now());
     let authority = authority.map_err(|text| anyhow!("the internal CA: {text}"))?;
     let authority = Arc::new(authority.within(options.internal_ca.limits()));
-    let storage = Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
+    let storage =
+        Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
     let issuers = options.acme.issuers()?;
     let places = Some(places);
     Ok(CertificateManager::open(CertificateManagerConfig {

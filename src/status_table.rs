@@ -2,29 +2,55 @@
 
 use serde_json::Value;
 
-/// Returns the rows of a list of objects with their statuses, beginning with the heads of the columns.
+/// Returns the rows of a list of objects with their statuses, beginning with the heads of the
+/// columns.
 pub fn rows(list: &Value) -> Vec<[String; 5]> {
     let mut rows = vec![["OBJECT", "CONDITION", "STATUS", "REASON", "MESSAGE"].map(str::to_owned)];
     for item in all(&list["items"]) {
-        let namespace = item["metadata"]["namespace"].as_str().map(|ns| format!("{ns}/")).unwrap_or_default();
-        let name = format!("{} {namespace}{}", text(&item["kind"]).to_lowercase(), text(&item["metadata"]["name"]));
+        let namespace = item["metadata"]["namespace"]
+            .as_str()
+            .map(|ns| format!("{ns}/"))
+            .unwrap_or_default();
+        let name = format!(
+            "{} {namespace}{}",
+            text(&item["kind"]).to_lowercase(),
+            text(&item["metadata"]["name"])
+        );
         let status = &item["status"];
         let mut add = |of: String, conditions: &Value| {
             for c in all(conditions) {
-                rows.push([of.clone(), text(&c["type"]), text(&c["status"]), text(&c["reason"]), text(&c["message"])]);
+                rows.push([
+                    of.clone(),
+                    text(&c["type"]),
+                    text(&c["status"]),
+                    text(&c["reason"]),
+                    text(&c["message"]),
+                ]);
             }
         };
         add(name.clone(), &status["conditions"]);
         for listener in all(&status["listeners"]) {
-            add(format!("{name} listener {}", text(&listener["name"])), &listener["conditions"]);
+            add(
+                format!("{name} listener {}", text(&listener["name"])),
+                &listener["conditions"],
+            );
         }
         for parent in all(&status["parents"]) {
             let reference = &parent["parentRef"];
-            let section = reference["sectionName"].as_str().map(|section| format!("/{section}")).unwrap_or_default();
-            add(format!("{name} at {}{section}", text(&reference["name"])), &parent["conditions"]);
+            let section = reference["sectionName"]
+                .as_str()
+                .map(|section| format!("/{section}"))
+                .unwrap_or_default();
+            add(
+                format!("{name} at {}{section}", text(&reference["name"])),
+                &parent["conditions"],
+            );
         }
         for ancestor in all(&status["ancestors"]) {
-            add(format!("{name} at {}", text(&ancestor["ancestorRef"]["name"])), &ancestor["conditions"]);
+            add(
+                format!("{name} at {}", text(&ancestor["ancestorRef"]["name"])),
+                &ancestor["conditions"],
+            );
         }
     }
     rows
@@ -46,9 +72,13 @@ mod tests {
 
     #[test]
     fn each_condition_of_an_object_its_listeners_parents_and_ancestors_has_a_row() {
-        let conditions = json!([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no"}]);
+        let conditions =
+            json!([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no"}]);
         let object = |kind: &str, status: Value| json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status});
-        let (parent, ancestor) = (json!({"name": "edge", "sectionName": "l"}), json!({"name": "edge"}));
+        let (parent, ancestor) = (
+            json!({"name": "edge", "sectionName": "l"}),
+            json!({"name": "edge"}),
+        );
         let list = json!({"items": [
             object("Gateway", json!({"conditions": conditions, "listeners": [{"name": "l", "conditions": conditions}]})),
             object("HTTPRoute", json!({"parents": [{"parentRef": parent, "conditions": conditions}]})),
@@ -56,9 +86,17 @@ mod tests {
         ]});
         let rows = rows(&list);
         let objects: Vec<&str> = rows[1..].iter().map(|row| row[0].as_str()).collect();
-        let expected =
-            ["gateway a/x", "gateway a/x listener l", "httproute a/x at edge/l", "backendtlspolicy a/x at edge"];
+        let expected = [
+            "gateway a/x",
+            "gateway a/x listener l",
+            "httproute a/x at edge/l",
+            "backendtlspolicy a/x at edge",
+        ];
         assert_eq!(objects, expected);
-        assert!(rows[1..].iter().all(|row| row[1..] == ["Accepted", "False", "Invalid", "no"]));
+        assert!(
+            rows[1..]
+                .iter()
+                .all(|row| row[1..] == ["Accepted", "False", "Invalid", "no"])
+        );
     }
 }

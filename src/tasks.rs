@@ -1,5 +1,5 @@
-//! The tasks of the program, each with a name: a task that fails or ends by itself ends the program, with its name in
-//! the error; and at the end all are joined.
+//! The tasks of the program, each with a name: a task that fails or ends by itself ends the
+//! program, with its name in the error; and at the end all are joined.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,7 +22,11 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// Spawns a task.
-    pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = Result<()>> + Send + 'static) {
+    pub(crate) fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = Result<()>> + Send + 'static,
+    ) {
         let id = self.tasks.spawn(named(name, task)).id();
         self.names.insert(id, name);
     }
@@ -34,20 +38,29 @@ impl Tasks {
             Some(Err(error)) => (error.id(), Err(error)),
             None => std::future::pending().await,
         };
-        why(self.names.get(&id).copied().unwrap_or("without a name"), ended)
+        why(
+            self.names.get(&id).copied().unwrap_or("without a name"),
+            ended,
+        )
     }
 
     /// Waits for the tasks, which were told to stop, and aborts those that do not.
     pub(crate) async fn end(mut self) {
         let joined = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(SHUTDOWN_TIMEOUT, joined).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, joined)
+            .await
+            .is_err()
+        {
             self.tasks.shutdown().await;
         }
     }
 }
 
 /// Spawns a task that ends before the others do.
-pub(crate) fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+pub(crate) fn spawn(
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
     tokio::spawn(named(name, task))
 }
 
@@ -66,17 +79,22 @@ pub(crate) fn why(name: &str, ended: Result<Result<()>, JoinError>) -> Error {
 /// Returns the message of a panic.
 fn message(panic: &dyn Any) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing was said")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("nothing was said")
 }
 
-/// Logs every panic with its task or thread, and its place, including panics of tasks that are joined.
+/// Logs every panic with its task or thread, and its place, including panics of tasks that are
+/// joined.
 pub fn log_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo| {
         let thread = std::thread::current();
         // Tasks of the crates that know nothing of ours have spans.
         let span = || tracing::Span::current().metadata().map(|span| span.name());
-        let task = name().or_else(span).or(thread.name()).unwrap_or("without a name");
+        let task = name()
+            .or_else(span)
+            .or(thread.name())
+            .unwrap_or("without a name");
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(task, place, "panicked: {}", message(info.payload()));
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
@@ -98,10 +116,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_ends_is_named_with_the_reason() {
-        assert_eq!(ended(async { Ok(()) }).await, "the task this one ended unexpectedly");
-        assert_eq!(ended(async { Err(anyhow!("no disk")) }).await, "the task this one: no disk");
+        assert_eq!(
+            ended(async { Ok(()) }).await,
+            "the task this one ended unexpectedly"
+        );
+        assert_eq!(
+            ended(async { Err(anyhow!("no disk")) }).await,
+            "the task this one: no disk"
+        );
         let (number, text) = (7, "text");
-        assert_eq!(ended(async move { panic!("{number} of {text}") }).await, "the task this one panicked: 7 of text");
-        assert_eq!(ended(async { panic!("bare") }).await, "the task this one panicked: bare");
+        assert_eq!(
+            ended(async move { panic!("{number} of {text}") }).await,
+            "the task this one panicked: 7 of text"
+        );
+        assert_eq!(
+            ended(async { panic!("bare") }).await,
+            "the task this one panicked: bare"
+        );
     }
 }

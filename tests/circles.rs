@@ -1,8 +1,8 @@
 //! Checks imports for circles: none between folders, and none of more than three files.
 //!
-//! Imports are read as text: `use` trees and paths that begin with `crate`, `self` or `super`. A re-exported name (`pub
-//! use`) belongs to the file that defines it. A module and its submodules are one: imports from its ancestors do not
-//! count. Tests are excluded.
+//! Imports are read as text: `use` trees and paths that begin with `crate`, `self` or `super`. A
+//! re-exported name (`pub use`) belongs to the file that defines it. A module and its submodules
+//! are one: imports from its ancestors do not count. Tests are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +15,17 @@ const CRATES: [(&str, &[&str]); 8] = [
     ("src/control", &[]),
     ("src/pki", &[]),
     ("src/kubernetes", &[]),
-    ("src", &["core", "envoy", "control", "kubernetes", "pki", "public_suffix"]),
+    (
+        "src",
+        &[
+            "core",
+            "envoy",
+            "control",
+            "kubernetes",
+            "pki",
+            "public_suffix",
+        ],
+    ),
     ("xds/src", &[]),
     ("acme/src", &[]),
 ];
@@ -44,21 +54,29 @@ impl Crate {
         let mut imports = BTreeMap::new();
         let mut tests = BTreeSet::new();
         for file in files {
-            let path = file.strip_prefix(&root).expect("found below the root").with_extension("");
-            let mut module: Module =
-                path.iter().map(|part| part.to_str().expect("names are UTF-8").to_owned()).collect();
+            let path = file
+                .strip_prefix(&root)
+                .expect("found below the root")
+                .with_extension("");
+            let mut module: Module = path
+                .iter()
+                .map(|part| part.to_str().expect("names are UTF-8").to_owned())
+                .collect();
             if others.contains(&&*module[0]) {
                 continue;
             }
-            if module
-                .last()
-                .is_some_and(|last| last == "mod" || (module.len() == 1 && (last == "lib" || last == "main")))
-            {
+            if module.last().is_some_and(|last| {
+                last == "mod" || (module.len() == 1 && (last == "lib" || last == "main"))
+            }) {
                 module.pop();
             }
             let code = code(&fs::read_to_string(&file).expect("sources are readable UTF-8"));
-            tests.extend(test_modules(&code).map(|name| [&module[..], &[name.to_owned()]].concat()));
-            imports.entry(module).or_insert_with(Vec::new).extend(read_imports(without_tests(&code)));
+            tests
+                .extend(test_modules(&code).map(|name| [&module[..], &[name.to_owned()]].concat()));
+            imports
+                .entry(module)
+                .or_insert_with(Vec::new)
+                .extend(read_imports(without_tests(&code)));
         }
         imports.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
         assert!(imports.len() > 10, "{folder}: its modules were found");
@@ -66,7 +84,12 @@ impl Crate {
     }
 
     /// Resolves a path to its module, and the name in that module.
-    fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<(Module, Option<String>)> {
+    fn resolve(
+        &self,
+        from: &Module,
+        path: &[String],
+        depth: usize,
+    ) -> Option<(Module, Option<String>)> {
         let mut rest = path;
         let mut module = match rest.first().map(String::as_str)? {
             "crate" => {
@@ -95,8 +118,12 @@ impl Crate {
             module = below;
             rest = &rest[1..];
         }
-        let Some(name) = rest.first().filter(|name| *name != "self") else { return Some((module, None)) };
-        let handed_on = self.imports[&module].iter().find(|import| import.is_handed_on && import.name == *name);
+        let Some(name) = rest.first().filter(|name| *name != "self") else {
+            return Some((module, None));
+        };
+        let handed_on = self.imports[&module]
+            .iter()
+            .find(|import| import.is_handed_on && import.name == *name);
         match handed_on.filter(|_| depth < 8) {
             Some(import) => self.resolve(&module, &import.path, depth + 1),
             None => Some((module, Some(name.clone()))),
@@ -108,7 +135,9 @@ impl Crate {
         let mut arrows = Arrows::new();
         for (module, imports) in &self.imports {
             for import in imports.iter().filter(|import| !import.is_handed_on) {
-                let Some((other, Some(_))) = self.resolve(module, &import.path, 0) else { continue };
+                let Some((other, Some(_))) = self.resolve(module, &import.path, 0) else {
+                    continue;
+                };
                 if !module.starts_with(&other) {
                     arrows.entry(module.clone()).or_default().insert(other);
                 }
@@ -119,7 +148,10 @@ impl Crate {
 
     /// Returns the folder of a module: its own, if it has one.
     fn folder(&self, module: &Module) -> Module {
-        let has_own = self.imports.keys().any(|other| other.len() > module.len() && other.starts_with(module));
+        let has_own = self
+            .imports
+            .keys()
+            .any(|other| other.len() > module.len() && other.starts_with(module));
         module[..module.len() - usize::from(!has_own)].to_vec()
     }
 }
@@ -138,14 +170,25 @@ fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
 
 /// Returns a text without comments.
 fn code(text: &str) -> String {
-    let lines = text.lines().map(|line| if line.trim_start().starts_with("//") { "" } else { line });
+    let lines = text.lines().map(|line| {
+        if line.trim_start().starts_with("//") {
+            ""
+        } else {
+            line
+        }
+    });
     lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// Returns the modules that only tests have.
 fn test_modules(code: &str) -> impl Iterator<Item = &str> {
     let marked = code.split("#[cfg(test)]").skip(1).map(str::trim_start);
-    marked.filter_map(|rest| rest.trim_start_matches("pub ").strip_prefix("mod ")?.split([';', ' ']).next())
+    marked.filter_map(|rest| {
+        rest.trim_start_matches("pub ")
+            .strip_prefix("mod ")?
+            .split([';', ' '])
+            .next()
+    })
 }
 
 /// Returns the code of a file before its own tests.
@@ -162,7 +205,9 @@ fn read_imports(code: &str) -> Vec<Import> {
     let mut body = String::new();
     let mut statement: Option<(bool, String)> = None;
     for line in code.lines() {
-        let bare = line.strip_prefix("pub(crate) ").or_else(|| line.strip_prefix("pub(super) "));
+        let bare = line
+            .strip_prefix("pub(crate) ")
+            .or_else(|| line.strip_prefix("pub(super) "));
         let bare = bare.or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
         match (&mut statement, bare.strip_prefix("use ")) {
             (None, None) => body += &format!("{line}\n"),
@@ -170,25 +215,42 @@ fn read_imports(code: &str) -> Vec<Import> {
             (Some((_, tree)), _) => *tree += line.trim(),
         }
         if let Some((is_handed_on, tree)) = statement.take_if(|(_, tree)| tree.ends_with(';')) {
-            imports.extend(paths(tree.trim_end_matches(';')).into_iter().map(|(path, name)| Import {
-                path,
-                name,
-                is_handed_on,
-            }));
+            imports.extend(
+                paths(tree.trim_end_matches(';'))
+                    .into_iter()
+                    .map(|(path, name)| Import {
+                        path,
+                        name,
+                        is_handed_on,
+                    }),
+            );
         }
     }
     // Paths in the code, including those that begin with an imported module.
-    let named = |first: &str| imports.iter().find(|import| import.name == first).map(|import| import.path.clone());
+    let named = |first: &str| {
+        imports
+            .iter()
+            .find(|import| import.name == first)
+            .map(|import| import.path.clone())
+    };
     let words = body.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
     let inline: Vec<Import> = words
         .filter(|word| word.contains("::") && !word.starts_with("::"))
         .filter_map(|word| {
-            let path: Vec<String> = word.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect();
+            let path: Vec<String> = word
+                .split("::")
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect();
             let path = match named(path.first()?) {
                 Some(import) => [&import[..], &path[1..]].concat(),
                 None => path,
             };
-            Some(Import { name: path.last()?.clone(), path, is_handed_on: false })
+            Some(Import {
+                name: path.last()?.clone(),
+                path,
+                is_handed_on: false,
+            })
         })
         .collect();
     imports.extend(inline);
@@ -199,13 +261,18 @@ fn read_imports(code: &str) -> Vec<Import> {
 fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     let Some((before, list)) = tree.split_once('{') else {
-        let (path, alias) = tree.split_once(" as ").map_or((tree, None), |(path, alias)| (path, Some(alias)));
+        let (path, alias) = tree
+            .split_once(" as ")
+            .map_or((tree, None), |(path, alias)| (path, Some(alias)));
         let path: Vec<String> = path
             .split("::")
             .map(|part| part.trim().to_owned())
             .filter(|part| part != "self" || !tree.contains("::"))
             .collect();
-        let name = alias.map(str::to_owned).or_else(|| path.last().cloned()).unwrap_or_default();
+        let name = alias
+            .map(str::to_owned)
+            .or_else(|| path.last().cloned())
+            .unwrap_or_default();
         return vec![(path, name)];
     };
     let list = list.trim().strip_suffix('}').expect("what opens is closed");
@@ -229,17 +296,32 @@ fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
 
 /// Returns the circles of imports.
 fn circles(arrows: &Arrows) -> BTreeSet<BTreeSet<&Module>> {
-    let reached: BTreeMap<&Module, BTreeSet<&Module>> = arrows.keys().map(|from| (from, reach(from, arrows))).collect();
+    let reached: BTreeMap<&Module, BTreeSet<&Module>> = arrows
+        .keys()
+        .map(|from| (from, reach(from, arrows)))
+        .collect();
     let together = |from: &&Module| -> BTreeSet<&Module> {
-        reached[*from].iter().copied().filter(|to| reached.get(to).is_some_and(|back| back.contains(*from))).collect()
+        reached[*from]
+            .iter()
+            .copied()
+            .filter(|to| reached.get(to).is_some_and(|back| back.contains(*from)))
+            .collect()
     };
-    arrows.keys().map(|from| together(&from)).filter(|circle| circle.len() > 1).collect()
+    arrows
+        .keys()
+        .map(|from| together(&from))
+        .filter(|circle| circle.len() > 1)
+        .collect()
 }
 
 fn reach<'a>(from: &Module, arrows: &'a Arrows) -> BTreeSet<&'a Module> {
     let (mut found, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(module) = open.pop() {
-        let next = arrows.get(module).into_iter().flatten().filter(|other| found.insert(*other));
+        let next = arrows
+            .get(module)
+            .into_iter()
+            .flatten()
+            .filter(|other| found.insert(*other));
         open.extend(next.collect::<Vec<_>>());
     }
     found
@@ -255,9 +337,18 @@ fn no_more_than_three_files_import_each_other_in_a_circle() {
     let mut broken = Vec::new();
     for (folder, others) in CRATES {
         let arrows = Crate::read(folder, others).arrows();
-        broken.extend(circles(&arrows).iter().filter(|circle| circle.len() > MOST).map(|circle| told(folder, circle)));
+        broken.extend(
+            circles(&arrows)
+                .iter()
+                .filter(|circle| circle.len() > MOST)
+                .map(|circle| told(folder, circle)),
+        );
     }
-    assert!(broken.is_empty(), "give what they have in common a file below them:\n  {}", broken.join("\n  "));
+    assert!(
+        broken.is_empty(),
+        "give what they have in common a file below them:\n  {}",
+        broken.join("\n  ")
+    );
 }
 
 #[test]
@@ -266,7 +357,11 @@ fn no_folders_import_each_other_in_a_circle() {
     for (folder, others) in CRATES {
         let all = Crate::read(folder, others);
         let mut arrows = Arrows::new();
-        for (from, to) in all.arrows().iter().flat_map(|(from, all)| all.iter().map(move |to| (from, to))) {
+        for (from, to) in all
+            .arrows()
+            .iter()
+            .flat_map(|(from, all)| all.iter().map(move |to| (from, to)))
+        {
             let (from, to) = (all.folder(from), all.folder(to));
             // A folder and its subfolders are one.
             if !from.starts_with(&to) && !to.starts_with(&from) {
@@ -275,18 +370,46 @@ fn no_folders_import_each_other_in_a_circle() {
         }
         broken.extend(circles(&arrows).iter().map(|circle| told(folder, circle)));
     }
-    assert!(broken.is_empty(), "one of them stands above the other:\n  {}", broken.join("\n  "));
+    assert!(
+        broken.is_empty(),
+        "one of them stands above the other:\n  {}",
+        broken.join("\n  ")
+    );
 }
 
 #[test]
 fn circles_are_found() {
     let arrow = |from: &str, to: &[&str]| {
-        (vec![from.to_owned()], to.iter().map(|to| vec![(*to).to_owned()]).collect::<BTreeSet<Module>>())
+        (
+            vec![from.to_owned()],
+            to.iter()
+                .map(|to| vec![(*to).to_owned()])
+                .collect::<BTreeSet<Module>>(),
+        )
     };
-    let arrows = Arrows::from([arrow("a", &["b"]), arrow("b", &["c", "d"]), arrow("c", &["a"]), arrow("d", &[])]);
-    let found: Vec<String> = circles(&arrows).iter().map(|circle| told("x", circle)).collect();
+    let arrows = Arrows::from([
+        arrow("a", &["b"]),
+        arrow("b", &["c", "d"]),
+        arrow("c", &["a"]),
+        arrow("d", &[]),
+    ]);
+    let found: Vec<String> = circles(&arrows)
+        .iter()
+        .map(|circle| told("x", circle))
+        .collect();
     assert_eq!(found, ["x: a, b, c"]);
     let tree = "super::a::{self, b::{C, D as E}, f}";
-    let read: Vec<String> = paths(tree).iter().map(|(path, name)| format!("{} {name}", path.join("::"))).collect();
-    assert_eq!(read, ["super::a a", "super::a::b::C C", "super::a::b::D E", "super::a::f f"]);
+    let read: Vec<String> = paths(tree)
+        .iter()
+        .map(|(path, name)| format!("{} {name}", path.join("::")))
+        .collect();
+    assert_eq!(
+        read,
+        [
+            "super::a a",
+            "super::a::b::C C",
+            "super::a::b::D E",
+            "super::a::f f"
+        ]
+    );
 }

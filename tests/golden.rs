@@ -1,5 +1,6 @@
-//! Golden cases: `src/core/translate/testdata/*.in.yaml` → `.out.yaml`, with the Envoy resources, and
-//! `src/core/tenancy/testdata`, with the derived objects. Each case is self-contained, and a test of its own:
+//! Golden cases: `src/core/translate/testdata/*.in.yaml` → `.out.yaml`, with the Envoy resources,
+//! and `src/core/tenancy/testdata`, with the derived objects. Each case is self-contained, and a
+//! test of its own:
 //!
 //! ```text
 //! make golden CASE=httproute-redirect           the cases whose name contains this
@@ -33,8 +34,8 @@ fn is_whole(input: &Path) -> bool {
     input.ends_with("httproute-on-plain-http.in.yaml")
 }
 
-/// Abridges the output, so that a case stays readable: removes times, and those settings of listeners, clusters and
-/// tables that no object affects.
+/// Abridges the output, so that a case stays readable: removes times, and those settings of
+/// listeners, clusters and tables that no object affects.
 fn abridge(value: &mut Value) {
     const CONSTANT: [&str; 28] = [
         "circuit_breakers",
@@ -107,7 +108,11 @@ fn tenancy(text: &str) -> tenancy::Settings {
         _ if told.starts_with("# certificates: internal-ca") => tenancy::Source::InternalCa,
         _ => tenancy::Source::CertManager,
     };
-    tenancy::Settings { certificates, solver, ..tenancy::Settings::default() }
+    tenancy::Settings {
+        certificates,
+        solver,
+        ..tenancy::Settings::default()
+    }
 }
 
 fn check(input: &Path) -> Result<(), String> {
@@ -122,19 +127,35 @@ fn check(input: &Path) -> Result<(), String> {
     let settings = Settings {
         envoys,
         // One case has four mirrors.
-        limits: Limits { max_mirrors_per_rule: 4, ..Limits::default() },
-        channel: if text.starts_with("# channel: experimental") { Channel::Experimental } else { Channel::Standard },
-        ..Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")])
+        limits: Limits {
+            max_mirrors_per_rule: 4,
+            ..Limits::default()
+        },
+        channel: if text.starts_with("# channel: experimental") {
+            Channel::Experimental
+        } else {
+            Channel::Standard
+        },
+        ..Settings::new(
+            "gatewright.io/gateway-controller",
+            vec!["127.0.0.1".parse().expect("an address")],
+        )
     };
-    let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;
+    let made = offline::translate(objects, settings, tenancy(&text), now())
+        .map_err(|error| error.to_string())?;
     let mut documents = made.statuses;
     documents.extend(made.wants);
     documents.extend(made.services);
-    documents.extend(if input.parent().is_some_and(|folder| folder.ends_with("src/core/tenancy/testdata")) {
-        made.desired
-    } else {
-        made.resources
-    });
+    documents.extend(
+        if input
+            .parent()
+            .is_some_and(|folder| folder.ends_with("src/core/tenancy/testdata"))
+        {
+            made.desired
+        } else {
+            made.resources
+        },
+    );
     if !is_whole(input) {
         documents.iter_mut().for_each(abridge);
     }
@@ -144,18 +165,26 @@ fn check(input: &Path) -> Result<(), String> {
         .collect::<Result<_, _>>()?;
     let got = texts.join("---\n");
     let output = input.with_file_name(
-        input.file_name().and_then(|name| name.to_str()).unwrap_or_default().replace(".in.yaml", ".out.yaml"),
+        input
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default()
+            .replace(".in.yaml", ".out.yaml"),
     );
     if std::env::var_os("UPDATE").is_some() {
         return fs::write(&output, got).map_err(|error| error.to_string());
     }
-    let want =
-        fs::read_to_string(&output).map_err(|error| format!("{}: {error}; run with UPDATE=1", output.display()))?;
+    let want = fs::read_to_string(&output)
+        .map_err(|error| format!("{}: {error}; run with UPDATE=1", output.display()))?;
     if want == got {
         return Ok(());
     }
     let diff = TextDiff::from_lines(&want, &got);
-    let diff = diff.unified_diff().context_radius(6).header("expected", "translated").to_string();
+    let diff = diff
+        .unified_diff()
+        .context_radius(6)
+        .header("expected", "translated")
+        .to_string();
     Err(format!("{}\n{diff}", output.display()))
 }
 
@@ -174,11 +203,16 @@ fn cases(folder: &str) -> Vec<PathBuf> {
 
 fn main() -> ExitCode {
     let trials = ["translate", "tenancy"].into_iter().flat_map(|stage| {
-        cases(&format!("src/core/{stage}/testdata")).into_iter().map(move |case| {
-            let file = case.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let name = format!("{stage}::{}", file.trim_end_matches(".in.yaml"));
-            Trial::test(name, move || check(&case).map_err(Failed::from))
-        })
+        cases(&format!("src/core/{stage}/testdata"))
+            .into_iter()
+            .map(move |case| {
+                let file = case
+                    .file_name()
+                    .and_then(|name| name.to_str())
+                    .unwrap_or_default();
+                let name = format!("{stage}::{}", file.trim_end_matches(".in.yaml"));
+                Trial::test(name, move || check(&case).map_err(Failed::from))
+            })
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

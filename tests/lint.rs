@@ -12,7 +12,12 @@ fn lint(args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(input.as_bytes())
+        .expect("it reads");
     child.wait_with_output().expect("it ends")
 }
 
@@ -35,15 +40,30 @@ spec: {controllerName: io.cilium/gateway-controller}
 #[test]
 fn nothing_found_is_zero_something_is_one_and_a_wrong_command_line_two() {
     let good = lint(&["-"], TENANT);
-    assert_eq!((good.status.code(), &*good.stdout), (Some(0), &b""[..]), "{good:?}");
-    let bad = lint(&["-", "-o", "json"], &TENANT.replace("apex: a.org", "apex: b.org"));
+    assert_eq!(
+        (good.status.code(), &*good.stdout),
+        (Some(0), &b""[..]),
+        "{good:?}"
+    );
+    let bad = lint(
+        &["-", "-o", "json"],
+        &TENANT.replace("apex: a.org", "apex: b.org"),
+    );
     assert_eq!(bad.status.code(), Some(1), "{bad:?}");
     let found: serde_json::Value = serde_json::from_slice(&bad.stdout).expect("JSON");
     let finding = &found[0];
-    assert_eq!((finding["file"].as_str(), finding["line"].as_u64()), (Some("-"), Some(5)));
+    assert_eq!(
+        (finding["file"].as_str(), finding["line"].as_u64()),
+        (Some("-"), Some(5))
+    );
     assert_eq!(finding["object"], "tenantgateway tenant-a/cozystack");
     assert_eq!(finding["reason"], "ApexNotAllowed");
-    assert!(finding["message"].as_str().is_some_and(|text| text.starts_with("spec.apex: b.org")), "{found}");
+    assert!(
+        finding["message"]
+            .as_str()
+            .is_some_and(|text| text.starts_with("spec.apex: b.org")),
+        "{found}"
+    );
     assert_eq!(lint(&[], "").status.code(), Some(2));
     assert_eq!(lint(&["-", "-o", "xml"], "").status.code(), Some(2));
 }
@@ -56,12 +76,17 @@ fn a_directory_is_read_and_what_cannot_be_read_is_found() {
     assert_eq!(lint(&[&path], "").status.code(), Some(0));
     std::fs::write(
         dir.path().join("typo.yaml"),
-        TENANT.replace("spec: {", "spec: {certMoed: http01, ").replace("tenant-a", "x"),
+        TENANT
+            .replace("spec: {", "spec: {certMoed: http01, ")
+            .replace("tenant-a", "x"),
     )
     .expect("writes");
     let told = lint(&[&path], "");
     let text = String::from_utf8_lossy(&told.stdout);
-    assert!(told.status.code() == Some(1) && text.contains("typo.yaml") && text.contains("certMoed"), "{text}");
+    assert!(
+        told.status.code() == Some(1) && text.contains("typo.yaml") && text.contains("certMoed"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -74,12 +99,34 @@ fn what_concerns_a_whole_file_has_no_line_and_a_second_definition_a_reason_of_it
     let path = dir.path().display().to_string();
     let told = lint(&[&path], "");
     let text = String::from_utf8_lossy(&told.stdout);
-    let row = |file: &str| text.lines().filter(|line| line.contains(file)).collect::<Vec<_>>();
-    assert!(row("/b.yaml:").iter().all(|line| line.contains("DefinedTwice")) && row("/b.yaml:").len() == 3, "{text}");
-    assert!(row("/c.yaml ").iter().all(|line| line.contains("Unreadable")) && row("/c.yaml ").len() == 1, "{text}");
-    let found: serde_json::Value = serde_json::from_slice(&lint(&[&path, "-o", "json"], "").stdout).expect("JSON");
+    let row = |file: &str| {
+        text.lines()
+            .filter(|line| line.contains(file))
+            .collect::<Vec<_>>()
+    };
+    assert!(
+        row("/b.yaml:")
+            .iter()
+            .all(|line| line.contains("DefinedTwice"))
+            && row("/b.yaml:").len() == 3,
+        "{text}"
+    );
+    assert!(
+        row("/c.yaml ")
+            .iter()
+            .all(|line| line.contains("Unreadable"))
+            && row("/c.yaml ").len() == 1,
+        "{text}"
+    );
+    let found: serde_json::Value =
+        serde_json::from_slice(&lint(&[&path, "-o", "json"], "").stdout).expect("JSON");
     let of_file = |finding: &&serde_json::Value| finding["reason"] == "Unreadable";
-    let whole = found.as_array().expect("a list").iter().find(of_file).expect("found");
+    let whole = found
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(of_file)
+        .expect("found");
     assert!(whole.get("line").is_none(), "{whole}");
 }
 
@@ -100,7 +147,11 @@ spec:
 ";
     let text = lint(&["-"], gateway);
     let text = String::from_utf8_lossy(&text.stdout);
-    assert!(text.contains("listener own: certificateRefs: Secret infra/gone does not exist"), "{text}");
-    let found: serde_json::Value = serde_json::from_slice(&lint(&["-", "-o", "json"], gateway).stdout).expect("JSON");
+    assert!(
+        text.contains("listener own: certificateRefs: Secret infra/gone does not exist"),
+        "{text}"
+    );
+    let found: serde_json::Value =
+        serde_json::from_slice(&lint(&["-", "-o", "json"], gateway).stdout).expect("JSON");
     assert_eq!(found[0]["listeners"], serde_json::json!(["own"]));
 }

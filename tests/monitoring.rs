@@ -1,5 +1,5 @@
-//! The chart's rules and dashboards for Prometheus and Grafana use existing metrics: each name, its type and its labels
-//! are in the registry of the program.
+//! The chart's rules and dashboards for Prometheus and Grafana use existing metrics: each name, its
+//! type and its labels are in the registry of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -36,16 +36,28 @@ const UNTIL_COUNTED: [(&str, &[&str]); 15] = [
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
-    let ends = CertificateEnds { next: Some(SystemTime::UNIX_EPOCH), ..CertificateEnds::default() };
-    let program = Program { ends, ..Program::default() };
+    let ends = CertificateEnds {
+        next: Some(SystemTime::UNIX_EPOCH),
+        ..CertificateEnds::default()
+    };
+    let program = Program {
+        ends,
+        ..Program::default()
+    };
     let shown = text(program, &xds::Cache::new(), vec![certificates, replica]);
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {
         let (name, selected) = selector(line);
         labels.entry(name.to_owned()).or_default().extend(selected);
     }
-    for (family, kind) in shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {
-        let known = UNTIL_COUNTED.iter().find(|(name, _)| *name == family).map(|(_, labels)| *labels);
+    for (family, kind) in shown
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+    {
+        let known = UNTIL_COUNTED
+            .iter()
+            .find(|(name, _)| *name == family)
+            .map(|(_, labels)| *labels);
         let suffixes: &[&str] = match kind {
             "counter" => &["_total"],
             "histogram" => &["_bucket", "_sum", "_count"],
@@ -61,12 +73,26 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
 
 /// Returns the metric name at the start of a text, and the labels in braces after it.
 fn selector(text: &str) -> (&str, Vec<String>) {
-    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    let inside = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
+    let inside = rest
+        .strip_prefix('{')
+        .and_then(|rest| rest.split_once('}'))
+        .map_or("", |(inside, _)| inside);
     // Values are in quotes: every other part is a label with its operator.
-    let labels = inside.split('"').step_by(2).map(|part| part.trim_matches([',', ' ', '=', '!', '~']));
-    (name, labels.filter(|label| !label.is_empty()).map(str::to_owned).collect())
+    let labels = inside
+        .split('"')
+        .step_by(2)
+        .map(|part| part.trim_matches([',', ' ', '=', '!', '~']));
+    (
+        name,
+        labels
+            .filter(|label| !label.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 /// Returns the errors of a PromQL expression.
@@ -78,16 +104,25 @@ fn wrong(expression: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<S
         match series.get(name) {
             None => found.push(format!("no metric is called {name}")),
             Some(of) => {
-                let unknown = labels.iter().filter(|label| !of.contains(*label) && !ADDED.contains(&label.as_str()));
+                let unknown = labels
+                    .iter()
+                    .filter(|label| !of.contains(*label) && !ADDED.contains(&label.as_str()));
                 found.extend(unknown.map(|label| format!("{name} has no label {label}")));
                 known.extend(of.iter().map(String::as_str));
             }
         }
     }
     for list in expression.split(" by (").skip(1) {
-        let labels = list.split(')').next().unwrap_or_default().split(',').map(str::trim);
+        let labels = list
+            .split(')')
+            .next()
+            .unwrap_or_default()
+            .split(',')
+            .map(str::trim);
         found.extend(
-            labels.filter(|label| !known.contains(label)).map(|label| format!("nothing has the label {label}")),
+            labels
+                .filter(|label| !known.contains(label))
+                .map(|label| format!("nothing has the label {label}")),
         );
     }
     if !expression.contains("gatewright_") {
@@ -97,7 +132,9 @@ fn wrong(expression: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<S
 }
 
 fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/chart").join(path);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("deploy/chart")
+        .join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -109,15 +146,33 @@ fn every_panel_of_the_dashboard_shows_a_metric_that_there_is() {
     let (mut ids, mut drawn) = (BTreeSet::new(), 0);
     for panel in board["panels"].as_array().expect("panels") {
         let title = panel["title"].as_str().expect("a title");
-        assert!(ids.insert(panel["id"].as_u64()), "{title}: the id is there twice");
+        assert!(
+            ids.insert(panel["id"].as_u64()),
+            "{title}: the id is there twice"
+        );
         for target in panel["targets"].as_array().into_iter().flatten() {
             let expression = target["expr"].as_str().expect("an expression");
-            broken.extend(wrong(expression, &series).into_iter().map(|why| format!("{title}: {why}")));
+            broken.extend(
+                wrong(expression, &series)
+                    .into_iter()
+                    .map(|why| format!("{title}: {why}")),
+            );
             // `{{label}}` in a legend must be a label of the expression's result.
-            for label in target["legendFormat"].as_str().unwrap_or_default().split("{{").skip(1) {
+            for label in target["legendFormat"]
+                .as_str()
+                .unwrap_or_default()
+                .split("{{")
+                .skip(1)
+            {
                 let label = label.split("}}").next().unwrap_or_default();
-                let lists = expression.split(" by (").skip(1).filter_map(|list| list.split(')').next());
-                if !lists.flat_map(|list| list.split(',')).any(|of| of.trim() == label) {
+                let lists = expression
+                    .split(" by (")
+                    .skip(1)
+                    .filter_map(|list| list.split(')').next());
+                if !lists
+                    .flat_map(|list| list.split(','))
+                    .any(|of| of.trim() == label)
+                {
                     broken.push(format!("{title}: the expression leaves no label {label}"));
                 }
             }
@@ -130,13 +185,21 @@ fn every_panel_of_the_dashboard_shows_a_metric_that_there_is() {
 
 #[test]
 fn every_alert_speaks_of_a_metric_that_there_is() {
-    let text = read("templates/monitoring.yaml").replace("{{ $.Release.Namespace }}", "gatewright-system");
+    let text =
+        read("templates/monitoring.yaml").replace("{{ $.Release.Namespace }}", "gatewright-system");
     let series = series();
-    let expressions: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    let expressions: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("expr: "))
+        .collect();
     assert!(expressions.len() >= 7, "{expressions:?}");
     let broken: Vec<String> = expressions
         .iter()
-        .flat_map(|of| wrong(of, &series).into_iter().map(move |why| format!("{of}: {why}")))
+        .flat_map(|of| {
+            wrong(of, &series)
+                .into_iter()
+                .map(move |why| format!("{of}: {why}"))
+        })
         .collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
@@ -145,9 +208,18 @@ fn every_alert_speaks_of_a_metric_that_there_is() {
 fn wrong_expressions_are_found() {
     let series = series();
     for (expression, why) in [
-        ("sum(gatewright_changes)", "no metric is called gatewright_changes"),
-        ("gatewright_xds_nack_total{kind=\"cds\"}", "gatewright_xds_nack_total has no label kind"),
-        ("sum by (reason) (gatewright_xds_refused_rpc_total)", "nothing has the label reason"),
+        (
+            "sum(gatewright_changes)",
+            "no metric is called gatewright_changes",
+        ),
+        (
+            "gatewright_xds_nack_total{kind=\"cds\"}",
+            "gatewright_xds_nack_total has no label kind",
+        ),
+        (
+            "sum by (reason) (gatewright_xds_refused_rpc_total)",
+            "nothing has the label reason",
+        ),
         ("up == 0", "it asks for no metric of ours"),
     ] {
         assert_eq!(wrong(expression, &series), [why], "{expression}");

@@ -1,5 +1,6 @@
-//! Commands of `docs/` and of the other pages for readers: each is run by a test that is named here, or stands in a list
-//! with the reason why none runs it; and each command line of ours is one that the program accepts.
+//! Commands of `docs/` and of the other pages for readers: each is run by a test that is named
+//! here, or stands in a list with the reason why none runs it; and each command line of ours is one
+//! that the program accepts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,79 +14,249 @@ use gatewright_core::inputs::Kind;
 
 /// Pages, or parts of them, and the test that runs their marked blocks: file and function.
 const RUN: &[(&str, &str, &str, &str)] = &[
-    ("README.md", "", "envoy/pages.rs", "commands_are_those_of_the_readme"),
-    ("airgap.md", "", "kubernetes/release.rs", "a_release_is_whole_and_the_same_twice"),
-    ("certificates.md", "", "envoy/pages.rs", "certificates_of_a_ca_of_ones_own_are_as_their_page_says"),
-    ("certificates-failures.md", "", "envoy/pages.rs", "certificates_of_a_ca_of_ones_own_are_as_their_page_says"),
-    ("chart.md", "", "kubernetes/pages.rs", "the_chart_is_installed_and_tested_as_its_page_says"),
-    ("envoy-credentials.md", "", "kubernetes/pages.rs", "the_chart_is_installed_and_tested_as_its_page_says"),
-    ("permissions.md", "", "kubernetes/pages.rs", "the_chart_is_installed_and_tested_as_its_page_says"),
-    ("client-certificates.md", "", "kubernetes/pages.rs", "clients_are_asked_for_certificates_as_the_page_says"),
-    ("isolated.md", "", "kubernetes/isolated.rs", "gateways_with_envoys_of_their_own_are_served_apart"),
-    ("kind.md", "", "kind/pages.rs", "the_output_of_commands_is_as_their_page_says"),
-    ("logging.md", "", "envoy/pages.rs", "events_are_selected_as_the_page_says"),
-    ("migrate.md", "", "envoy/quickstart.rs", "the_output_of_ingress2gateway_becomes_what_the_page_says"),
-    ("migrate.md", "cluster", "kubernetes/pages.rs", "objects_of_a_cluster_are_linted_as_the_pages_say"),
-    ("quickstart-airgap.md", "", "kind/installs.rs", "the_archive_installs_without_the_internet"),
-    ("quickstart-cilium.md", "", "kubernetes/quickstart.rs", "beside_cilium_is_as_its_page_says"),
-    ("quickstart-kind.md", "", "kind/pages.rs", "the_quick_start_is_as_its_page_says"),
-    ("quickstart-standalone.md", "", "envoy/quickstart.rs", "standalone_is_as_its_page_says"),
-    ("self-service.md", "", "envoy/quickstart.rs", "teams_attach_certificates_as_their_page_says"),
-    ("standalone.md", "", "envoy/pages.rs", "metrics_are_where_the_page_says"),
-    ("tenancy.md", "", "kubernetes/pages.rs", "objects_of_a_cluster_are_linted_as_the_pages_say"),
-    ("troubleshooting.md", "", "envoy/pages.rs", "a_request_is_explained_as_the_page_says"),
-    ("upgrade.md", "", "kind/pages.rs", "an_upgrade_and_an_uninstall_are_as_their_page_says"),
+    (
+        "README.md",
+        "",
+        "envoy/pages.rs",
+        "commands_are_those_of_the_readme",
+    ),
+    (
+        "airgap.md",
+        "",
+        "kubernetes/release.rs",
+        "a_release_is_whole_and_the_same_twice",
+    ),
+    (
+        "certificates.md",
+        "",
+        "envoy/pages.rs",
+        "certificates_of_a_ca_of_ones_own_are_as_their_page_says",
+    ),
+    (
+        "certificates-failures.md",
+        "",
+        "envoy/pages.rs",
+        "certificates_of_a_ca_of_ones_own_are_as_their_page_says",
+    ),
+    (
+        "chart.md",
+        "",
+        "kubernetes/pages.rs",
+        "the_chart_is_installed_and_tested_as_its_page_says",
+    ),
+    (
+        "envoy-credentials.md",
+        "",
+        "kubernetes/pages.rs",
+        "the_chart_is_installed_and_tested_as_its_page_says",
+    ),
+    (
+        "permissions.md",
+        "",
+        "kubernetes/pages.rs",
+        "the_chart_is_installed_and_tested_as_its_page_says",
+    ),
+    (
+        "client-certificates.md",
+        "",
+        "kubernetes/pages.rs",
+        "clients_are_asked_for_certificates_as_the_page_says",
+    ),
+    (
+        "isolated.md",
+        "",
+        "kubernetes/isolated.rs",
+        "gateways_with_envoys_of_their_own_are_served_apart",
+    ),
+    (
+        "kind.md",
+        "",
+        "kind/pages.rs",
+        "the_output_of_commands_is_as_their_page_says",
+    ),
+    (
+        "logging.md",
+        "",
+        "envoy/pages.rs",
+        "events_are_selected_as_the_page_says",
+    ),
+    (
+        "migrate.md",
+        "",
+        "envoy/quickstart.rs",
+        "the_output_of_ingress2gateway_becomes_what_the_page_says",
+    ),
+    (
+        "migrate.md",
+        "cluster",
+        "kubernetes/pages.rs",
+        "objects_of_a_cluster_are_linted_as_the_pages_say",
+    ),
+    (
+        "quickstart-airgap.md",
+        "",
+        "kind/installs.rs",
+        "the_archive_installs_without_the_internet",
+    ),
+    (
+        "quickstart-cilium.md",
+        "",
+        "kubernetes/quickstart.rs",
+        "beside_cilium_is_as_its_page_says",
+    ),
+    (
+        "quickstart-kind.md",
+        "",
+        "kind/pages.rs",
+        "the_quick_start_is_as_its_page_says",
+    ),
+    (
+        "quickstart-standalone.md",
+        "",
+        "envoy/quickstart.rs",
+        "standalone_is_as_its_page_says",
+    ),
+    (
+        "self-service.md",
+        "",
+        "envoy/quickstart.rs",
+        "teams_attach_certificates_as_their_page_says",
+    ),
+    (
+        "standalone.md",
+        "",
+        "envoy/pages.rs",
+        "metrics_are_where_the_page_says",
+    ),
+    (
+        "tenancy.md",
+        "",
+        "kubernetes/pages.rs",
+        "objects_of_a_cluster_are_linted_as_the_pages_say",
+    ),
+    (
+        "troubleshooting.md",
+        "",
+        "envoy/pages.rs",
+        "a_request_is_explained_as_the_page_says",
+    ),
+    (
+        "upgrade.md",
+        "",
+        "kind/pages.rs",
+        "an_upgrade_and_an_uninstall_are_as_their_page_says",
+    ),
 ];
 
 /// Commands that no test runs as they are written, by their beginnings, and why.
 const NOT_RUN: &[(&str, &str)] = &[
-    ("make demo", "it compiles the program anew; program.rs of the tests with Envoy runs the same example"),
+    (
+        "make demo",
+        "it compiles the program anew; program.rs of the tests with Envoy runs the same example",
+    ),
     ("make test", "it is what CI runs"),
     ("make check", "it is a part of `make test`"),
     ("make help", "it prints"),
-    ("kubectl label namespace shop gatewright.io/quota-", "unit tests of quotas have the label of a namespace"),
+    (
+        "kubectl label namespace shop gatewright.io/quota-",
+        "unit tests of quotas have the label of a namespace",
+    ),
     ("make golden CASE=", "the case is the reader's own"),
     ("make kind", "`make kind-e2e` begins with it"),
     (
         "gatewright standalone ./manifests --acme-directory letsencrypt",
         "it needs Let's Encrypt; Pebble is used instead",
     ),
-    ("gatewright standalone ./manifests", "the log is an example; the test of events compares the names and fields"),
-    ("gatewright controller --acme-directory letsencrypt", "it needs Let's Encrypt; tests of issuers have such rules"),
-    ("kubectl -n gatewright-system exec", "it needs a kubelet; quickstart-kind.md does the same"),
-    ("kubectl apply --server-side -f https://", "it needs GitHub; tests have the same file"),
+    (
+        "gatewright standalone ./manifests",
+        "the log is an example; the test of events compares the names and fields",
+    ),
+    (
+        "gatewright controller --acme-directory letsencrypt",
+        "it needs Let's Encrypt; tests of issuers have such rules",
+    ),
+    (
+        "kubectl -n gatewright-system exec",
+        "it needs a kubelet; quickstart-kind.md does the same",
+    ),
+    (
+        "kubectl apply --server-side -f https://",
+        "it needs GitHub; tests have the same file",
+    ),
     ("make bench", "benchmarks take long, and print figures"),
     ("cargo bench", "benchmarks take long, and print figures"),
-    ("cargo test --release -p acme --test year", "`make bench` runs it"),
+    (
+        "cargo test --release -p acme --test year",
+        "`make bench` runs it",
+    ),
     (
         "helm upgrade gatewright deploy/chart",
         "the next command of the page needs certificates of cert-manager; upgrade.md has an upgrade",
     ),
-    ("kubectl -n tenant-alice annotate tenantgateway", "the test of a change of issuers writes the same annotation"),
+    (
+        "kubectl -n tenant-alice annotate tenantgateway",
+        "the test of a change of issuers writes the same annotation",
+    ),
     (
         "helm install gatewright deploy/chart --namespace gatewright-system --create-namespace --set image",
         "chart.md does the same",
     ),
-    ("kubectl -n gatewright-system get lease", "it reads one object; tests of the Lease read it"),
-    ("kubectl -n gatewright-system get networkpolicies", "it reads; the test of the chart reads the same objects"),
+    (
+        "kubectl -n gatewright-system get lease",
+        "it reads one object; tests of the Lease read it",
+    ),
+    (
+        "kubectl -n gatewright-system get networkpolicies",
+        "it reads; the test of the chart reads the same objects",
+    ),
     (
         "kubectl -n gatewright-system delete secret gatewright-last-good",
         "the test of a new key deletes the same Secret",
     ),
-    ("kubectl get gatewayclass", "it reads one object, for an example of its output"),
-    ("kubectl -n shop get gateway,service", "it reads objects of the reader, for an example of their output"),
-    ("kubectl get crd -o custom-columns", "it reads; the definitions are the reader's"),
-    ("kubectl get gateways,listenersets,httproutes,services", "migrate.md and tenancy.md run the same pipe"),
-    ("kubectl label namespace legacy", "the namespace is the reader's; tests of endpoints write the same label"),
-    ("kubectl -n kube-system delete configmap gatewright-policies", "an earlier version wrote the ConfigMap"),
+    (
+        "kubectl get gatewayclass",
+        "it reads one object, for an example of its output",
+    ),
+    (
+        "kubectl -n shop get gateway,service",
+        "it reads objects of the reader, for an example of their output",
+    ),
+    (
+        "kubectl get crd -o custom-columns",
+        "it reads; the definitions are the reader's",
+    ),
+    (
+        "kubectl get gateways,listenersets,httproutes,services",
+        "migrate.md and tenancy.md run the same pipe",
+    ),
+    (
+        "kubectl label namespace legacy",
+        "the namespace is the reader's; tests of endpoints write the same label",
+    ),
+    (
+        "kubectl -n kube-system delete configmap gatewright-policies",
+        "an earlier version wrote the ConfigMap",
+    ),
     (
         "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding gatewright-plain-http",
         "an earlier version wrote it",
     ),
-    ("curl http://POD:8080/readyz", "the test of a start without an API server asks the same"),
-    ("gatewright status | grep", "the objects are the reader's; quickstart-standalone.md runs `gatewright status`"),
-    ("gatewright claims release", "the host is the reader's; tests of claims release one"),
-    ("./install", "quickstart-airgap.md runs it in the unpacked archive"),
+    (
+        "curl http://POD:8080/readyz",
+        "the test of a start without an API server asks the same",
+    ),
+    (
+        "gatewright status | grep",
+        "the objects are the reader's; quickstart-standalone.md runs `gatewright status`",
+    ),
+    (
+        "gatewright claims release",
+        "the host is the reader's; tests of claims release one",
+    ),
+    (
+        "./install",
+        "quickstart-airgap.md runs it in the unpacked archive",
+    ),
 ];
 
 /// A fenced block of commands.
@@ -103,17 +274,31 @@ fn root() -> &'static Path {
 
 /// Returns the pages for readers, with their texts.
 fn pages() -> Vec<(String, String)> {
-    let mut paths: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)).into();
+    let mut paths: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+        .map(|name| root().join(name))
+        .into();
     for folder in ["docs", "docs/reference"] {
-        let entries = fs::read_dir(root().join(folder)).expect("a folder").map(|entry| entry.expect("an entry").path());
-        paths.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+        let entries = fs::read_dir(root().join(folder))
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").path());
+        paths.extend(
+            entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")),
+        );
     }
     paths.sort();
     let name = |path: &Path| {
-        let under_docs = path.strip_prefix(root().join("docs")).or(path.strip_prefix(root()));
-        under_docs.expect("a page is in the project").display().to_string()
+        let under_docs = path
+            .strip_prefix(root().join("docs"))
+            .or(path.strip_prefix(root()));
+        under_docs
+            .expect("a page is in the project")
+            .display()
+            .to_string()
     };
-    paths.iter().map(|path| (name(path), fs::read_to_string(path).expect("UTF-8"))).collect()
+    paths
+        .iter()
+        .map(|path| (name(path), fs::read_to_string(path).expect("UTF-8")))
+        .collect()
 }
 
 /// Returns the fenced blocks of a page that have commands.
@@ -121,21 +306,37 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
     let mut found = Vec::new();
     let mut lines = text.lines().zip(1..);
     while let Some((line, number)) = lines.next() {
-        let Some(info) = line.trim_start().strip_prefix("```") else { continue };
-        let inside = lines.by_ref().map(|(line, _)| line.trim_start()).take_while(|line| !line.starts_with("```"));
+        let Some(info) = line.trim_start().strip_prefix("```") else {
+            continue;
+        };
+        let inside = lines
+            .by_ref()
+            .map(|(line, _)| line.trim_start())
+            .take_while(|line| !line.starts_with("```"));
         let inside: Vec<&str> = inside.collect();
         let (language, mark) = info.split_once(' ').unwrap_or((info, ""));
         let commands = match language {
             "sh" | "bash" | "shell" => commands(&inside),
-            "console" => commands(&inside.iter().filter_map(|line| line.strip_prefix("$ ")).collect::<Vec<_>>()),
+            "console" => commands(
+                &inside
+                    .iter()
+                    .filter_map(|line| line.strip_prefix("$ "))
+                    .collect::<Vec<_>>(),
+            ),
             _ => continue,
         };
-        found.push(Block { page: page.to_owned(), line: number + 1, mark: mark.to_owned(), commands });
+        found.push(Block {
+            page: page.to_owned(),
+            line: number + 1,
+            mark: mark.to_owned(),
+            commands,
+        });
     }
     found
 }
 
-/// Returns command lines, without comments and here-documents; a line that continues is one with the next.
+/// Returns command lines, without comments and here-documents; a line that continues is one with
+/// the next.
 fn commands(lines: &[&str]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let (mut goes_on, mut document) = (false, None);
@@ -146,9 +347,13 @@ fn commands(lines: &[&str]) -> Vec<String> {
             }
             continue;
         }
-        document = line.split_once("<<").map(|(_, word)| word.trim().trim_matches('\'').to_owned());
+        document = line
+            .split_once("<<")
+            .map(|(_, word)| word.trim().trim_matches('\'').to_owned());
         let line = uncommented(line);
-        let (line, continues) = line.strip_suffix('\\').map_or((line, false), |line| (line.trim_end(), true));
+        let (line, continues) = line
+            .strip_suffix('\\')
+            .map_or((line, false), |line| (line.trim_end(), true));
         match found.last_mut().filter(|_| goes_on) {
             Some(last) => *last = format!("{last} {}", line.trim()),
             None if line.is_empty() => {}
@@ -182,7 +387,8 @@ fn ours(line: &str) -> Vec<Vec<String>> {
     let mut in_ours = false;
     for word in words(line) {
         match &*word {
-            "|" | "&&" | "||" | ";" | "&" | "--" | "until" | "while" | "if" | "do" | "then" | "!" => {
+            "|" | "&&" | "||" | ";" | "&" | "--" | "until" | "while" | "if" | "do" | "then"
+            | "!" => {
                 (is_first, in_ours) = (true, false);
             }
             word if word.starts_with(['>', '<']) || word.starts_with("2>") => in_ours = false,
@@ -209,7 +415,9 @@ fn words(line: &str) -> Vec<String> {
         match (quote, letter) {
             (None, '\'' | '"') => quote = Some(letter),
             (Some(open), _) if open == letter => quote = None,
-            (None, ' ') => words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty())),
+            (None, ' ') => {
+                words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()))
+            }
             (None, ';') => {
                 words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
                 words.push(";".to_owned());
@@ -221,8 +429,8 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Returns why the program does not accept a command line. Missing arguments are no fault of a command that a text only
-/// mentions.
+/// Returns why the program does not accept a command line. Missing arguments are no fault of a
+/// command that a text only mentions.
 fn unaccepted(words: &[String]) -> Option<String> {
     // Words in capitals stand for something of the reader.
     let stands_for = |word: &String| match &**word {
@@ -231,8 +439,11 @@ fn unaccepted(words: &[String]) -> Option<String> {
         "HOST:8080" => "gatewright:8080".to_owned(),
         _ => word.clone(),
     };
-    let refused = Cli::command().try_get_matches_from(words.iter().map(stands_for)).err()?;
-    let is_a_part = refused.get(ContextKind::InvalidValue) == Some(&ContextValue::String(String::new()))
+    let refused = Cli::command()
+        .try_get_matches_from(words.iter().map(stands_for))
+        .err()?;
+    let is_a_part = refused.get(ContextKind::InvalidValue)
+        == Some(&ContextValue::String(String::new()))
         || matches!(
             refused.kind(),
             ErrorKind::MissingRequiredArgument
@@ -241,7 +452,13 @@ fn unaccepted(words: &[String]) -> Option<String> {
                 | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
                 | ErrorKind::DisplayVersion
         );
-    (!is_a_part).then(|| format!("{}: {}", words.join(" "), refused.to_string().lines().next().unwrap_or_default()))
+    (!is_a_part).then(|| {
+        format!(
+            "{}: {}",
+            words.join(" "),
+            refused.to_string().lines().next().unwrap_or_default()
+        )
+    })
 }
 
 fn check(rule: &str, broken: &[String]) {
@@ -250,31 +467,65 @@ fn check(rule: &str, broken: &[String]) {
 
 #[test]
 fn every_command_of_a_page_is_run_or_has_a_reason() {
-    let all: Vec<Block> = pages().iter().flat_map(|(page, text)| blocks(page, text)).collect();
+    let all: Vec<Block> = pages()
+        .iter()
+        .flat_map(|(page, text)| blocks(page, text))
+        .collect();
     assert!(all.len() > 60, "blocks are found: {}", all.len());
-    let run: BTreeSet<&String> =
-        all.iter().filter(|block| !block.mark.is_empty()).flat_map(|block| &block.commands).collect();
+    let run: BTreeSet<&String> = all
+        .iter()
+        .filter(|block| !block.mark.is_empty())
+        .flat_map(|block| &block.commands)
+        .collect();
     let mut broken = Vec::new();
     let (mut tests, mut reasons) = (BTreeSet::new(), BTreeSet::new());
     for block in &all {
         let at = format!("{}:{}", block.page, block.line);
-        if let Some((_, part)) = block.mark.split_once(' ').or((!block.mark.is_empty()).then_some(("", ""))) {
-            match RUN.iter().find(|(page, of, ..)| (*page, *of) == (&*block.page, part)) {
+        if let Some((_, part)) = block
+            .mark
+            .split_once(' ')
+            .or((!block.mark.is_empty()).then_some(("", "")))
+        {
+            match RUN
+                .iter()
+                .find(|(page, of, ..)| (*page, *of) == (&*block.page, part))
+            {
                 Some(test) => drop(tests.insert(test)),
-                None => broken.push(format!("{at}: no test of RUN runs part {part:?} of the page")),
+                None => broken.push(format!(
+                    "{at}: no test of RUN runs part {part:?} of the page"
+                )),
             }
             continue;
         }
-        for command in block.commands.iter().filter(|command| !run.contains(command)) {
-            match NOT_RUN.iter().find(|(begins, _)| command.starts_with(begins)) {
+        for command in block
+            .commands
+            .iter()
+            .filter(|command| !run.contains(command))
+        {
+            match NOT_RUN
+                .iter()
+                .find(|(begins, _)| command.starts_with(begins))
+            {
                 Some(reason) => drop(reasons.insert(reason)),
                 None => broken.push(format!("{at}: {command}")),
             }
         }
     }
-    broken.extend(RUN.iter().filter(|test| !tests.contains(test)).map(|test| format!("{test:?} has no block")));
-    broken.extend(NOT_RUN.iter().filter(|one| !reasons.contains(one)).map(|one| format!("{one:?} is not needed")));
-    check("mark the block and name its test in RUN, or give the reason in NOT_RUN", &broken);
+    broken.extend(
+        RUN.iter()
+            .filter(|test| !tests.contains(test))
+            .map(|test| format!("{test:?} has no block")),
+    );
+    broken.extend(
+        NOT_RUN
+            .iter()
+            .filter(|one| !reasons.contains(one))
+            .map(|one| format!("{one:?} is not needed")),
+    );
+    check(
+        "mark the block and name its test in RUN, or give the reason in NOT_RUN",
+        &broken,
+    );
 }
 
 #[test]
@@ -284,8 +535,14 @@ fn tests_that_are_named_are_there() {
         let names_part = part.is_empty() || text.contains(&format!("{page}\", \"{part}\""));
         text.contains(&format!("fn {test}()")) && text.contains(page) && names_part
     };
-    let lost = RUN.iter().filter(|test| !is_there(test)).map(|test| format!("{test:?}"));
-    check("the file has the test, and names the page and its part", &lost.collect::<Vec<_>>());
+    let lost = RUN
+        .iter()
+        .filter(|test| !is_there(test))
+        .map(|test| format!("{test:?}"));
+    check(
+        "the file has the test, and names the page and its part",
+        &lost.collect::<Vec<_>>(),
+    );
 }
 
 #[test]
@@ -295,8 +552,13 @@ fn the_program_accepts_every_command_line_of_the_pages() {
         let fenced = blocks(&page, &text);
         let in_blocks = fenced.iter().flat_map(|block| &block.commands).cloned();
         let prose: String = text.split("```").step_by(2).collect();
-        let spans = prose.split('`').skip(1).step_by(2).map(|span| span.replace('\n', " "));
-        let spans = spans.filter(|span| span.starts_with("gatewright ") && !span.contains("COMMAND"));
+        let spans = prose
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(|span| span.replace('\n', " "));
+        let spans =
+            spans.filter(|span| span.starts_with("gatewright ") && !span.contains("COMMAND"));
         for words in in_blocks.chain(spans).flat_map(|line| ours(&line)) {
             count += 1;
             broken.extend(unaccepted(&words).map(|why| format!("{page}: {why}")));
@@ -309,16 +571,29 @@ fn the_program_accepts_every_command_line_of_the_pages() {
 #[test]
 fn the_program_reads_the_settings_of_issuers() {
     let page = fs::read_to_string(root().join("docs/certificates.md")).expect("a page");
-    let yaml: Vec<&str> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    let of = |field: &str| yaml.iter().find(|text| text.trim_start().starts_with(field)).expect(field).to_string();
+    let yaml: Vec<&str> = page
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    let of = |field: &str| {
+        yaml.iter()
+            .find(|text| text.trim_start().starts_with(field))
+            .expect(field)
+            .to_string()
+    };
     let file = tempfile::NamedTempFile::new().expect("a file");
     // The limits are those of one issuer; here of the last one.
     fs::write(file.path(), of("issuers:") + &of("limits:")).expect("written");
     let issuers = issuers_from(file.path()).expect("a file for --issuers");
-    assert_eq!(issuers.keys().collect::<Vec<_>>(), ["bound", "corp", "public"]);
+    assert_eq!(
+        issuers.keys().collect::<Vec<_>>(),
+        ["bound", "corp", "public"]
+    );
     let providers = of("cloudflare:");
     for line in providers.lines() {
-        serde_yaml_ng::from_str::<DnsSettings>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        serde_yaml_ng::from_str::<DnsSettings>(line)
+            .unwrap_or_else(|error| panic!("{line}: {error}"));
     }
     assert_eq!(providers.lines().count(), 6, "{providers}");
 }
@@ -326,20 +601,49 @@ fn the_program_reads_the_settings_of_issuers() {
 #[test]
 fn the_page_of_standalone_names_every_kind_that_is_read() {
     let page = fs::read_to_string(root().join("docs/standalone.md")).expect("the page");
-    let list = page.split_once("**Which kinds.** ").and_then(|(_, rest)| rest.split_once('.')).expect("the list").0;
-    let named: BTreeSet<&str> = list.split([',', ' ', '\n']).filter(|word| !matches!(*word, "" | "and")).collect();
+    let list = page
+        .split_once("**Which kinds.** ")
+        .and_then(|(_, rest)| rest.split_once('.'))
+        .expect("the list")
+        .0;
+    let named: BTreeSet<&str> = list
+        .split([',', ' ', '\n'])
+        .filter(|word| !matches!(*word, "" | "and"))
+        .collect();
     assert_eq!(named, Kind::ALL.map(Kind::as_str).into());
 }
 
 #[test]
 fn words_of_a_shell_are_understood() {
-    let lines = ["a \\", "  b   # why", "# nothing", "c <<'END'", "gatewright lost", "END", "d |", "gatewright lint -"];
-    assert_eq!(commands(&lines), ["a b", "c <<'END'", "d | gatewright lint -"]);
+    let lines = [
+        "a \\",
+        "  b   # why",
+        "# nothing",
+        "c <<'END'",
+        "gatewright lost",
+        "END",
+        "d |",
+        "gatewright lint -",
+    ];
+    assert_eq!(
+        commands(&lines),
+        ["a b", "c <<'END'", "d | gatewright lint -"]
+    );
     let line = "until gatewright status -o 'yaml' 2>&1 | gatewright lint - && helm install gatewright x -- gatewright certs; a";
     let found: Vec<String> = ours(line).iter().map(|words| words.join(" ")).collect();
-    assert_eq!(found, ["gatewright status -o yaml", "gatewright lint -", "gatewright certs"]);
+    assert_eq!(
+        found,
+        [
+            "gatewright status -o yaml",
+            "gatewright lint -",
+            "gatewright certs"
+        ]
+    );
     let unknown = |line: &str| unaccepted(&words(line));
     assert_eq!(unknown("gatewright explain URL"), None);
     assert_eq!(unknown("gatewright explain"), None);
-    assert!(unknown("gatewright explain --no-such-flag URL").is_some() && unknown("gatewright sing").is_some());
+    assert!(
+        unknown("gatewright explain --no-such-flag URL").is_some()
+            && unknown("gatewright sing").is_some()
+    );
 }

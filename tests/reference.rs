@@ -1,4 +1,5 @@
-//! The reference in `docs/reference/` is generated from the code: `make reference` writes it, the test compares.
+//! The reference in `docs/reference/` is generated from the code: `make reference` writes it, the
+//! test compares.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,24 +20,34 @@ fn root() -> PathBuf {
 /// Compares a page, or writes it with UPDATE=1.
 fn page(name: &str, body: &str) {
     let path = root().join("docs/reference").join(name);
-    let body = format!("{}\n\n<!-- Made from the code by `make reference`. -->\n", body.trim_end());
+    let body = format!(
+        "{}\n\n<!-- Made from the code by `make reference`. -->\n",
+        body.trim_end()
+    );
     if std::env::var_os("UPDATE").is_some() {
         fs::create_dir_all(path.parent().expect("a folder")).expect("the folder can be made");
         fs::write(&path, body).expect("the page can be written");
         return;
     }
     let there = fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == body, "docs/reference/{name} is out of date: run `make reference`");
+    assert!(
+        there == body,
+        "docs/reference/{name} is out of date: run `make reference`"
+    );
 }
 
 /// Escapes a text for a cell of a table.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+    text.replace('|', "\\|")
+        .replace('\n', " ")
+        .replace('<', "&lt;")
 }
 
 #[test]
 fn flags() {
-    let mut body = "# Flags\n\nEvery command of `gatewright`. `gatewright COMMAND --help` says the same.\n".to_owned();
+    let mut body =
+        "# Flags\n\nEvery command of `gatewright`. `gatewright COMMAND --help` says the same.\n"
+            .to_owned();
     let mut root = Cli::command();
     root.build();
     command(&root, &mut body);
@@ -44,31 +55,59 @@ fn flags() {
 }
 
 fn command(of: &Command, body: &mut String) {
-    for sub in of.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()) {
+    for sub in of
+        .get_subcommands()
+        .filter(|sub| sub.get_name() != "help" && !sub.is_hide_set())
+    {
         let name = sub.get_bin_name().unwrap_or(sub.get_name());
-        let about = sub.get_long_about().or(sub.get_about()).map(ToString::to_string).unwrap_or_default();
+        let about = sub
+            .get_long_about()
+            .or(sub.get_about())
+            .map(ToString::to_string)
+            .unwrap_or_default();
         writeln!(body, "\n## {name}\n\n{}\n", about.trim()).expect("a String takes every write");
-        let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
+        let shown =
+            |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
         let args: Vec<&Arg> = sub.get_arguments().filter(shown).collect();
         if !args.is_empty() {
             body.push_str("| Argument | Default | Meaning |\n| --- | --- | --- |\n");
         }
         for arg in args {
-            let values = arg.get_value_names().map(|names| names.iter().map(|name| name.as_str()).collect::<Vec<_>>());
-            let values = values.filter(|_| arg.get_action().takes_values()).unwrap_or_default().join(" ");
+            let values = arg
+                .get_value_names()
+                .map(|names| names.iter().map(|name| name.as_str()).collect::<Vec<_>>());
+            let values = values
+                .filter(|_| arg.get_action().takes_values())
+                .unwrap_or_default()
+                .join(" ");
             let name = match arg.get_long() {
                 Some(long) if values.is_empty() => format!("`--{long}`"),
                 Some(long) => format!("`--{long} {values}`"),
                 None => format!("`{values}`"),
             };
-            let defaults: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+            let defaults: Vec<_> = arg
+                .get_default_values()
+                .iter()
+                .map(|value| value.to_string_lossy())
+                .collect();
             let default = if defaults.is_empty() || values.is_empty() {
                 String::new()
             } else {
                 format!("`{}`", defaults.join(","))
             };
-            let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
-            writeln!(body, "| {} | {} | {} |", cell(&name), cell(&default), cell(help.trim())).expect("it takes it");
+            let help = arg
+                .get_long_help()
+                .or(arg.get_help())
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            writeln!(
+                body,
+                "| {} | {} | {} |",
+                cell(&name),
+                cell(&default),
+                cell(help.trim())
+            )
+            .expect("it takes it");
         }
         command(sub, body);
     }
@@ -76,7 +115,10 @@ fn command(of: &Command, body: &mut String) {
 
 #[test]
 fn conditions() {
-    let kinds: Vec<&str> = ConditionType::ALL.iter().map(|kind| kind.as_str()).collect();
+    let kinds: Vec<&str> = ConditionType::ALL
+        .iter()
+        .map(|kind| kind.as_str())
+        .collect();
     let mut body = format!(
         "# Conditions\n\nThe types of conditions are {}. `kubectl get -o yaml`, `gatewright status` and `gatewright explain` show \
          them; the message of a condition names the object, the field and the value. Reasons:\n\n\
@@ -84,7 +126,14 @@ fn conditions() {
         kinds.join(", ")
     );
     for reason in Reason::ALL {
-        writeln!(body, "| `{}` | {} | {} |", reason.as_str(), reason.meaning(), reason.remedy()).expect("it takes it");
+        writeln!(
+            body,
+            "| `{}` | {} | {} |",
+            reason.as_str(),
+            reason.meaning(),
+            reason.remedy()
+        )
+        .expect("it takes it");
     }
     page("conditions.md", &body);
 }
@@ -97,8 +146,10 @@ fn tls_options() {
                     | Key | Values | Meaning |\n| --- | --- | --- |\n"
         .to_owned();
     for (name, values, meaning) in TLS_OPTIONS {
-        let known =
-            TLS_VALUES.iter().find(|(of, _)| *of == name).map(|(_, values)| format!("`{}`", values.join("`, `")));
+        let known = TLS_VALUES
+            .iter()
+            .find(|(of, _)| *of == name)
+            .map(|(_, values)| format!("`{}`", values.join("`, `")));
         let values = known.unwrap_or_else(|| values.to_owned());
         writeln!(body, "| `gatewright.io/{name}` | {values} | {meaning} |").expect("it takes it");
     }
@@ -108,20 +159,40 @@ fn tls_options() {
 #[test]
 fn metrics() {
     let certificates = Box::new(gatewright_control::certificates::CertificateMetrics::default());
-    let manifests = Box::new(gatewright::manifest::ManifestMetrics::new(&[], std::time::SystemTime::UNIX_EPOCH));
+    let manifests = Box::new(gatewright::manifest::ManifestMetrics::new(
+        &[],
+        std::time::SystemTime::UNIX_EPOCH,
+    ));
     let replica = gatewright_kubernetes::metrics::described();
     let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
     let last_good = gatewright::controller::described();
-    let others: Vec<Box<dyn Collector>> = vec![certificates, manifests, replica, answers, last_good];
+    let others: Vec<Box<dyn Collector>> =
+        vec![certificates, manifests, replica, answers, last_good];
     let next = Some(std::time::SystemTime::UNIX_EPOCH);
-    let ends = CertificateEnds { next, ..CertificateEnds::default() };
-    let program = Program { ends, ..Default::default() };
+    let ends = CertificateEnds {
+        next,
+        ..CertificateEnds::default()
+    };
+    let program = Program {
+        ends,
+        ..Default::default()
+    };
     let shown = text(program, &xds::Cache::new(), others);
     let mut rows: Vec<(String, String, String)> = Vec::new();
     for line in shown.lines() {
-        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
-            rows.push((name.to_owned(), String::new(), help.trim_end_matches('.').to_owned()));
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+        if let Some((name, help)) = line
+            .strip_prefix("# HELP ")
+            .and_then(|rest| rest.split_once(' '))
+        {
+            rows.push((
+                name.to_owned(),
+                String::new(),
+                help.trim_end_matches('.').to_owned(),
+            ));
+        } else if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             match rows.iter_mut().find(|row| row.0 == name) {
                 Some(row) => kind.clone_into(&mut row.1),
                 None => rows.push((name.to_owned(), kind.to_owned(), String::new())),
@@ -142,12 +213,17 @@ fn metrics() {
 
 #[test]
 fn definitions() {
-    let mut body = "# Custom resources\n\nThe fields of `spec`, from the definitions in `deploy/crds`.\n".to_owned();
+    let mut body =
+        "# Custom resources\n\nThe fields of `spec`, from the definitions in `deploy/crds`.\n"
+            .to_owned();
     let mut files: Vec<PathBuf> = fs::read_dir(root().join("deploy/crds"))
         .expect("a folder")
         .map(|entry| entry.expect("an entry").path())
         .collect();
-    files.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains('_')));
+    files.retain(|path| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().contains('_'))
+    });
     files.sort();
     assert!(!files.is_empty());
     for path in files {
@@ -163,7 +239,11 @@ fn definition(path: &Path, body: &mut String) {
     for version in crd["spec"]["versions"].as_sequence().expect("versions") {
         let (kind, group) = (of(&crd["spec"]["names"]["kind"]), of(&crd["spec"]["group"]));
         let schema = &version["schema"]["openAPIV3Schema"];
-        let heading = format!("\n## {kind} ({group}/{})\n\n{}\n", of(&version["name"]), of(&schema["description"]));
+        let heading = format!(
+            "\n## {kind} ({group}/{})\n\n{}\n",
+            of(&version["name"]),
+            of(&schema["description"])
+        );
         body.push_str(heading.trim_end());
         body.push_str("\n\n| Field | Type | Meaning |\n| --- | --- | --- |\n");
         fields("spec", &schema["properties"]["spec"], body);
@@ -171,7 +251,9 @@ fn definition(path: &Path, body: &mut String) {
 }
 
 fn fields(at: &str, schema: &Value, body: &mut String) {
-    let Some(properties) = schema["properties"].as_mapping() else { return };
+    let Some(properties) = schema["properties"].as_mapping() else {
+        return;
+    };
     for (name, field) in properties {
         let name = format!("{at}.{}", name.as_str().unwrap_or_default());
         let (item, list) = match field["items"].is_null() {
@@ -179,8 +261,14 @@ fn fields(at: &str, schema: &Value, body: &mut String) {
             false => (&field["items"], "[]"),
         };
         let kind = item["type"].as_str().unwrap_or("any");
-        let words =
-            |key: &str| item[key].as_sequence().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>();
+        let words = |key: &str| {
+            item[key]
+                .as_sequence()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect::<Vec<_>>()
+        };
         let kind = match words("enum").as_slice() {
             [] => format!("{kind}{list}"),
             some => some.join(", "),
@@ -190,8 +278,17 @@ fn fields(at: &str, schema: &Value, body: &mut String) {
             .filter(|text| !text.is_empty())
             .map(|text| format!(" Default: `{text}`."))
             .unwrap_or_default();
-        let meaning = format!("{}{default}", field["description"].as_str().unwrap_or_default());
-        writeln!(body, "| `{name}{list}` | {} | {} |", cell(&kind), cell(&meaning)).expect("it takes it");
+        let meaning = format!(
+            "{}{default}",
+            field["description"].as_str().unwrap_or_default()
+        );
+        writeln!(
+            body,
+            "| `{name}{list}` | {} | {} |",
+            cell(&kind),
+            cell(&meaning)
+        )
+        .expect("it takes it");
         fields(&format!("{name}{list}"), item, body);
     }
 }

@@ -1,10 +1,11 @@
-//! The rules of the project that a machine can check: pure folders stay pure, files stay short, nothing is left
-//! unfinished.
+//! The rules of the project that a machine can check: pure folders stay pure, files stay short,
+//! nothing is left unfinished.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The pure files: no client, task, clock or log. `core` and `envoy` are checked by their Cargo.toml as well.
+/// The pure files: no client, task, clock or log. `core` and `envoy` are checked by their
+/// Cargo.toml as well.
 const PURE: [&str; 28] = [
     "src/core/",
     "src/pki/",
@@ -56,16 +57,66 @@ const IMPURE: [&str; 14] = [
 
 /// The crates that would make a pure crate impure, by its folder.
 const FORBIDDEN: [(&str, &[&str]); 5] = [
-    ("src/core", &["kube", "tokio", "tonic", "envoy-types", "prost", "hyper", "tracing", "xds", "acme"]),
-    ("src/pki", &["kube", "k8s-openapi", "tokio", "tonic", "envoy-types", "hyper", "tracing", "gatewright-core"]),
-    ("src/envoy", &["kube", "k8s-openapi", "tokio", "tonic", "hyper", "tracing", "acme"]),
+    (
+        "src/core",
+        &[
+            "kube",
+            "tokio",
+            "tonic",
+            "envoy-types",
+            "prost",
+            "hyper",
+            "tracing",
+            "xds",
+            "acme",
+        ],
+    ),
+    (
+        "src/pki",
+        &[
+            "kube",
+            "k8s-openapi",
+            "tokio",
+            "tonic",
+            "envoy-types",
+            "hyper",
+            "tracing",
+            "gatewright-core",
+        ],
+    ),
+    (
+        "src/envoy",
+        &[
+            "kube",
+            "k8s-openapi",
+            "tokio",
+            "tonic",
+            "hyper",
+            "tracing",
+            "acme",
+        ],
+    ),
     ("xds", &["kube", "k8s-openapi", "acme", "gatewright-core"]),
-    ("acme", &["kube", "k8s-openapi", "envoy-types", "tonic", "xds", "gatewright-core"]),
+    (
+        "acme",
+        &[
+            "kube",
+            "k8s-openapi",
+            "envoy-types",
+            "tonic",
+            "xds",
+            "gatewright-core",
+        ],
+    ),
 ];
 
 const FOLDERS: [&str; 6] = ["src", "xds", "acme", "e2e", "benches", "tests"];
 const GENERATED: &str = "src/core/gateway_api";
+/// The most lines of code of a file, without its blank lines, its comments and its own unit tests.
 const LONGEST: usize = 600;
+/// The most characters of a line with a comment, which rustfmt does not break. Drawings and
+/// addresses may be wider.
+const COMMENT_WIDTH: usize = 100;
 
 struct Source {
     path: String,
@@ -75,13 +126,19 @@ struct Source {
 impl Source {
     /// Returns the lines of code before the file's own tests, numbered, without comments.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let lines = self.text.lines().enumerate().map(|(index, line)| (index + 1, line));
+        let lines = self
+            .text
+            .lines()
+            .enumerate()
+            .map(|(index, line)| (index + 1, line));
         let before_tests = lines.take_while(|(_, line)| line.trim() != "#[cfg(test)]");
         before_tests.filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
 
     fn is_test(&self) -> bool {
-        self.path.contains("/tests/") || self.path.starts_with("tests/") || self.path.ends_with("/tests.rs")
+        self.path.contains("/tests/")
+            || self.path.starts_with("tests/")
+            || self.path.ends_with("/tests.rs")
     }
 
     fn is_generated(&self) -> bool {
@@ -95,20 +152,31 @@ fn sources() -> Vec<Source> {
     for folder in FOLDERS {
         visit(root, &root.join(folder), &mut found);
     }
-    assert!(found.iter().any(|source| source.path == "src/main.rs"), "the walk found the sources");
+    assert!(
+        found.iter().any(|source| source.path == "src/main.rs"),
+        "the walk found the sources"
+    );
     found
 }
 
 fn visit(root: &Path, folder: &Path, found: &mut Vec<Source>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a readable folder").path())
+        .collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
             visit(root, &path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("sources are readable UTF-8");
-            let path = path.strip_prefix(root).expect("found below the root").display().to_string();
+            let path = path
+                .strip_prefix(root)
+                .expect("found below the root")
+                .display()
+                .to_string();
             found.push(Source { path, text });
         }
     }
@@ -121,7 +189,10 @@ fn check(rule: &str, broken: Vec<String>) {
 #[test]
 fn pure_folders_are_pure() {
     let mut broken = Vec::new();
-    for source in sources().iter().filter(|source| PURE.iter().any(|folder| source.path.starts_with(folder))) {
+    for source in sources()
+        .iter()
+        .filter(|source| PURE.iter().any(|folder| source.path.starts_with(folder)))
+    {
         for (number, line) in source.code() {
             broken.extend(
                 IMPURE
@@ -131,7 +202,10 @@ fn pure_folders_are_pure() {
             );
         }
     }
-    check("no client, task, clock or log here; take the value as an argument", broken);
+    check(
+        "no client, task, clock or log here; take the value as an argument",
+        broken,
+    );
 }
 
 #[test]
@@ -139,35 +213,67 @@ fn layers_are_what_cargo_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut broken = Vec::new();
     for (folder, forbidden) in FORBIDDEN {
-        let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).expect("each crate has a Cargo.toml");
-        let (_, dependencies) = manifest.split_once("[dependencies]").expect("each crate has dependencies");
-        let dependencies = dependencies.split("[dev-dependencies]").next().unwrap_or_default();
-        let named = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
-        broken.extend(named.filter(|name| forbidden.contains(name)).map(|name| format!("{folder}/Cargo.toml: {name}")));
+        let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml"))
+            .expect("each crate has a Cargo.toml");
+        let (_, dependencies) = manifest
+            .split_once("[dependencies]")
+            .expect("each crate has dependencies");
+        let dependencies = dependencies
+            .split("[dev-dependencies]")
+            .next()
+            .unwrap_or_default();
+        let named = dependencies
+            .lines()
+            .filter_map(|line| line.split(['.', ' ', '=']).next());
+        broken.extend(
+            named
+                .filter(|name| forbidden.contains(name))
+                .map(|name| format!("{folder}/Cargo.toml: {name}")),
+        );
     }
-    check("a pure crate names no client, runtime or log, and a lower layer no higher one", broken);
+    check(
+        "a pure crate names no client, runtime or log, and a lower layer no higher one",
+        broken,
+    );
 }
 
 /// The files with the functions that name tasks.
-const NAMES_TASKS: [&str; 3] = ["src/control/tasks.rs", "src/tasks.rs", "acme/src/storage/mod.rs"];
+const NAMES_TASKS: [&str; 3] = [
+    "src/control/tasks.rs",
+    "src/tasks.rs",
+    "acme/src/storage/mod.rs",
+];
 
 #[test]
 fn every_task_has_a_name() {
     let mut broken = Vec::new();
-    let spawns = |line: &str| ["spawn(", "spawn_blocking("].iter().any(|call| line.contains(call));
-    let ours =
-        |source: &&Source| ["src/", "xds/src/", "acme/src/"].iter().any(|folder| source.path.starts_with(folder));
+    let spawns = |line: &str| {
+        ["spawn(", "spawn_blocking("]
+            .iter()
+            .any(|call| line.contains(call))
+    };
+    let ours = |source: &&Source| {
+        ["src/", "xds/src/", "acme/src/"]
+            .iter()
+            .any(|folder| source.path.starts_with(folder))
+    };
     let all = sources();
-    let named = |source: &&Source| !source.is_test() && !NAMES_TASKS.contains(&source.path.as_str());
+    let named =
+        |source: &&Source| !source.is_test() && !NAMES_TASKS.contains(&source.path.as_str());
     for source in all.iter().filter(ours).filter(named) {
         let code: Vec<_> = source.code().collect();
-        for (index, (number, line)) in code.iter().enumerate().filter(|(_, (_, line))| spawns(line)) {
+        for (index, (number, line)) in code
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, line))| spawns(line))
+        {
             // Processes have command lines, and threads are built with their name.
             let is_other = line.contains("spawn()") || line.contains("thread.spawn(");
             let next = code.get(index + 1).map_or("", |(_, next)| next.trim());
             let call = format!("{line}{next}");
-            let has_name =
-                ["named(", "instrument(", "tasks.spawn(\"", "tasks::spawn(\""].iter().any(|name| call.contains(name));
+            let has_name = ["named(", "instrument(", "tasks.spawn(\"", "tasks::spawn(\""]
+                .iter()
+                .any(|name| call.contains(name));
             if !is_other && !has_name {
                 broken.push(format!("{}:{number}: {}", source.path, line.trim()));
             }
@@ -181,16 +287,47 @@ fn every_task_has_a_name() {
 
 #[test]
 fn files_are_short() {
-    let long = sources().into_iter().filter(|source| !source.is_generated());
-    let long = long.map(|source| (source.text.lines().count(), source.path)).filter(|(lines, _)| *lines > LONGEST);
-    check("one file, one noun: split these", long.map(|(lines, path)| format!("{path}: {lines} lines")).collect());
+    let long = sources()
+        .into_iter()
+        .filter(|source| !source.is_generated());
+    let long = long
+        .map(|source| {
+            let lines = source.code().filter(|(_, line)| !line.trim().is_empty());
+            (lines.count(), source.path)
+        })
+        .filter(|(lines, _)| *lines > LONGEST);
+    check(
+        "one file, one noun: split these",
+        long.map(|(lines, path)| format!("{path}: {lines} lines of code"))
+            .collect(),
+    );
+}
+
+#[test]
+fn comments_are_as_narrow_as_code() {
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_generated()) {
+        for (index, line) in source.text.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            let may_be_wide = ["=>", "═", "─", "→", "://", "`"]
+                .iter()
+                .any(|sign| line.contains(sign));
+            if is_comment && !may_be_wide && line.chars().count() > COMMENT_WIDTH {
+                broken.push(format!("{}:{}", source.path, index + 1));
+            }
+        }
+    }
+    check("break these comments", broken);
 }
 
 #[test]
 fn nothing_unwraps_outside_of_tests() {
     let word = concat!(".unw", "rap()");
     let mut broken = Vec::new();
-    for source in sources().iter().filter(|source| !source.is_test() && !source.is_generated()) {
+    for source in sources()
+        .iter()
+        .filter(|source| !source.is_test() && !source.is_generated())
+    {
         broken.extend(
             source
                 .code()
@@ -203,7 +340,11 @@ fn nothing_unwraps_outside_of_tests() {
 
 #[test]
 fn nothing_is_left_to_do() {
-    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimplemen", "ted!")];
+    let words = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("unimplemen", "ted!"),
+    ];
     let mut broken = Vec::new();
     for source in sources().iter().filter(|source| !source.is_generated()) {
         for (index, line) in source.text.lines().enumerate() {
@@ -218,18 +359,45 @@ fn nothing_is_left_to_do() {
 #[test]
 fn every_crate_that_is_listed_as_pure_exists() {
     let sources = sources();
-    let lost = PURE.iter().filter(|folder| !sources.iter().any(|source| source.path.starts_with(**folder)));
-    check("a file that moved is not looked at any more", lost.map(ToString::to_string).collect());
+    let lost = PURE.iter().filter(|folder| {
+        !sources
+            .iter()
+            .any(|source| source.path.starts_with(**folder))
+    });
+    check(
+        "a file that moved is not looked at any more",
+        lost.map(ToString::to_string).collect(),
+    );
 }
 
 /// Returns the Markdown files of the project, with their texts.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["", "docs", "docs/reference", "acme", "xds", "deploy", "kind", "examples"];
-    let entries = folders.iter().filter_map(|folder| fs::read_dir(root.join(folder)).ok()).flatten();
+    let folders = [
+        "",
+        "docs",
+        "docs/reference",
+        "acme",
+        "xds",
+        "deploy",
+        "kind",
+        "examples",
+    ];
+    let entries = folders
+        .iter()
+        .filter_map(|folder| fs::read_dir(root.join(folder)).ok())
+        .flatten();
     let paths = entries.map(|entry| entry.expect("a readable folder").path());
-    let documents = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    documents.map(|path| (path.clone(), fs::read_to_string(path).expect("documents are readable UTF-8"))).collect()
+    let documents =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    documents
+        .map(|path| {
+            (
+                path.clone(),
+                fs::read_to_string(path).expect("documents are readable UTF-8"),
+            )
+        })
+        .collect()
 }
 
 #[test]
@@ -239,14 +407,20 @@ fn documents_name_files_that_are_there() {
     for (document, text) in documents() {
         let spans = text.split('`').skip(1).step_by(2);
         for span in spans.filter(|span| span.ends_with(".rs") && !span.contains([' ', '*', '\n'])) {
-            let is_there = |source: &Source| source.path == span || source.path.ends_with(&format!("/{span}"));
+            let is_there =
+                |source: &Source| source.path == span || source.path.ends_with(&format!("/{span}"));
             if !sources.iter().any(is_there) {
                 broken.push(format!("{}: {span}", document.display()));
             }
         }
         let folder = document.parent().expect("a file is in a folder");
-        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
-        for link in links.filter(|link| !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:")) {
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#', ' ']).next());
+        for link in links.filter(|link| {
+            !link.is_empty() && !link.contains("://") && !link.starts_with("mailto:")
+        }) {
             if !folder.join(link).exists() {
                 broken.push(format!("{}: a link to {link}", document.display()));
             }

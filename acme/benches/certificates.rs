@@ -1,7 +1,7 @@
 //! Benchmark of certificates: planning 50,000 of them, and the internal CA issuing 10,000.
 //!
-//! `cargo bench -p acme --bench certificates [-- plan|sign]`. Prints medians; the CA's time includes the generation of
-//! each key.
+//! `cargo bench -p acme --bench certificates [-- plan|sign]`. Prints medians; the CA's time
+//! includes the generation of each key.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -51,12 +51,21 @@ fn planning(now: Timestamp, shared: bool) {
         .iter()
         .enumerate()
         .map(|(i, w)| Held {
-            id: if shared { w.id.clone() } else { CertificateId::parse(w.id.as_str()).expect("it is one") },
+            id: if shared {
+                w.id.clone()
+            } else {
+                CertificateId::parse(w.id.as_str()).expect("it is one")
+            },
             tenant: w.tenant.clone(),
             issuer: w.issuer.clone(),
-            names: if shared { w.names.clone() } else { Names::parse(w.names.to_strings()).expect("names") },
+            names: if shared {
+                w.names.clone()
+            } else {
+                Names::parse(w.names.to_strings()).expect("names")
+            },
             // Their ages are spread: some are due.
-            not_before: now - SignedDuration::from_mins((i as i64) * 90 * 24 * 60 * 7 / 10 / (PLANNED as i64)),
+            not_before: now
+                - SignedDuration::from_mins((i as i64) * 90 * 24 * 60 * 7 / 10 / (PLANNED as i64)),
             not_after: now + SignedDuration::from_hours(90 * 24)
                 - SignedDuration::from_mins((i as i64) * 90 * 24 * 60 * 7 / 10 / (PLANNED as i64)),
             ari_id: Some(format!("aki.{i}")),
@@ -76,14 +85,25 @@ fn planning(now: Timestamp, shared: bool) {
         })
         .collect();
     times.sort();
-    let whence = if shared { "got by this process" } else { "read from storage" };
-    println!("plan {PLANNED} certificates {whence} ({issue} due): {:.1} ms", times[RUNS / 2].as_secs_f64() * 1e3);
+    let whence = if shared {
+        "got by this process"
+    } else {
+        "read from storage"
+    };
+    println!(
+        "plan {PLANNED} certificates {whence} ({issue} due): {:.1} ms",
+        times[RUNS / 2].as_secs_f64() * 1e3
+    );
 }
 
 fn signing(now: Timestamp) {
     let dir = tempfile::tempdir().expect("a directory");
     let permit = Constraints::permit(["example.internal"]).expect("a domain");
-    let ca = InternalCa::open(InternalCaConfig::new("internal", dir.path().join("ca"), permit), now).expect("opens");
+    let ca = InternalCa::open(
+        InternalCaConfig::new("internal", dir.path().join("ca"), permit),
+        now,
+    )
+    .expect("opens");
     let start = Instant::now();
     for i in 0..ISSUED {
         let names = Names::parse([format!("h{i}.example.internal")]).expect("a name");

@@ -1,21 +1,40 @@
-//! Benchmark of issuance by Pebble, compared with a trivial client with as many workers, caddy and lego.
+//! Benchmark of issuance by Pebble, compared with a trivial client with as many workers, caddy and
+//! lego.
 //!
-//! `cargo bench -p acme --bench pebble [-- ceiling|peers|ours|trivial]`. Client and Pebble share the machine, so that a
-//! rate is given as a fraction of the trivial client's in the same run.
+//! `cargo bench -p acme --bench pebble [-- ceiling|peers|ours|trivial]`. Client and Pebble share
+//! the machine, so that a rate is given as a fraction of the trivial client's in the same run.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
-// The fixtures of the tests, without the program that the other tests need, so that this benchmark is built in seconds.
-#[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
+// The fixtures of the tests, without the program that the other tests need, so that this benchmark
+// is built in seconds.
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "fixtures of a library, of which a bench needs few"
+)]
 #[path = "../../e2e/src/pebble.rs"]
 mod pebble;
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "the same, and a bench has no tests")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the same, and a bench has no tests"
+)]
 #[path = "../../e2e/src/port.rs"]
 mod port;
-#[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "fixtures of a library, of which a bench needs few"
+)]
 #[path = "../../e2e/src/process.rs"]
 mod process;
-#[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "fixtures of a library, of which a bench needs few"
+)]
 #[path = "../../e2e/src/usage.rs"]
 mod usage;
 
@@ -51,13 +70,20 @@ const PEERS: usize = 40;
 
 fn main() -> Result<()> {
     let want = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     match want.as_deref() {
         Some("ceiling") => runtime.block_on(ceiling()),
         Some("peers") => runtime.block_on(peers()),
         // For a profiler.
-        Some("ours") => runtime.block_on(measured("gatewright", &mut Vec::new(), keeper)).map(drop),
-        Some("trivial") => runtime.block_on(measured("trivial client", &mut Vec::new(), trivial_client)).map(drop),
+        Some("ours") => runtime
+            .block_on(measured("gatewright", &mut Vec::new(), keeper))
+            .map(drop),
+        Some("trivial") => runtime
+            .block_on(measured("trivial client", &mut Vec::new(), trivial_client))
+            .map(drop),
         Some(other) => bail!("nothing is called {other}: expected ceiling, peers, ours or trivial"),
         None => {
             runtime.block_on(ceiling())?;
@@ -69,9 +95,17 @@ fn main() -> Result<()> {
 /// Returns the processor time of this process, and the part of it outside the kernel.
 fn processor_times() -> Result<(Duration, Duration)> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = text.rsplit(')').next().context("a name")?.split_whitespace().collect();
+    let fields: Vec<&str> = text
+        .rsplit(')')
+        .next()
+        .context("a name")?
+        .split_whitespace()
+        .collect();
     let (user, kernel) = (fields[11].parse::<u64>()?, fields[12].parse::<u64>()?);
-    Ok((Duration::from_millis((user + kernel) * 10), Duration::from_millis(user * 10)))
+    Ok((
+        Duration::from_millis((user + kernel) * 10),
+        Duration::from_millis(user * 10),
+    ))
 }
 
 /// The result of a run: its duration and processor time.
@@ -101,27 +135,38 @@ impl Run {
     }
 }
 
-/// Measures a run, and repeats it while it does not end. Its directory is kept until all runs are measured: ext4 scans
-/// all files that were removed within the last minutes when one is created, so that one run would pay for the removal
-/// of another's files.
+/// Measures a run, and repeats it while it does not end. Its directory is kept until all runs are
+/// measured: ext4 scans all files that were removed within the last minutes when one is created, so
+/// that one run would pay for the removal of another's files.
 async fn measured<F: Future<Output = Result<()>>>(
     what: &str,
     kept: &mut Vec<TempDir>,
     run: impl Fn(Arc<Pebble>, PathBuf) -> F,
 ) -> Result<Run> {
     for _ in 0..3 {
-        let options = Options { always_valid: true, eager: true, ..Options::default() };
+        let options = Options {
+            always_valid: true,
+            eager: true,
+            ..Options::default()
+        };
         let pebble = Arc::new(Pebble::start(&options).await?);
         let dir = tempfile::tempdir()?;
         let path = dir.path().to_owned();
         kept.push(dir);
-        let (start, (work, own), ca) = (Instant::now(), processor_times()?, pebble.processor_time()?);
+        let (start, (work, own), ca) =
+            (Instant::now(), processor_times()?, pebble.processor_time()?);
         match tokio::time::timeout(WATCHDOG, run(pebble.clone(), path)).await {
             Ok(done) => {
                 done?;
                 let (took, now) = (start.elapsed(), processor_times()?);
                 let (requests, ca) = (pebble.requests(), pebble.processor_time()? - ca);
-                return Ok(Run { took, work: now.0 - work, own: now.1 - own, requests, ca });
+                return Ok(Run {
+                    took,
+                    work: now.0 - work,
+                    own: now.1 - own,
+                    requests,
+                    ca,
+                });
             }
             Err(_) => println!("{what}: no end within {WATCHDOG:?}, the run is void"),
         }
@@ -134,8 +179,11 @@ async fn ceiling() -> Result<()> {
     for round in 0..ROUNDS {
         // In turns, so that no client has the quieter machine.
         let trivial_first = round % 2 == 0;
-        let early =
-            if trivial_first { Some(measured("trivial client", &mut kept, trivial_client).await?) } else { None };
+        let early = if trivial_first {
+            Some(measured("trivial client", &mut kept, trivial_client).await?)
+        } else {
+            None
+        };
         let ours = measured("gatewright", &mut kept, keeper).await?;
         let trivial = match early {
             Some(run) => run,
@@ -145,7 +193,9 @@ async fn ceiling() -> Result<()> {
     }
     let part = |(ours, trivial): &(Run, Run)| ours.rate() / trivial.rate();
     rounds.sort_by(|a, b| part(a).total_cmp(&part(b)));
-    println!("{CERTIFICATES} certificates from Pebble, {WORKERS} at a time, the median of {ROUNDS} rounds:");
+    println!(
+        "{CERTIFICATES} certificates from Pebble, {WORKERS} at a time, the median of {ROUNDS} rounds:"
+    );
     let (ours, trivial) = &rounds[ROUNDS / 2];
     for (name, run) in [("trivial client", trivial), ("gatewright", ours)] {
         let (rate, each, own) = (run.rate(), run.each(), run.own());
@@ -156,8 +206,15 @@ async fn ceiling() -> Result<()> {
              {requests:.2} requests, Pebble busy {busy:.0} %"
         );
     }
-    let parts: Vec<String> = rounds.iter().map(|round| format!("{:.0}", 100.0 * part(round))).collect();
-    println!("  {:.0} % of the ceiling (rounds: {} %)", 100.0 * part(&rounds[ROUNDS / 2]), parts.join(", "));
+    let parts: Vec<String> = rounds
+        .iter()
+        .map(|round| format!("{:.0}", 100.0 * part(round)))
+        .collect();
+    println!(
+        "  {:.0} % of the ceiling (rounds: {} %)",
+        100.0 * part(&rounds[ROUNDS / 2]),
+        parts.join(", ")
+    );
     Ok(())
 }
 
@@ -175,7 +232,10 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
     config.registration.terms_agreed = true;
     config.max_concurrent = WORKERS;
     // The budget of a CA with unknown limits would reduce the rate.
-    config.limits = Some(acme::budget::Limits { orders: None, ..acme::budget::Limits::of(&pebble.directory()) });
+    config.limits = Some(acme::budget::Limits {
+        orders: None,
+        ..acme::budget::Limits::of(&pebble.directory())
+    });
     let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
     // As many send requests to Pebble; others write their keys and certificates to disk meanwhile.
     let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], 4 * WORKERS).await?;
@@ -184,11 +244,25 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
             let names = Names::parse([format!("h{i}.example{i}.com")])?;
             let id = CertificateId::of("t", &names);
             let (tenant, issuer) = ("t".to_owned(), "pebble".to_owned());
-            Ok(Wanted { id, tenant, issuer, names, validity: None, may_share: false, renew_now: false, hold: None })
+            Ok(Wanted {
+                id,
+                tenant,
+                issuer,
+                names,
+                validity: None,
+                may_share: false,
+                renew_now: false,
+                hold: None,
+            })
         })
         .collect::<Result<_>>()?;
     let pass = keeper.pass(&wanted, Timestamp::now()).await;
-    ensure!(pass.issued.len() == CERTIFICATES, "{} issued, {:?}", pass.issued.len(), pass.failed.first());
+    ensure!(
+        pass.issued.len() == CERTIFICATES,
+        "{} issued, {:?}",
+        pass.issued.len(),
+        pass.failed.first()
+    );
     Ok(())
 }
 
@@ -196,16 +270,25 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
 async fn trivial_client(pebble: Arc<Pebble>, _: PathBuf) -> Result<()> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pem(&pebble)?.as_bytes())?)?;
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()?
+    .with_root_certificates(roots)
+    .with_no_client_auth();
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.enforce_http(false);
-    let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
-    let client = Client::builder(TokioExecutor::new()).build(builder.enable_http1().enable_http2().wrap_connector(tcp));
-    let new = NewAccount { contact: &[], terms_of_service_agreed: true, only_return_existing: false };
+    let builder = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_only();
+    let client = Client::builder(TokioExecutor::new())
+        .build(builder.enable_http1().enable_http2().wrap_connector(tcp));
+    let new = NewAccount {
+        contact: &[],
+        terms_of_service_agreed: true,
+        only_return_existing: false,
+    };
     let builder = instant_acme::Account::builder_with_http(Box::new(client));
     let (account, _) = builder.create(&new, pebble.directory(), None).await?;
     let next = Arc::new(AtomicUsize::new(0));
@@ -229,7 +312,9 @@ async fn trivial_client(pebble: Arc<Pebble>, _: PathBuf) -> Result<()> {
 }
 
 async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
-    let mut order = account.new_order(&NewOrder::new(&[Identifier::Dns(name.to_owned())])).await?;
+    let mut order = account
+        .new_order(&NewOrder::new(&[Identifier::Dns(name.to_owned())]))
+        .await?;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -244,7 +329,10 @@ async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
     let csr = rcgen::CertificateParams::new(vec![name.to_owned()])?.serialize_request(&key)?;
     order.finalize_csr(csr.der()).await?;
     while order.state().status != OrderStatus::Valid {
-        ensure!(order.state().status != OrderStatus::Invalid, "{name} is invalid");
+        ensure!(
+            order.state().status != OrderStatus::Invalid,
+            "{name} is invalid"
+        );
         order.refresh().await?;
         if order.state().status != OrderStatus::Valid {
             pause().await;
@@ -254,7 +342,9 @@ async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
 }
 
 fn tool(name: &str) -> Option<std::path::PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../.tools")
+        .join(name);
     if !path.exists() {
         println!("  {name}: not there, e2e/tools install {name}");
     }
@@ -262,7 +352,11 @@ fn tool(name: &str) -> Option<std::path::PathBuf> {
 }
 
 async fn peers() -> Result<()> {
-    let options = Options { always_valid: true, eager: true, ..Options::default() };
+    let options = Options {
+        always_valid: true,
+        eager: true,
+        ..Options::default()
+    };
     println!("{PEERS} certificates from Pebble, every challenge taken as met:");
     let told = |name: &str, count: usize, took: Duration| {
         println!("  {name:<16} {:6.2}/s", count as f64 / took.as_secs_f64());
@@ -276,12 +370,29 @@ async fn peers() -> Result<()> {
         for i in 0..PEERS {
             let done = Command::new(&lego)
                 .env("LEGO_CA_CERTIFICATES", &ca)
-                .args(["--server", &pebble.directory(), "--email", "a@example.com", "--accept-tos", "--http"])
-                .args(["--http.port", "127.0.0.1:0", "--domains", &format!("h{i}.example{i}.com"), "--path"])
+                .args([
+                    "--server",
+                    &pebble.directory(),
+                    "--email",
+                    "a@example.com",
+                    "--accept-tos",
+                    "--http",
+                ])
+                .args([
+                    "--http.port",
+                    "127.0.0.1:0",
+                    "--domains",
+                    &format!("h{i}.example{i}.com"),
+                    "--path",
+                ])
                 .arg(dir.path())
                 .arg("run")
                 .output()?;
-            ensure!(done.status.success(), "lego: {}", String::from_utf8_lossy(&done.stderr));
+            ensure!(
+                done.status.success(),
+                "lego: {}",
+                String::from_utf8_lossy(&done.stderr)
+            );
         }
         told("lego", PEERS, start.elapsed());
     }
@@ -322,5 +433,7 @@ async fn peers() -> Result<()> {
 }
 
 fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port())
 }

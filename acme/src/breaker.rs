@@ -1,9 +1,10 @@
-//! Circuit breakers: a dependency that keeps failing is not asked until a pause is over, and then probed by one order.
+//! Circuit breakers: a dependency that keeps failing is not asked until a pause is over, and then
+//! probed by one order.
 //!
-//! Each issuer has one breaker for its CA, one for its account, one for each DNS provider, one for each pair of
-//! provider and zone, and one for the name servers of each zone. Orders of hosts that depend on it wait together, and
-//! one of them is the probe (half open), instead of each retrying on its own; hosts that do not depend on it are
-//! unaffected.
+//! Each issuer has one breaker for its CA, one for its account, one for each DNS provider, one for
+//! each pair of provider and zone, and one for the name servers of each zone. Orders of hosts that
+//! depend on it wait together, and one of them is the probe (half open), instead of each retrying
+//! on its own; hosts that do not depend on it are unaffected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +16,11 @@ use crate::plan::{Order, Step, Wanted};
 
 /// Failures in a row that trip a breaker.
 const TRIPS_AT: u32 = 5;
-/// Failures in a row that trip the breaker of an account: a CA that refuses an account refuses all its orders, so that
-/// fewer failures are proof.
+/// Failures in a row that trip the breaker of an account: a CA that refuses an account refuses all
+/// its orders, so that fewer failures are proof.
 const ACCOUNT_TRIPS_AT: u32 = 3;
-/// Least number of different certificates (of zones, for a DNS provider) that must fail: a fault of one alone is
-/// handled by that one's own back-off.
+/// Least number of different certificates (of zones, for a DNS provider) that must fail: a fault of
+/// one alone is handled by that one's own back-off.
 const MIN_DISTINCT: usize = 2;
 const MIN_PAUSE: SignedDuration = SignedDuration::from_secs(30);
 const MAX_PAUSE: SignedDuration = SignedDuration::from_mins(10);
@@ -50,33 +51,54 @@ impl Breaker {
         message.clone_into(&mut self.last);
         // Attempts that began before the breaker opened do not prolong the pause.
         if self.is_tripped(dependency) && now >= self.open_until {
-            let longest = if *dependency == Dependency::Account { MAX_ACCOUNT_PAUSE } else { MAX_PAUSE };
+            let longest = if *dependency == Dependency::Account {
+                MAX_ACCOUNT_PAUSE
+            } else {
+                MAX_PAUSE
+            };
             let doublings = self.failures.saturating_sub(TRIPS_AT).min(7);
             self.open_until = now + (MIN_PAUSE * 2i32.pow(doublings)).min(longest);
         }
     }
 
     fn is_tripped(&self, of: &Dependency) -> bool {
-        let least = if *of == Dependency::Account { ACCOUNT_TRIPS_AT } else { TRIPS_AT };
+        let least = if *of == Dependency::Account {
+            ACCOUNT_TRIPS_AT
+        } else {
+            TRIPS_AT
+        };
         self.failures >= least && self.subjects.len() >= MIN_DISTINCT
     }
 }
 
 impl Breakers {
-    /// Records how an attempt for some wanted certificates ended. Any answer of the CA closes the breaker of the CA.
-    pub(crate) fn record(&mut self, id: &CertificateId, serves: &[Wanted], failure: Option<&Failure>, now: Timestamp) {
-        let Some(issuer) = serves.first().map(|want| want.issuer.as_str()) else { return };
+    /// Records how an attempt for some wanted certificates ended. Any answer of the CA closes the
+    /// breaker of the CA.
+    pub(crate) fn record(
+        &mut self,
+        id: &CertificateId,
+        serves: &[Wanted],
+        failure: Option<&Failure>,
+        now: Timestamp,
+    ) {
+        let Some(issuer) = serves.first().map(|want| want.issuer.as_str()) else {
+            return;
+        };
         let Some(failure) = failure else {
             // A success proves that all its dependencies work.
             if let Some(breakers) = self.0.get_mut(issuer) {
-                breakers.retain(|dependency, _| !serves.iter().any(|want| depends(want, dependency)));
+                breakers
+                    .retain(|dependency, _| !serves.iter().any(|want| depends(want, dependency)));
             }
             return;
         };
         let Some(dependency) = failure.dependency.as_deref() else {
-            // The CA answered, or was not asked (our budget, a wrong setting): there is no evidence against the CA.
-            if matches!(failure.class, Class::HostFault | Class::Policy | Class::Paused | Class::Bug)
-                && let Some(breakers) = self.0.get_mut(issuer)
+            // The CA answered, or was not asked (our budget, a wrong setting): there is no evidence
+            // against the CA.
+            if matches!(
+                failure.class,
+                Class::HostFault | Class::Policy | Class::Paused | Class::Bug
+            ) && let Some(breakers) = self.0.get_mut(issuer)
             {
                 breakers.remove(&Dependency::Ca);
             }
@@ -88,8 +110,12 @@ impl Breakers {
             breakers.remove(&Dependency::Ca);
         }
         let mut fails = |dependency: Dependency, subject: &str| {
-            let fresh =
-                || Breaker { failures: 0, subjects: BTreeSet::new(), open_until: Timestamp::MIN, last: String::new() };
+            let fresh = || Breaker {
+                failures: 0,
+                subjects: BTreeSet::new(),
+                open_until: Timestamp::MIN,
+                last: String::new(),
+            };
             let breaker = breakers.entry(dependency.clone()).or_insert_with(fresh);
             breaker.fail(&dependency, subject, &failure.message, now);
         };
@@ -97,9 +123,16 @@ impl Breakers {
             // A provider that fails for one zone may work for the others.
             Dependency::Provider(provider) => {
                 let names = serves.iter().flat_map(|want| want.names.iter());
-                let blamed = names.filter(|name| failure.culprits.iter().any(|culprit| culprit == name.as_str()));
+                let blamed = names.filter(|name| {
+                    failure
+                        .culprits
+                        .iter()
+                        .any(|culprit| culprit == name.as_str())
+                });
                 for name in blamed {
-                    let Dependency::Zone(zone) = Dependency::zone_of(name) else { continue };
+                    let Dependency::Zone(zone) = Dependency::zone_of(name) else {
+                        continue;
+                    };
                     fails(dependency.clone(), &zone);
                     fails(Dependency::ProviderOf(provider.clone(), zone), id.as_str());
                 }
@@ -113,9 +146,9 @@ impl Breakers {
         self.0.remove(issuer);
     }
 
-    /// Holds back orders whose dependencies have an open breaker. When a pause is over, one order per breaker goes
-    /// through as the probe: the one with the fewest failures of its own. Orders that an operator asked for (`asked`)
-    /// go through at once.
+    /// Holds back orders whose dependencies have an open breaker. When a pause is over, one order
+    /// per breaker goes through as the probe: the one with the fewest failures of its own. Orders
+    /// that an operator asked for (`asked`) go through at once.
     pub(crate) fn hold<'a>(
         &self,
         steps: Vec<Step<'a>>,
@@ -126,7 +159,14 @@ impl Breakers {
         if self.0.values().all(BTreeMap::is_empty) {
             return steps;
         }
-        let own = |order: &Order<'_>| order.serves.iter().map(|want| failures(&want.id)).max().unwrap_or_default();
+        let own = |order: &Order<'_>| {
+            order
+                .serves
+                .iter()
+                .map(|want| failures(&want.id))
+                .max()
+                .unwrap_or_default()
+        };
         let mut probes: BTreeMap<(String, Dependency), (u32, CertificateId)> = BTreeMap::new();
         for step in &steps {
             let Step::Issue(order) = step else { continue };
@@ -148,12 +188,18 @@ impl Breakers {
                 held.push(step);
                 continue;
             };
-            let hold = self.tripped(&order).filter_map(|(issuer, dependency, breaker)| {
-                let probe = probes.get(&(issuer.to_owned(), dependency.clone()));
-                let is_probe = probe.is_some_and(|(_, probe)| *probe == order.id);
-                let until = if now < breaker.open_until { breaker.open_until } else { now + PROBE_WAIT };
-                (!is_probe).then(|| (until, sentence(issuer, dependency, breaker)))
-            });
+            let hold = self
+                .tripped(&order)
+                .filter_map(|(issuer, dependency, breaker)| {
+                    let probe = probes.get(&(issuer.to_owned(), dependency.clone()));
+                    let is_probe = probe.is_some_and(|(_, probe)| *probe == order.id);
+                    let until = if now < breaker.open_until {
+                        breaker.open_until
+                    } else {
+                        now + PROBE_WAIT
+                    };
+                    (!is_probe).then(|| (until, sentence(issuer, dependency, breaker)))
+                });
             match hold.max_by_key(|(until, _)| *until) {
                 Some((until, because)) if !order.serves.iter().any(|want| asked(&want.id)) => {
                     let served = order.replaces.filter(|held| held.not_after > now);
@@ -176,12 +222,19 @@ impl Breakers {
         &'b self,
         order: &'b Order<'_>,
     ) -> impl Iterator<Item = (&'b str, &'b Dependency, &'b Breaker)> + 'b {
-        let of_issuer = order.serves.first().and_then(|want| self.0.get_key_value(&want.issuer));
+        let of_issuer = order
+            .serves
+            .first()
+            .and_then(|want| self.0.get_key_value(&want.issuer));
         of_issuer.into_iter().flat_map(move |(issuer, breakers)| {
             let counts = move |(dependency, breaker): &(&Dependency, &Breaker)| {
-                breaker.is_tripped(dependency) && order.serves.iter().any(|want| depends(want, dependency))
+                breaker.is_tripped(dependency)
+                    && order.serves.iter().any(|want| depends(want, dependency))
             };
-            breakers.iter().filter(counts).map(move |(dependency, breaker)| (issuer.as_str(), dependency, breaker))
+            breakers
+                .iter()
+                .filter(counts)
+                .map(move |(dependency, breaker)| (issuer.as_str(), dependency, breaker))
         })
     }
 }
@@ -194,13 +247,21 @@ fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String 
     let (failures, last) = (breaker.failures, &breaker.last);
     match dependency {
         Dependency::Ca => format!("{issuer} does not answer, {failures} attempts in a row: {last}"),
-        Dependency::Account => format!("{issuer} refuses its account, {failures} attempts in a row: {last}"),
-        Dependency::Provider(name) => format!("the DNS provider {name} fails, {failures} attempts in a row: {last}"),
+        Dependency::Account => {
+            format!("{issuer} refuses its account, {failures} attempts in a row: {last}")
+        }
+        Dependency::Provider(name) => {
+            format!("the DNS provider {name} fails, {failures} attempts in a row: {last}")
+        }
         Dependency::ProviderOf(name, zone) => {
-            format!("the DNS provider {name} fails for {zone}, {failures} attempts in a row: {last}")
+            format!(
+                "the DNS provider {name} fails for {zone}, {failures} attempts in a row: {last}"
+            )
         }
         Dependency::Zone(zone) => {
-            format!("the name servers of {zone} do not answer, {failures} attempts in a row: {last}")
+            format!(
+                "the name servers of {zone} do not answer, {failures} attempts in a row: {last}"
+            )
         }
     }
 }
@@ -226,7 +287,14 @@ mod tests {
     }
 
     fn hosts() -> Vec<Wanted> {
-        (0..10).map(|n| want(&format!("h{n}.{}.example", if n < 5 { "bad" } else { "good" }))).collect()
+        (0..10)
+            .map(|n| {
+                want(&format!(
+                    "h{n}.{}.example",
+                    if n < 5 { "bad" } else { "good" }
+                ))
+            })
+            .collect()
     }
 
     fn start() -> Timestamp {
@@ -238,7 +306,13 @@ mod tests {
         fail_for(breakers, &hosts(), failure, n, now);
     }
 
-    fn fail_for(breakers: &mut Breakers, hosts: &[Wanted], failure: &Failure, n: usize, now: Timestamp) {
+    fn fail_for(
+        breakers: &mut Breakers,
+        hosts: &[Wanted],
+        failure: &Failure,
+        n: usize,
+        now: Timestamp,
+    ) {
         for want in hosts.iter().cycle().take(n) {
             let failure = failure.clone().by(want.names.to_strings());
             breakers.record(&want.id, std::slice::from_ref(want), Some(&failure), now);
@@ -271,18 +345,45 @@ mod tests {
         fail(&mut breakers, &ca, 1, now);
         assert_eq!(go(&breakers, now).len(), 0);
         let later = now + MIN_PAUSE;
-        assert_eq!(go(&breakers, later), ["h5.good.example"], "one probes, that did not fail before");
+        assert_eq!(
+            go(&breakers, later),
+            ["h5.good.example"],
+            "one probes, that did not fail before"
+        );
         fail(&mut breakers, &ca, 1, later);
-        assert_eq!(go(&breakers, later + MIN_PAUSE).len(), 0, "the next pause is longer");
-        fail(&mut breakers, &Failure::new(Class::HostFault, "wrong answer"), 1, later);
-        assert_eq!(go(&breakers, later).len(), 10, "a CA that refuses a host answers");
+        assert_eq!(
+            go(&breakers, later + MIN_PAUSE).len(),
+            0,
+            "the next pause is longer"
+        );
+        fail(
+            &mut breakers,
+            &Failure::new(Class::HostFault, "wrong answer"),
+            1,
+            later,
+        );
+        assert_eq!(
+            go(&breakers, later).len(),
+            10,
+            "a CA that refuses a host answers"
+        );
     }
 
     #[test]
     fn failing_name_servers_of_a_zone_hold_up_its_hosts_alone() {
         let mut breakers = Breakers::default();
-        fail(&mut breakers, &silent(Dependency::Zone("bad.example".to_owned())), 5, start());
-        assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
+        fail(
+            &mut breakers,
+            &silent(Dependency::Zone("bad.example".to_owned())),
+            5,
+            start(),
+        );
+        assert_eq!(
+            go(&breakers, start()),
+            (5..10)
+                .map(|n| format!("h{n}.good.example"))
+                .collect::<Vec<_>>()
+        );
         // One success proves that the name servers answer.
         let one = want("h1.bad.example");
         breakers.record(&one.id, std::slice::from_ref(&one), None, start());
@@ -291,9 +392,17 @@ mod tests {
 
     #[test]
     fn a_provider_that_fails_for_one_zone_is_asked_for_the_others() {
-        let (mut breakers, provider) = (Breakers::default(), silent(Dependency::Provider("rfc2136".to_owned())));
+        let (mut breakers, provider) = (
+            Breakers::default(),
+            silent(Dependency::Provider("rfc2136".to_owned())),
+        );
         fail_for(&mut breakers, &hosts()[..5], &provider, 20, start());
-        assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
+        assert_eq!(
+            go(&breakers, start()),
+            (5..10)
+                .map(|n| format!("h{n}.good.example"))
+                .collect::<Vec<_>>()
+        );
         // The provider fails for another zone, too.
         fail_for(&mut breakers, &hosts()[5..6], &provider, 1, start());
         assert_eq!(go(&breakers, start()).len(), 0);
@@ -304,18 +413,34 @@ mod tests {
         for dependency in [Dependency::Ca, Dependency::Provider("rfc2136".to_owned())] {
             let mut breakers = Breakers::default();
             let one = want("h1.bad.example");
-            fail_for(&mut breakers, std::slice::from_ref(&one), &silent(dependency), 20, start());
+            fail_for(
+                &mut breakers,
+                std::slice::from_ref(&one),
+                &silent(dependency),
+                20,
+                start(),
+            );
             assert_eq!(go(&breakers, start()).len(), 10);
         }
         let mut breakers = Breakers::default();
-        fail(&mut breakers, &Failure::new(Class::Transient, "not decided yet"), 20, start());
-        assert_eq!(go(&breakers, start()).len(), 10, "whoever needs long answers");
+        fail(
+            &mut breakers,
+            &Failure::new(Class::Transient, "not decided yet"),
+            20,
+            start(),
+        );
+        assert_eq!(
+            go(&breakers, start()).len(),
+            10,
+            "whoever needs long answers"
+        );
     }
 
     #[test]
     fn a_refused_account_is_not_asked_for_by_every_host() {
         let mut breakers = Breakers::default();
-        let refused = Failure::new(Class::Account, "deactivated").with_dependency(Dependency::Account);
+        let refused =
+            Failure::new(Class::Account, "deactivated").with_dependency(Dependency::Account);
         fail(&mut breakers, &refused, 3, start());
         assert_eq!(go(&breakers, start()).len(), 0);
         breakers.forget("ca");
@@ -342,19 +467,52 @@ mod tests {
             })
             .collect();
         let now = start() + MIN_PAUSE;
-        let steps = breakers.hold(plan(&wanted, &held, &Budgets::new(), now), |_| 0, |_| false, now);
-        assert_eq!(steps.iter().filter(|step| matches!(step, Step::Issue(_))).count(), 1);
+        let steps = breakers.hold(
+            plan(&wanted, &held, &Budgets::new(), now),
+            |_| 0,
+            |_| false,
+            now,
+        );
+        assert_eq!(
+            steps
+                .iter()
+                .filter(|step| matches!(step, Step::Issue(_)))
+                .count(),
+            1
+        );
         // An order that an operator asks for goes through.
-        let steps = breakers.hold(plan(&wanted, &held, &Budgets::new(), now), |_| 0, |id| *id == wanted[7].id, now);
-        assert_eq!(steps.iter().filter(|step| matches!(step, Step::Issue(_))).count(), 2);
+        let steps = breakers.hold(
+            plan(&wanted, &held, &Budgets::new(), now),
+            |_| 0,
+            |id| *id == wanted[7].id,
+            now,
+        );
+        assert_eq!(
+            steps
+                .iter()
+                .filter(|step| matches!(step, Step::Issue(_)))
+                .count(),
+            2
+        );
     }
 
     #[test]
     fn a_breaker_does_not_affect_other_issuers() {
         let mut breakers = Breakers::default();
-        let other: Vec<Wanted> = hosts().into_iter().map(|w| Wanted { issuer: "other".to_owned(), ..w }).collect();
+        let other: Vec<Wanted> = hosts()
+            .into_iter()
+            .map(|w| Wanted {
+                issuer: "other".to_owned(),
+                ..w
+            })
+            .collect();
         for want in &other {
-            breakers.record(&want.id, std::slice::from_ref(want), Some(&silent(Dependency::Ca)), start());
+            breakers.record(
+                &want.id,
+                std::slice::from_ref(want),
+                Some(&silent(Dependency::Ca)),
+                start(),
+            );
         }
         assert_eq!(go(&breakers, start()).len(), 10);
     }

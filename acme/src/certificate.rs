@@ -18,7 +18,8 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// A certificate with its key, as an [`crate::Issuer`] returns it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IssuedCertificate {
-    /// The chain in PEM: the leaf, then each certificate that signed the one before it; without the root.
+    /// The chain in PEM: the leaf, then each certificate that signed the one before it; without the
+    /// root.
     pub chain_pem: String,
     /// The key of the leaf.
     pub key_pem: PrivateKeyPem,
@@ -42,11 +43,11 @@ pub struct IssuedCertificate {
 impl IssuedCertificate {
     /// Reads a chain and its key, and rejects a certificate that must not be served.
     ///
-    /// Checks that the key belongs to the leaf, that the names are `names` (some CAs add `www.` to a name), that it has
-    /// not expired, that each certificate is signed by the next one, and that Envoy loads it. A certificate that is not
-    /// valid yet is accepted: while our clock is
-    /// behind, rejecting it would have the CA issue one after the other, and each of them is better than none
-    /// ([`IssuedCertificate::may_replace`]).
+    /// Checks that the key belongs to the leaf, that the names are `names` (some CAs add `www.` to
+    /// a name), that it has not expired, that each certificate is signed by the next one, and that
+    /// Envoy loads it. A certificate that is not valid yet is accepted: while our clock is behind,
+    /// rejecting it would have the CA issue one after the other, and each of them is better than
+    /// none ([`IssuedCertificate::may_replace`]).
     pub fn verified(
         chain_pem: String,
         key_pem: PrivateKeyPem,
@@ -56,23 +57,36 @@ impl IssuedCertificate {
     ) -> Result<Self, Unfit> {
         let certificate = Self::read(chain_pem, key_pem, issuer)?;
         if !is_for(&certificate.names, names) {
-            return Err(Unfit::Names { wanted: names.to_string(), found: certificate.names.to_string() });
+            return Err(Unfit::Names {
+                wanted: names.to_string(),
+                found: certificate.names.to_string(),
+            });
         }
         if certificate.not_after <= now {
-            return Err(Unfit::Expired { since: certificate.not_after });
+            return Err(Unfit::Expired {
+                since: certificate.not_after,
+            });
         }
-        if let Some(finding) = certificate.findings(now).into_iter().find(|found| found.refuser == Refuser::Envoy) {
+        if let Some(finding) = certificate
+            .findings(now)
+            .into_iter()
+            .find(|found| found.refuser == Refuser::Envoy)
+        {
             return Err(Unfit::Refused(finding));
         }
         Ok(certificate)
     }
 
-    /// Reads a chain and its key; the key must belong to the leaf and each certificate must be signed by the next one.
-    /// Names and validity are not checked: for certificates that are held already or that a user provides.
+    /// Reads a chain and its key; the key must belong to the leaf and each certificate must be
+    /// signed by the next one. Names and validity are not checked: for certificates that are held
+    /// already or that a user provides.
     pub fn read(chain_pem: String, key_pem: PrivateKeyPem, issuer: &str) -> Result<Self, Unfit> {
         let chain = chain_of(&chain_pem)?;
         let leaf = read(&chain[0])?;
-        if !key_pem.belongs_to(&chain[0]).map_err(|e| Unfit::Key(e.to_string()))? {
+        if !key_pem
+            .belongs_to(&chain[0])
+            .map_err(|e| Unfit::Key(e.to_string()))?
+        {
             return Err(Unfit::OtherKey);
         }
         for (i, pair) in chain.windows(2).enumerate() {
@@ -85,8 +99,12 @@ impl IssuedCertificate {
         let (not_before, not_after) = validity_of(&leaf);
         let serial = leaf.tbs_certificate.raw_serial_as_string().replace(':', "");
         let ari_id = ari_id(&leaf);
-        // Written anew: whoever reads it from a Secret gets PEM as RFC 7468 has it, whatever the CA sent.
-        let chain_pem = chain.iter().map(|der| pki::encode("CERTIFICATE", der)).collect();
+        // Written anew: whoever reads it from a Secret gets PEM as RFC 7468 has it, whatever the CA
+        // sent.
+        let chain_pem = chain
+            .iter()
+            .map(|der| pki::encode("CERTIFICATE", der))
+            .collect();
         Ok(Self {
             names,
             not_before,
@@ -107,9 +125,12 @@ impl IssuedCertificate {
 
     /// Why Envoy or usual TLS clients refuse it, apart from a start that is due to clock skew.
     pub fn findings(&self, now: Timestamp) -> Vec<Finding> {
-        let mut findings = pki::judge_signed(&chain_of(&self.chain_pem).unwrap_or_default(), now.into());
+        let mut findings =
+            pki::judge_signed(&chain_of(&self.chain_pem).unwrap_or_default(), now.into());
         let tolerated = SystemTime::from(now + SKEW);
-        findings.retain(|finding| !matches!(finding.problem, Problem::NotYet(from) if from <= tolerated));
+        findings.retain(
+            |finding| !matches!(finding.problem, Problem::NotYet(from) if from <= tolerated),
+        );
         findings
     }
 
@@ -118,44 +139,62 @@ impl IssuedCertificate {
         self.findings(now).first().map(refusal)
     }
 
-    /// Returns Ok if this certificate may replace `held`. A working certificate is never replaced by a worse one: one
-    /// that is not valid yet, that expires sooner or soon, that clients cannot verify because intermediates are
-    /// missing, that covers fewer of the names that are still wanted, or that Envoy or clients refuse for a reason for
-    /// which they do not refuse `held`.
+    /// Returns Ok if this certificate may replace `held`. A working certificate is never replaced
+    /// by a worse one: one that is not valid yet, that expires sooner or soon, that clients cannot
+    /// verify because intermediates are missing, that covers fewer of the names that are still
+    /// wanted, or that Envoy or clients refuse for a reason for which they do not refuse `held`.
     pub fn may_replace(&self, held: &Self, wanted: &Names, now: Timestamp) -> Result<(), Unfit> {
         let of_held = held.findings(now);
-        let is_loaded = !of_held.iter().any(|finding| finding.refuser == Refuser::Envoy);
-        let held_works = held.not_before <= now && now < held.not_after && held.names.cover(wanted) && is_loaded;
+        let is_loaded = !of_held
+            .iter()
+            .any(|finding| finding.refuser == Refuser::Envoy);
+        let held_works =
+            held.not_before <= now && now < held.not_after && held.names.cover(wanted) && is_loaded;
         if !held_works {
             return Ok(());
         }
         if !self.names.cover(wanted) {
-            return Err(Unfit::Names { wanted: wanted.to_string(), found: self.names.to_string() });
+            return Err(Unfit::Names {
+                wanted: wanted.to_string(),
+                found: self.names.to_string(),
+            });
         }
         if self.serial == held.serial && self.issuer == held.issuer {
             return Err(Unfit::Same);
         }
         if self.not_before > now + SKEW {
-            return Err(Unfit::NotYet { from: self.not_before });
+            return Err(Unfit::NotYet {
+                from: self.not_before,
+            });
         }
-        let is_new = |finding: &Finding| of_held.iter().all(|held| !is_alike(&held.problem, &finding.problem));
+        let is_new = |finding: &Finding| {
+            of_held
+                .iter()
+                .all(|held| !is_alike(&held.problem, &finding.problem))
+        };
         if let Some(finding) = self.findings(now).into_iter().find(is_new) {
             return Err(Unfit::Refused(finding));
         }
-        // A certificate of a shorter profile (6 days instead of 90) rightly expires sooner than an old one; what counts
-        // is that it was issued later and is not about to expire.
+        // A certificate of a shorter profile (6 days instead of 90) rightly expires sooner than an
+        // old one; what counts is that it was issued later and is not about to expire.
         if self.not_after < held.not_after && self.not_before < held.not_before {
-            return Err(Unfit::Worse { held: held.not_after, offered: self.not_after });
+            return Err(Unfit::Worse {
+                held: held.not_after,
+                offered: self.not_after,
+            });
         }
         let is_urgent = |c: &Self| renewal::is_urgent((c.not_before, c.not_after), now);
         let is_from_the_same = self.issuer == held.issuer;
-        // Another issuer, or a shorter profile, is an operator's decision; a certificate that expires within the time
-        // that counts as urgent for the held one is not.
+        // Another issuer, or a shorter profile, is an operator's decision; a certificate that
+        // expires within the time that counts as urgent for the held one is not.
         let ends_soon = is_from_the_same
             && self.not_after < held.not_after
             && self.not_after.duration_since(now) < renewal::floor_of(held.lifetime());
         if ends_soon || (is_urgent(self) && !is_urgent(held)) {
-            return Err(Unfit::Worse { held: held.not_after, offered: self.not_after });
+            return Err(Unfit::Worse {
+                held: held.not_after,
+                offered: self.not_after,
+            });
         }
         let intermediates = |c: &Self| chain_of(&c.chain_pem).map_or(0, |chain| chain.len() - 1);
         if is_from_the_same && intermediates(self) == 0 && intermediates(held) > 0 {
@@ -184,26 +223,35 @@ fn read(der: &[u8]) -> Result<X509Certificate<'_>, Unfit> {
 
 /// Returns true if any certificate of the chain was issued by a CA with this common name.
 pub(crate) fn leads_to(chain_pem: &str, common_name: &str) -> bool {
-    let Ok(chain) = chain_of(chain_pem) else { return false };
+    let Ok(chain) = chain_of(chain_pem) else {
+        return false;
+    };
     chain.iter().any(|der| {
-        x509_parser::parse_x509_certificate(der)
-            .is_ok_and(|(_, c)| c.issuer().iter_common_name().any(|n| n.as_str().is_ok_and(|n| n == common_name)))
+        x509_parser::parse_x509_certificate(der).is_ok_and(|(_, c)| {
+            c.issuer()
+                .iter_common_name()
+                .any(|n| n.as_str().is_ok_and(|n| n == common_name))
+        })
     })
 }
 
 /// Returns [`IssuedCertificate::ari_id`] of a leaf in DER.
 pub fn ari_id_of(leaf: &[u8]) -> Option<String> {
-    X509Certificate::from_der(leaf).ok().and_then(|(_, leaf)| ari_id(&leaf))
+    X509Certificate::from_der(leaf)
+        .ok()
+        .and_then(|(_, leaf)| ari_id(&leaf))
 }
 
-/// Returns the identifier of a certificate in ARI: base64url of its authority key identifier, a dot, and base64url of
-/// its serial number (RFC 9773, 4.1).
+/// Returns the identifier of a certificate in ARI: base64url of its authority key identifier, a
+/// dot, and base64url of its serial number (RFC 9773, 4.1).
 fn ari_id(leaf: &X509Certificate<'_>) -> Option<String> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
-    let authority = leaf.iter_extensions().find_map(|e| match e.parsed_extension() {
-        ParsedExtension::AuthorityKeyIdentifier(aki) => aki.key_identifier.as_ref(),
-        _ => None,
-    })?;
+    let authority = leaf
+        .iter_extensions()
+        .find_map(|e| match e.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(aki) => aki.key_identifier.as_ref(),
+            _ => None,
+        })?;
     Some(format!(
         "{}.{}",
         BASE64_URL_SAFE_NO_PAD.encode(authority.0),
@@ -212,7 +260,10 @@ fn ari_id(leaf: &X509Certificate<'_>) -> Option<String> {
 }
 
 fn names_of(leaf: &X509Certificate<'_>) -> Result<Names, Unfit> {
-    let san = leaf.subject_alternative_name().map_err(|_| Unfit::NotACertificate)?.ok_or(Unfit::NoNames)?;
+    let san = leaf
+        .subject_alternative_name()
+        .map_err(|_| Unfit::NotACertificate)?
+        .ok_or(Unfit::NoNames)?;
     let names = san.value.general_names.iter().filter_map(|n| match n {
         GeneralName::DNSName(name) => Some(*name),
         _ => None,
@@ -220,7 +271,8 @@ fn names_of(leaf: &X509Certificate<'_>) -> Result<Names, Unfit> {
     Names::parse(names).map_err(|_| Unfit::NoNames)
 }
 
-/// Start and end of validity. Years reach to 9999 (RFC 5280, 4.1.2.5), jiff's timestamps to the day before its last.
+/// Start and end of validity. Years reach to 9999 (RFC 5280, 4.1.2.5), jiff's timestamps to the day
+/// before its last.
 pub(crate) fn validity_of(certificate: &X509Certificate<'_>) -> (Timestamp, Timestamp) {
     let validity = pki::validity(certificate);
     (timestamp(validity.from), timestamp(validity.until))
@@ -295,11 +347,13 @@ pub enum Unfit {
     Same,
 }
 
-/// Returns true if a certificate for `found` is what was ordered for `names`. Some CAs add the host `www` of a name, or the name that a
-/// wildcard or a host `www` stands under; ordered again, the certificate would be no other. Any further name may be somebody else's.
+/// Returns true if a certificate for `found` is what was ordered for `names`. Some CAs add the host
+/// `www` of a name, or the name that a wildcard or a host `www` stands under; ordered again, the
+/// certificate would be no other. Any further name may be somebody else's.
 fn is_for(found: &Names, names: &Names) -> bool {
     let mut others = found.iter().filter(|other| !names.contains(other));
-    names.iter().all(|name| found.contains(name)) && others.all(|other| names.iter().any(|name| is_added(other, name)))
+    names.iter().all(|name| found.contains(name))
+        && others.all(|other| names.iter().any(|name| is_added(other, name)))
 }
 
 fn is_added(other: &DnsName, to: &DnsName) -> bool {
@@ -327,10 +381,18 @@ mod tests {
     #[test]
     fn a_name_that_cas_add_is_accepted_and_no_other() {
         for (found, names, is_it) in [
-            (&["a.example", "www.a.example"][..], &["a.example"][..], true),
+            (
+                &["a.example", "www.a.example"][..],
+                &["a.example"][..],
+                true,
+            ),
             (&["a.example", "www.a.example"], &["www.a.example"], true),
             (&["*.a.example", "a.example"], &["*.a.example"], true),
-            (&["a.example", "b.example", "www.b.example"], &["a.example", "b.example"], true),
+            (
+                &["a.example", "b.example", "www.b.example"],
+                &["a.example", "b.example"],
+                true,
+            ),
             (&["www.a.example"], &["a.example"], false),
             (&["*.a.example"], &["www.a.example"], false),
             (&["a.example", "mail.a.example"], &["a.example"], false),
@@ -338,19 +400,29 @@ mod tests {
             (&["b.a.example", "a.example"], &["b.a.example"], false),
         ] {
             let parsed = |names: &[&str]| Names::parse(names).expect("names");
-            assert_eq!(is_for(&parsed(found), &parsed(names)), is_it, "{found:?} for {names:?}");
+            assert_eq!(
+                is_for(&parsed(found), &parsed(names)),
+                is_it,
+                "{found:?} for {names:?}"
+            );
         }
     }
 
     #[test]
     fn a_certificate_that_is_not_valid_yet_replaces_none_that_is() {
-        let (name, now, day) =
-            (DnsName::parse("a.example.org").expect("a name"), Timestamp::now(), SignedDuration::from_hours(24));
+        let (name, now, day) = (
+            DnsName::parse("a.example.org").expect("a name"),
+            Timestamp::now(),
+            SignedDuration::from_hours(24),
+        );
         let made = |at| self_signed(&name, at).expect("made");
         let (held, new) = (made(now), made(now + day));
-        let taken =
-            IssuedCertificate::verified(new.chain_pem, new.key_pem, &new.names, "ca", now).expect("it is taken");
-        assert!(matches!(taken.may_replace(&held, &held.names, now), Err(Unfit::NotYet { .. })));
+        let taken = IssuedCertificate::verified(new.chain_pem, new.key_pem, &new.names, "ca", now)
+            .expect("it is taken");
+        assert!(matches!(
+            taken.may_replace(&held, &held.names, now),
+            Err(Unfit::NotYet { .. })
+        ));
         assert!(taken.may_replace(&held, &held.names, now + day).is_ok());
     }
     /// A certificate with its intermediate, which is changed before it is signed.
@@ -358,19 +430,28 @@ mod tests {
         let generated = || rcgen::KeyPair::generate().expect("a key");
         let authority = |name: &str| {
             let mut params = rcgen::CertificateParams::default();
-            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, name);
             params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
             params
         };
-        let (root, key) = (rcgen::Issuer::new(authority("root"), generated()), generated());
+        let (root, key) = (
+            rcgen::Issuer::new(authority("root"), generated()),
+            generated(),
+        );
         let mut intermediate = authority("intermediate");
         change(&mut intermediate);
         let signer = generated();
         let above = intermediate.signed_by(&signer, &root).expect("signs").pem();
-        let mut leaf = rcgen::CertificateParams::new(vec!["a.example.org".to_owned()]).expect("a name");
+        let mut leaf =
+            rcgen::CertificateParams::new(vec!["a.example.org".to_owned()]).expect("a name");
         leaf.not_before = rcgen::date_time_ymd(2026, 1, 1);
         leaf.not_after = rcgen::date_time_ymd(2099, 1, 1);
-        let leaf = leaf.signed_by(&key, &rcgen::Issuer::new(intermediate, signer)).expect("signs").pem();
+        let leaf = leaf
+            .signed_by(&key, &rcgen::Issuer::new(intermediate, signer))
+            .expect("signs")
+            .pem();
         let key = PrivateKeyPem::new(key.serialize_pem());
         IssuedCertificate::read(format!("{leaf}{above}"), key, "ca").expect("reads")
     }
@@ -390,8 +471,16 @@ mod tests {
             let verdict = new.may_replace(&held, &held.names, now);
             assert!(matches!(verdict, Err(Unfit::Refused(_))), "{verdict:?}");
             let again = with_intermediate(change);
-            assert_eq!(again.may_replace(&new, &held.names, now), Ok(()), "the held one is no better");
+            assert_eq!(
+                again.may_replace(&new, &held.names, now),
+                Ok(()),
+                "the held one is no better"
+            );
         }
-        assert_eq!(with_intermediate(|_| ()).may_replace(&held, &held.names, now), Ok(()), "a good one");
+        assert_eq!(
+            with_intermediate(|_| ()).may_replace(&held, &held.names, now),
+            Ok(()),
+            "a good one"
+        );
     }
 }

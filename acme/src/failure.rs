@@ -1,7 +1,7 @@
 //! Failures of attempts, and the back-off before the next attempt.
 //!
-//! The class decides what happens next; the message is for people: it is stable from one attempt to the next, names
-//! cause and fix, and contains no secret.
+//! The class decides what happens next; the message is for people: it is stable from one attempt to
+//! the next, names cause and fix, and contains no secret.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -44,17 +44,22 @@ pub enum Dependency {
 fn zone(name: &DnsName) -> &str {
     let base = name.base();
     let parent = base.split_once('.').map_or(base, |(_, parent)| parent);
-    if base == name.registered_domain() { base } else { parent }
+    if base == name.registered_domain() {
+        base
+    } else {
+        parent
+    }
 }
 
 impl Dependency {
-    /// Returns the name servers that a name depends on, by its most likely zone: the parent of a host name, or the
-    /// registered domain itself.
+    /// Returns the name servers that a name depends on, by its most likely zone: the parent of a
+    /// host name, or the registered domain itself.
     pub fn zone_of(name: &DnsName) -> Self {
         Self::Zone(zone(name).to_owned())
     }
 
-    /// Returns true if a name depends on it. All names of an issuer with a DNS provider are proven by that provider.
+    /// Returns true if a name depends on it. All names of an issuer with a DNS provider are proven
+    /// by that provider.
     pub fn is_of(&self, name: &DnsName) -> bool {
         match self {
             Self::Ca | Self::Account | Self::Provider(_) => true,
@@ -100,17 +105,26 @@ impl Class {
         }
     }
 
-    /// Returns true if the next issuer of an ordered list is to be tried at once: not for a failure that it would have
-    /// as well, and not for a transient one.
+    /// Returns true if the next issuer of an ordered list is to be tried at once: not for a failure
+    /// that it would have as well, and not for a transient one.
     pub fn next_issuer_may_help(self) -> bool {
-        matches!(self, Self::RateLimited | Self::Paused | Self::Policy | Self::Account | Self::Bug)
+        matches!(
+            self,
+            Self::RateLimited | Self::Paused | Self::Policy | Self::Account | Self::Bug
+        )
     }
 }
 
 impl Failure {
     /// Makes a failure of a class.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), retry_at: None, culprits: Vec::new(), dependency: None }
+        Self {
+            class,
+            message: message.into(),
+            retry_at: None,
+            culprits: Vec::new(),
+            dependency: None,
+        }
     }
 
     /// Sets the earliest time of the next attempt.
@@ -143,24 +157,33 @@ pub struct Attempts {
     pub at: Timestamp,
     /// Earliest time of the next attempt.
     pub not_before: Timestamp,
-    /// Fingerprint of the wanted certificate: names, solver, issuer. When it changes, the record is void, and the next
-    /// attempt is made at once.
+    /// Fingerprint of the wanted certificate: names, solver, issuer. When it changes, the record is
+    /// void, and the next attempt is made at once.
     pub about: String,
-    /// Number of names of a failed order that several wanted certificates shared, without a known culprit: they go on
-    /// sharing. 0 if the order was for this wanted certificate alone.
+    /// Number of names of a failed order that several wanted certificates shared, without a known
+    /// culprit: they go on sharing. 0 if the order was for this wanted certificate alone.
     #[serde(default)]
     pub shared: usize,
-    /// Serial number of the certificate that Envoys refused, where that is a failure since the last success.
+    /// Serial number of the certificate that Envoys refused, where that is a failure since the last
+    /// success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// True if another certificate was issued since. The record counts on if Envoys refuse that one as well.
+    /// True if another certificate was issued since. The record counts on if Envoys refuse that one
+    /// as well.
     #[serde(default)]
     pub is_over: bool,
 }
 
 impl Attempts {
-    /// Returns the record after one more failure. `jitter` in 0..1 spreads the retries of many certificates.
-    pub fn after(previous: Option<&Self>, failure: Failure, about: &str, now: Timestamp, jitter: f64) -> Self {
+    /// Returns the record after one more failure. `jitter` in 0..1 spreads the retries of many
+    /// certificates.
+    pub fn after(
+        previous: Option<&Self>,
+        failure: Failure,
+        about: &str,
+        now: Timestamp,
+        jitter: f64,
+    ) -> Self {
         // A rate limit does not count as a failure of the name.
         let counts = !matches!(failure.class, Class::RateLimited);
         let previous = previous.filter(|p| p.about == about);
@@ -182,7 +205,10 @@ impl Attempts {
 
     /// Marks the failure as the refusal of a certificate by Envoys.
     pub fn of_refused(self, serial: &str) -> Self {
-        Self { refused: Some(serial.to_owned()), ..self }
+        Self {
+            refused: Some(serial.to_owned()),
+            ..self
+        }
     }
 
     /// Returns whether the failure is the refusal of the certificate with this serial number.
@@ -192,13 +218,20 @@ impl Attempts {
 
     /// Marks the record as that of a shared order with so many names.
     pub fn of_shared(self, names: usize) -> Self {
-        Self { shared: names, ..self }
+        Self {
+            shared: names,
+            ..self
+        }
     }
 
-    /// Returns the most names of the next shared order; `None` for no bound. An order that was refused without a
-    /// culprit is halved until the culprit is alone; one that failed transiently is repeated unchanged.
+    /// Returns the most names of the next shared order; `None` for no bound. An order that was
+    /// refused without a culprit is halved until the culprit is alone; one that failed transiently
+    /// is repeated unchanged.
     pub fn share_at_most(&self) -> Option<usize> {
-        let refused = matches!(self.last.class, Class::HostFault | Class::Policy | Class::Paused | Class::Bug);
+        let refused = matches!(
+            self.last.class,
+            Class::HostFault | Class::Policy | Class::Paused | Class::Bug
+        );
         match self.shared {
             0 => Some(1),
             names => refused.then_some((names / 2).max(1)),
@@ -208,20 +241,27 @@ impl Attempts {
 
 /// Returns the back-off after the n-th failure in a row.
 ///
-/// Failures that the owner of a name or the CA's policy must remove are retried after 1, 10 and 100 minutes and then
-/// daily, as Let's Encrypt's integration guide asks; transient ones after 1, 2, 5, 10, 30 and 60 seconds with jitter of
-/// half the time, then every five minutes; those that an operator must remove (configuration, credentials, the account)
-/// after 1, 5 and 15 minutes and then hourly: that costs the CA little and notices the repair soon.
+/// Failures that the owner of a name or the CA's policy must remove are retried after 1, 10 and 100
+/// minutes and then daily, as Let's Encrypt's integration guide asks; transient ones after 1, 2, 5,
+/// 10, 30 and 60 seconds with jitter of half the time, then every five minutes; those that an
+/// operator must remove (configuration, credentials, the account) after 1, 5 and 15 minutes and
+/// then hourly: that costs the CA little and notices the repair soon.
 pub fn back_off(class: Class, failures: u32, jitter: f64) -> SignedDuration {
     let jitter = jitter.clamp(0.0, 1.0);
-    let step = |steps: &[f64], then: f64| *steps.get(failures.saturating_sub(1) as usize).unwrap_or(&then);
+    let step = |steps: &[f64], then: f64| {
+        *steps
+            .get(failures.saturating_sub(1) as usize)
+            .unwrap_or(&then)
+    };
     let seconds = match class {
         Class::Transient => step(&[1.0, 2.0, 5.0, 10.0, 30.0, 60.0], 300.0) * (0.5 + 0.5 * jitter),
         Class::RateLimited => 60.0 * (1.0 + jitter),
         Class::HostFault | Class::Policy | Class::Bug => {
             step(&[1.0, 10.0, 100.0], 1440.0) * 60.0 * (1.0 + 0.1 * jitter)
         }
-        Class::Config | Class::Account => step(&[1.0, 5.0, 15.0], 60.0) * 60.0 * (1.0 + 0.1 * jitter),
+        Class::Config | Class::Account => {
+            step(&[1.0, 5.0, 15.0], 60.0) * 60.0 * (1.0 + 0.1 * jitter)
+        }
         Class::Paused => 86_400.0 * (1.0 + 0.1 * jitter),
     };
     SignedDuration::from_secs_f64(seconds)
@@ -250,21 +290,36 @@ mod tests {
         ] {
             for (n, seconds) in least.into_iter().enumerate() {
                 let wait = |jitter| back_off(class, n as u32 + 1, jitter).as_secs();
-                assert_eq!((wait(0.0), wait(1.0)), (seconds, seconds * most / 100), "{class:?} {n}");
+                assert_eq!(
+                    (wait(0.0), wait(1.0)),
+                    (seconds, seconds * most / 100),
+                    "{class:?} {n}"
+                );
             }
         }
-        let transient: Vec<i64> = (1..=8).map(|n| back_off(Class::Transient, n, 1.0).as_secs()).collect();
+        let transient: Vec<i64> = (1..=8)
+            .map(|n| back_off(Class::Transient, n, 1.0).as_secs())
+            .collect();
         assert_eq!(transient, [1, 2, 5, 10, 30, 60, 300, 300]);
     }
 
     #[test]
     fn a_shared_order_stays_whole_in_an_outage_and_is_halved_where_the_ca_refuses_it() {
         let shared = |class, names| {
-            Attempts::after(None, Failure::new(class, "no"), "a", at(0), 0.0).of_shared(names).share_at_most()
+            Attempts::after(None, Failure::new(class, "no"), "a", at(0), 0.0)
+                .of_shared(names)
+                .share_at_most()
         };
-        assert_eq!((shared(Class::Transient, 25), shared(Class::RateLimited, 25)), (None, None));
         assert_eq!(
-            (shared(Class::Bug, 25), shared(Class::Policy, 3), shared(Class::Bug, 2)),
+            (shared(Class::Transient, 25), shared(Class::RateLimited, 25)),
+            (None, None)
+        );
+        assert_eq!(
+            (
+                shared(Class::Bug, 25),
+                shared(Class::Policy, 3),
+                shared(Class::Bug, 2)
+            ),
             (Some(12), Some(1), Some(1))
         );
         assert_eq!(shared(Class::Transient, 0), Some(1), "its own fault");
@@ -280,14 +335,24 @@ mod tests {
             ("*.b.example.org", "example.org"),
         ] {
             let name = DnsName::parse(name).expect("a name");
-            assert_eq!(Dependency::zone_of(&name), Dependency::Zone(zone.to_owned()), "{name}");
+            assert_eq!(
+                Dependency::zone_of(&name),
+                Dependency::Zone(zone.to_owned()),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn a_changed_configuration_forgets() {
         let first = Attempts::after(None, Failure::new(Class::HostFault, "no"), "a", at(0), 0.0);
-        let second = Attempts::after(Some(&first), Failure::new(Class::HostFault, "no"), "b", at(0), 0.0);
+        let second = Attempts::after(
+            Some(&first),
+            Failure::new(Class::HostFault, "no"),
+            "b",
+            at(0),
+            0.0,
+        );
         assert_eq!(second.failures, 1);
     }
 

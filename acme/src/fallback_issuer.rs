@@ -22,18 +22,24 @@ impl FallbackIssuer {
     /// Makes a list; the first issuer is the preferred one.
     pub fn new(name: &str, first: Arc<dyn Issuer>, others: Vec<Arc<dyn Issuer>>) -> Self {
         let issuers = std::iter::once(first).chain(others).collect();
-        Self { name: name.to_owned(), issuers, trial: None }
+        Self {
+            name: name.to_owned(),
+            issuers,
+            trial: None,
+        }
     }
 
-    /// Sets an issuer for trials, such as a CA's staging: after a failed attempt it is tried first, so that a host that
-    /// is still at fault does not spend the limits of the real CA.
+    /// Sets an issuer for trials, such as a CA's staging: after a failed attempt it is tried first,
+    /// so that a host that is still at fault does not spend the limits of the real CA.
     pub fn with_trial(mut self, trial: Arc<dyn Issuer>) -> Self {
         self.trial = Some(trial);
         self
     }
 
     fn first(&self) -> &Arc<dyn Issuer> {
-        self.issuers.first().expect("the constructor takes a first one")
+        self.issuers
+            .first()
+            .expect("the constructor takes a first one")
     }
 }
 
@@ -45,11 +51,17 @@ impl Issuer for FallbackIssuer {
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
         if let (Some(trial), 1..) = (&self.trial, request.failures) {
-            let rehearsal = IssueRequest { replaces: None, ..request.clone() };
+            let rehearsal = IssueRequest {
+                replaces: None,
+                ..request.clone()
+            };
             match trial.issue(&rehearsal).await {
                 Ok(_) => trial.installed(&request.id).await?,
                 Err(failure) if matches!(failure.class, Class::HostFault | Class::Policy) => {
-                    return Err(Failure { message: format!("trial: {}", failure.message), ..failure });
+                    return Err(Failure {
+                        message: format!("trial: {}", failure.message),
+                        ..failure
+                    });
                 }
                 // A trial that fails for other reasons is no evidence against the host.
                 Err(failure) => tracing::info!(issuer = self.name, %failure, "no trial"),
@@ -60,7 +72,11 @@ impl Issuer for FallbackIssuer {
             match issuer.issue(request).await {
                 Ok(certificate) => {
                     let issued_by = Some(certificate.issuer.clone()).filter(|by| *by != self.name);
-                    return Ok(IssuedCertificate { issuer: self.name.clone(), issued_by, ..certificate });
+                    return Ok(IssuedCertificate {
+                        issuer: self.name.clone(),
+                        issued_by,
+                        ..certificate
+                    });
                 }
                 Err(failure) => {
                     let next = failure.class.next_issuer_may_help();
@@ -100,12 +116,19 @@ impl Issuer for FallbackIssuer {
     }
 
     fn underway(&self) -> Vec<Underway> {
-        self.issuers.iter().flat_map(|issuer| issuer.underway()).collect()
+        self.issuers
+            .iter()
+            .flat_map(|issuer| issuer.underway())
+            .collect()
     }
 
     fn budget(&self) -> Option<Budget> {
         // With several issuers, the limits of the first do not hold orders up.
-        if self.issuers.len() > 1 { None } else { self.first().budget() }
+        if self.issuers.len() > 1 {
+            None
+        } else {
+            self.first().budget()
+        }
     }
 
     fn limits(&self) -> Option<Budget> {
@@ -118,7 +141,8 @@ impl Issuer for FallbackIssuer {
         previous: Option<&Window>,
         now: Timestamp,
     ) -> Result<Option<Window>, Failure> {
-        // Only the CA that issued the certificate has a window for it; the others answer with an error.
+        // Only the CA that issued the certificate has a window for it; the others answer with an
+        // error.
         let mut last = Ok(None);
         for issuer in &self.issuers {
             match issuer.renewal_window(held, previous, now).await {
@@ -165,7 +189,10 @@ mod tests {
             self.2.fetch_add(1, Ordering::Relaxed);
             match self.1 {
                 Some(class) => Err(Failure::new(class, format!("{} fails", self.0))),
-                None => Ok(crate::self_signed::self_signed(request.names.first(), request.now).expect("made")),
+                None => Ok(
+                    crate::self_signed::self_signed(request.names.first(), request.now)
+                        .expect("made"),
+                ),
             }
         }
     }
@@ -173,16 +200,24 @@ mod tests {
     fn request(failures: u32) -> IssueRequest {
         let names = Names::one(DnsName::parse("a.example.com").expect("a name"));
         let now = Timestamp::from_second(1_790_000_000).expect("in range");
-        IssueRequest { failures, ..IssueRequest::new(CertificateId::of("t", &names), names, now) }
+        IssueRequest {
+            failures,
+            ..IssueRequest::new(CertificateId::of("t", &names), names, now)
+        }
     }
 
     #[tokio::test]
     async fn the_next_issuer_is_tried_only_after_failures_that_it_may_avoid() {
-        for (class, second_asked) in
-            [(Class::RateLimited, 1), (Class::Policy, 1), (Class::HostFault, 0), (Class::Transient, 0)]
-        {
+        for (class, second_asked) in [
+            (Class::RateLimited, 1),
+            (Class::Policy, 1),
+            (Class::HostFault, 0),
+            (Class::Transient, 0),
+        ] {
             let (first, second) = (fixed("first", Some(class)), fixed("second", None));
-            let issued = FallbackIssuer::new("both", first, vec![second.clone()]).issue(&request(0)).await;
+            let issued = FallbackIssuer::new("both", first, vec![second.clone()])
+                .issue(&request(0))
+                .await;
             assert_eq!(second.2.load(Ordering::Relaxed), second_asked, "{class:?}");
             assert_eq!(issued.is_ok(), second_asked == 1);
             if let Ok(certificate) = issued {
@@ -193,9 +228,14 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_failure_the_trial_issuer_is_tried_first() {
-        let (trial, real) = (fixed("staging", Some(Class::HostFault)), fixed("real", None));
+        let (trial, real) = (
+            fixed("staging", Some(Class::HostFault)),
+            fixed("real", None),
+        );
         let list = FallbackIssuer::new("le", real.clone(), vec![]).with_trial(trial.clone());
-        list.issue(&request(0)).await.expect("the first attempt goes straight to the real one");
+        list.issue(&request(0))
+            .await
+            .expect("the first attempt goes straight to the real one");
         assert_eq!(trial.2.load(Ordering::Relaxed), 0);
         let failure = list.issue(&request(1)).await.expect_err("the trial failed");
         assert!(failure.message.starts_with("trial: staging"), "{failure}");
@@ -210,6 +250,9 @@ mod tests {
             vec![fixed("second", Some(Class::HostFault)) as Arc<dyn Issuer>],
         );
         let failure = list.issue(&request(0)).await.expect_err("all fail");
-        assert_eq!((failure.class, failure.message.as_str()), (Class::Policy, "first fails; then second fails"));
+        assert_eq!(
+            (failure.class, failure.message.as_str()),
+            (Class::Policy, "first fails; then second fails")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The interface of certificate issuers: an ACME account, the internal CA, or an ordered list of them.
+//! The interface of certificate issuers: an ACME account, the internal CA, or an ordered list of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +16,14 @@ use crate::renewal::Window;
 
 /// A stable name of a certificate: the key of everything persisted about it.
 ///
-/// Letters, digits, `.`, `-` and `_`, so that it can be a file name and a Kubernetes object name's part.
-/// Copies share the text.
+/// Letters, digits, `.`, `-` and `_`, so that it can be a file name and a Kubernetes object name's
+/// part. Copies share the text.
 #[derive(Clone, Debug, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-#[allow(clippy::derived_hash_with_manual_eq, reason = "equal texts are equal, shared or not")]
+#[allow(
+    clippy::derived_hash_with_manual_eq,
+    reason = "equal texts are equal, shared or not"
+)]
 pub struct CertificateId(Arc<str>);
 
 impl PartialEq for CertificateId {
@@ -34,12 +38,18 @@ impl CertificateId {
         let fits = !text.is_empty()
             && text.len() <= 200
             && !text.starts_with('.')
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-        if fits { Ok(Self(text.into())) } else { Err(InvalidId(text.chars().take(200).collect())) }
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+        if fits {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidId(text.chars().take(200).collect()))
+        }
     }
 
-    /// Makes the name for a certificate of `tenant` with these names: the first name, and a digest that distinguishes
-    /// tenants and other sets with the same first name.
+    /// Makes the name for a certificate of `tenant` with these names: the first name, and a digest
+    /// that distinguishes tenants and other sets with the same first name.
     pub fn of(tenant: &str, names: &Names) -> Self {
         use sha2::{Digest, Sha256};
         let mut hash = Sha256::new();
@@ -48,8 +58,17 @@ impl CertificateId {
             hash.update([0]);
             hash.update(name.as_str().as_bytes());
         }
-        let digest: String = hash.finalize()[..6].iter().map(|b| format!("{b:02x}")).collect();
-        let first: String = names.first().as_str().replace('*', "wildcard").chars().take(180).collect();
+        let digest: String = hash.finalize()[..6]
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        let first: String = names
+            .first()
+            .as_str()
+            .replace('*', "wildcard")
+            .chars()
+            .take(180)
+            .collect();
         Self(format!("{first}-{digest}").into())
     }
 
@@ -80,7 +99,9 @@ impl From<CertificateId> for String {
 
 /// The text is not valid as the name of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot name a certificate: expected 1 to 200 letters, digits, `.`, `-`, `_`, not beginning with `.`")]
+#[error(
+    "{0:?} cannot name a certificate: expected 1 to 200 letters, digits, `.`, `-`, `_`, not beginning with `.`"
+)]
 pub struct InvalidId(String);
 
 /// A request to an [`Issuer`].
@@ -140,13 +161,15 @@ pub struct Underway {
     pub placed: bool,
 }
 
-/// An issuer of certificates. Dropping the future of [`Issuer::issue`] loses nothing: the next call resumes.
+/// An issuer of certificates. Dropping the future of [`Issuer::issue`] loses nothing: the next call
+/// resumes.
 #[async_trait]
 pub trait Issuer: Send + Sync {
     /// Returns its name in configuration, messages and metrics.
     fn name(&self) -> &str;
 
-    /// Issues one certificate and verifies it: right key, exactly the requested names, not expired, chain in order.
+    /// Issues one certificate and verifies it: right key, exactly the requested names, not expired,
+    /// chain in order.
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure>;
 
     /// Tells the issuer that the certificate is stored: the order's record may be removed.
@@ -159,8 +182,8 @@ pub trait Issuer: Send + Sync {
         Ok(())
     }
 
-    /// Removes leftovers of earlier attempts: orders whose certificate is stored already, DNS records that could not be
-    /// removed at the time, old orders that are no longer wanted.
+    /// Removes leftovers of earlier attempts: orders whose certificate is stored already, DNS
+    /// records that could not be removed at the time, old orders that are no longer wanted.
     async fn tidy(&self, _known: &Known, _now: Timestamp) -> Result<(), Failure> {
         Ok(())
     }
@@ -185,7 +208,8 @@ pub trait Issuer: Send + Sync {
         self.budget()
     }
 
-    /// Returns the CA's renewal window of a certificate (ARI, RFC 9773); `None` where the CA has none.
+    /// Returns the CA's renewal window of a certificate (ARI, RFC 9773); `None` where the CA has
+    /// none.
     async fn renewal_window(
         &self,
         _held: &IssuedCertificate,

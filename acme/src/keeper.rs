@@ -1,7 +1,8 @@
-//! The keeper: carries the plan out. Holds the certificates, issues and renews them, records failed attempts.
+//! The keeper: carries the plan out. Holds the certificates, issues and renews them, records failed
+//! attempts.
 //!
-//! Several keepers with one storage do each job once: before a certificate is issued, its lock is taken and the storage
-//! is read again.
+//! Several keepers with one storage do each job once: before a certificate is issued, its lock is
+//! taken and the storage is read again.
 
 mod attempts;
 mod gc;
@@ -72,7 +73,8 @@ struct KeeperState {
     /// Windows whose certificate is not held yet, by the name of their storage entry.
     unclaimed: BTreeMap<String, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
-    /// Records of certificates that Envoys refused, of wanted certificates that got another one since.
+    /// Records of certificates that Envoys refused, of wanted certificates that got another one
+    /// since.
     refusals: BTreeMap<CertificateId, Attempts>,
     /// Certificates that were replaced by those that are held, in case Envoys refuse these.
     replaced: BTreeMap<CertificateId, Arc<Stored>>,
@@ -89,7 +91,8 @@ struct KeeperState {
 }
 
 impl Keeper {
-    /// Loads the stored entries. A damaged entry is skipped and logged, so that it affects no other one.
+    /// Loads the stored entries. A damaged entry is skipped and logged, so that it affects no other
+    /// one.
     pub async fn open(
         storage: Arc<dyn Storage>,
         issuers: impl IntoIterator<Item = Arc<dyn Issuer>>,
@@ -101,25 +104,46 @@ impl Keeper {
                 state.held.insert(stored.id.clone(), Arc::new(stored));
             }
         }
-        let ids: BTreeMap<String, CertificateId> =
-            state.held.keys().map(|id| (Key::new(Kind::Renewal, id.as_str()).name().to_owned(), id.clone())).collect();
+        let ids: BTreeMap<String, CertificateId> = state
+            .held
+            .keys()
+            .map(|id| {
+                (
+                    Key::new(Kind::Renewal, id.as_str()).name().to_owned(),
+                    id.clone(),
+                )
+            })
+            .collect();
         for key in storage.list(Kind::Renewal).await? {
-            let Some(window) = readable::<Window>(&*storage, &key).await? else { continue };
+            let Some(window) = readable::<Window>(&*storage, &key).await? else {
+                continue;
+            };
             match ids.get(key.name()) {
                 Some(id) => drop(state.windows.insert(id.clone(), window)),
                 None => drop(state.unclaimed.insert(key.name().to_owned(), window)),
             }
         }
         for key in storage.list(Kind::Attempts).await? {
-            if let Some((id, mut attempts)) = readable::<(CertificateId, Attempts)>(&*storage, &key).await? {
+            if let Some((id, mut attempts)) =
+                readable::<(CertificateId, Attempts)>(&*storage, &key).await?
+            {
                 end_config_backoff(&mut attempts);
-                let records = if attempts.is_over { &mut state.refusals } else { &mut state.attempts };
+                let records = if attempts.is_over {
+                    &mut state.refusals
+                } else {
+                    &mut state.attempts
+                };
                 records.insert(id, attempts);
             }
         }
         Ok(Arc::new(Self {
             storage,
-            issuers: RwLock::new(issuers.into_iter().map(|i| (i.name().to_owned(), i)).collect()),
+            issuers: RwLock::new(
+                issuers
+                    .into_iter()
+                    .map(|i| (i.name().to_owned(), i))
+                    .collect(),
+            ),
             max_concurrent: max_concurrent.max(1),
             changed: Mutex::new(state.held.keys().cloned().collect()),
             state: RwLock::new(state),
@@ -133,8 +157,16 @@ impl Keeper {
         let name = issuer.name().to_owned();
         self.issuers_mut(|all| drop(all.insert(name.clone(), issuer)));
         self.write(|state| {
-            let of = |a: &&mut Attempts| a.about.strip_prefix(&name).is_some_and(|rest| rest.starts_with(' '));
-            state.attempts.values_mut().filter(of).for_each(end_config_backoff);
+            let of = |a: &&mut Attempts| {
+                a.about
+                    .strip_prefix(&name)
+                    .is_some_and(|rest| rest.starts_with(' '))
+            };
+            state
+                .attempts
+                .values_mut()
+                .filter(of)
+                .for_each(end_config_backoff);
             state.breakers.forget(&name);
         });
         self.replan.send_modify(|n| *n += 1);
@@ -146,15 +178,29 @@ impl Keeper {
     }
 
     fn issuer(&self, name: &str) -> Option<Arc<dyn Issuer>> {
-        self.issuers.read().expect("nobody panics while holding it").get(name).cloned()
+        self.issuers
+            .read()
+            .expect("nobody panics while holding it")
+            .get(name)
+            .cloned()
     }
 
     fn issuers(&self) -> Vec<Arc<dyn Issuer>> {
-        self.issuers.read().expect("nobody panics while holding it").values().cloned().collect()
+        self.issuers
+            .read()
+            .expect("nobody panics while holding it")
+            .values()
+            .cloned()
+            .collect()
     }
 
     fn issuers_mut(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<dyn Issuer>>)) {
-        change(&mut self.issuers.write().expect("nobody panics while holding it"));
+        change(
+            &mut self
+                .issuers
+                .write()
+                .expect("nobody panics while holding it"),
+        );
     }
 
     /// Subscribes to [changed certificates](Self::take_changed): the value changes with each.
@@ -162,8 +208,8 @@ impl Keeper {
         self.generation.subscribe()
     }
 
-    /// Returns the certificates that changed, or whose outlook in the report of [`Self::run`] changed, since the last
-    /// call.
+    /// Returns the certificates that changed, or whose outlook in the report of [`Self::run`]
+    /// changed, since the last call.
     pub fn take_changed(&self) -> BTreeSet<CertificateId> {
         std::mem::take(&mut self.changed.lock().expect("nobody panics while holding it"))
     }
@@ -173,8 +219,8 @@ impl Keeper {
         self.read(|state| state.held.get(id).cloned())
     }
 
-    /// Returns the certificate to serve for a name of a tenant: not expired; the exact name before a wildcard, then the
-    /// latest expiry.
+    /// Returns the certificate to serve for a name of a tenant: not expired; the exact name before
+    /// a wildcard, then the latest expiry.
     pub fn certificate(&self, tenant: &str, name: &DnsName, now: Timestamp) -> Option<Arc<Stored>> {
         self.read(|state| {
             state
@@ -190,14 +236,15 @@ impl Keeper {
     /// Renews a certificate now, once, regardless of the one that is held.
     pub fn renew(&self, id: &CertificateId) {
         self.write(|state| {
-            // An operator who asks has changed something: the first attempt is immediate; after a failure the usual
-            // back-off applies.
+            // An operator who asks has changed something: the first attempt is immediate; after a
+            // failure the usual back-off applies.
             state.forced.insert(id.clone(), true);
         });
         self.replan.send_modify(|n| *n += 1);
     }
 
-    /// Adopts a certificate that somebody else put into the storage. An equal one that is held already stays as it is.
+    /// Adopts a certificate that somebody else put into the storage. An equal one that is held
+    /// already stays as it is.
     pub fn adopt(&self, stored: Stored) {
         let id = stored.id.clone();
         self.change(&id, |state| {
@@ -206,8 +253,12 @@ impl Keeper {
                     && held.certificate.issuer == stored.certificate.issuer
             });
             if !known {
-                let window = state.unclaimed.remove(Key::new(Kind::Renewal, stored.id.as_str()).name());
-                if let Some(window) = window.filter(|w| stored.certificate.ari_id.as_deref() == Some(&w.of)) {
+                let window = state
+                    .unclaimed
+                    .remove(Key::new(Kind::Renewal, stored.id.as_str()).name());
+                if let Some(window) =
+                    window.filter(|w| stored.certificate.ari_id.as_deref() == Some(&w.of))
+                {
                     state.windows.insert(stored.id.clone(), window);
                 }
                 state.held.insert(stored.id.clone(), Arc::new(stored));
@@ -233,18 +284,30 @@ impl Keeper {
 
     /// Returns the budgets that hold orders up, by issuer.
     pub fn budgets(&self) -> Budgets {
-        self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.budget()?))).collect()
+        self.issuers()
+            .iter()
+            .filter_map(|issuer| Some((issuer.name().to_owned(), issuer.budget()?)))
+            .collect()
     }
 
     /// Returns the budgets of all issuers, including those that hold nothing up.
     pub fn limits(&self) -> Budgets {
-        self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.limits()?))).collect()
+        self.issuers()
+            .iter()
+            .filter_map(|issuer| Some((issuer.name().to_owned(), issuer.limits()?)))
+            .collect()
     }
 
-    /// Returns problems with stored entries of all kinds that could not be used, as sentences for an operator.
+    /// Returns problems with stored entries of all kinds that could not be used, as sentences for
+    /// an operator.
     pub fn storage_problems(&self) -> Vec<String> {
-        let of_issuers = self.issuers().into_iter().flat_map(|issuer| issuer.storage_problems());
-        of_issuers.chain(self.read(|state| state.storage_problems.clone())).collect()
+        let of_issuers = self
+            .issuers()
+            .into_iter()
+            .flat_map(|issuer| issuer.storage_problems());
+        of_issuers
+            .chain(self.read(|state| state.storage_problems.clone()))
+            .collect()
     }
 
     /// Returns the record of failed attempts for a wanted certificate, if the last attempt failed.
@@ -252,14 +315,22 @@ impl Keeper {
         self.read(|state| state.attempts.get(id).cloned())
     }
 
-    /// Removes a certificate that is no longer wanted, with its order, renewal window and failed attempts.
+    /// Removes a certificate that is no longer wanted, with its order, renewal window and failed
+    /// attempts.
     pub async fn forget(&self, id: &CertificateId) -> Result<(), Failure> {
-        let _lock = self.storage.lock(&Key::new(Kind::Certificate, id.as_str())).await.map_err(|e| of_storage(&e))?;
+        let _lock = self
+            .storage
+            .lock(&Key::new(Kind::Certificate, id.as_str()))
+            .await
+            .map_err(|e| of_storage(&e))?;
         for issuer in self.issuers() {
             issuer.abandon(id).await?;
         }
         for kind in [Kind::Certificate, Kind::Renewal, Kind::Attempts] {
-            self.storage.remove(&Key::new(kind, id.as_str())).await.map_err(|e| of_storage(&e))?;
+            self.storage
+                .remove(&Key::new(kind, id.as_str()))
+                .await
+                .map_err(|e| of_storage(&e))?;
         }
         self.change(id, |state| {
             state.windowless.remove(id);
@@ -288,13 +359,19 @@ impl Keeper {
             }
         }
         let running = jobs.iter().map(|job| job.id.clone());
-        self.tidy(wanted.iter().map(|w| w.id.clone()).chain(running).collect(), now).await;
+        self.tidy(
+            wanted.iter().map(|w| w.id.clone()).chain(running).collect(),
+            now,
+        )
+        .await;
         let mut running = RunningJobs::default();
         loop {
             while let Some(job) = running.admit(&mut jobs, self.max_concurrent) {
                 running.start(self, job, now);
             }
-            let Some((id, result)) = running.next().await else { break };
+            let Some((id, result)) = running.next().await else {
+                break;
+            };
             match result {
                 Ok(true) => pass.issued.push(id),
                 Ok(false) => {}
@@ -306,7 +383,10 @@ impl Keeper {
         let wanted = self.with_holds(&wanted, now);
         let held = self.held();
         let (budgets, progress) = (self.budgets(), self.progress());
-        pass.outlook = self.outlook(&self.make_plan(&wanted, &held, &progress, &budgets, now), now);
+        pass.outlook = self.outlook(
+            &self.make_plan(&wanted, &held, &progress, &budgets, now),
+            now,
+        );
         pass.next = self.next(&pass.outlook, now);
         pass
     }
@@ -316,7 +396,12 @@ impl Keeper {
         if self.read(|s| s.tidied.is_some_and(|t| now < t + MAX_SLEEP)) {
             return;
         }
-        let stored = self.read(|s| s.held.iter().map(|(id, h)| (id.clone(), h.certificate.serial.clone())).collect());
+        let stored = self.read(|s| {
+            s.held
+                .iter()
+                .map(|(id, h)| (id.clone(), h.certificate.serial.clone()))
+                .collect()
+        });
         // At the start, not all wanted certificates may be known.
         if self.read(|s| s.tidied.is_some()) {
             self.collect_garbage(&wanted, now).await;
@@ -333,7 +418,11 @@ impl Keeper {
     /// Runs one job and records its result.
     async fn carry_out(&self, job: Job, now: Timestamp) -> (CertificateId, Result<bool, Failure>) {
         let result = self.obtain(&job, now).await;
-        self.write(|state| state.breakers.record(&job.id, &job.serves, result.as_ref().err(), now));
+        self.write(|state| {
+            state
+                .breakers
+                .record(&job.id, &job.serves, result.as_ref().err(), now)
+        });
         if let Err(failure) = &result {
             tracing::warn!(id = %job.id, class = failure.class.as_str(), %failure, "no certificate");
             self.record_failure(&job, failure, now).await;
@@ -345,8 +434,16 @@ impl Keeper {
     async fn obtain(&self, order: &Job, now: Timestamp) -> Result<bool, Failure> {
         let want = &order.serves[0];
         let issuer = self.issuer(&want.issuer).ok_or_else(|| {
-            let known = self.issuers().iter().map(|i| i.name().to_owned()).collect::<Vec<_>>().join(", ");
-            Failure::new(Class::Config, format!("no issuer is called {:?}; there are: {known}", want.issuer))
+            let known = self
+                .issuers()
+                .iter()
+                .map(|i| i.name().to_owned())
+                .collect::<Vec<_>>()
+                .join(", ");
+            Failure::new(
+                Class::Config,
+                format!("no issuer is called {:?}; there are: {known}", want.issuer),
+            )
         })?;
         let key = Key::new(Kind::Certificate, order.id.as_str());
         let _lock = self.storage.lock(&key).await.map_err(|e| of_storage(&e))?;
@@ -362,7 +459,9 @@ impl Keeper {
         };
         let ours = self.read(|s| s.held.get(&order.id).cloned());
         if let Some((stored, _)) = &stored
-            && ours.as_ref().is_none_or(|o| o.certificate.serial != stored.certificate.serial)
+            && ours
+                .as_ref()
+                .is_none_or(|o| o.certificate.serial != stored.certificate.serial)
         {
             let stored = stored.clone();
             self.change(&order.id, |s| {
@@ -393,12 +492,22 @@ impl Keeper {
         if let Some((held, _)) = &stored
             && let Err(unfit) = certificate.may_replace(&held.certificate, &order.names, now)
         {
-            // The next attempt places a new order: this one would return the same certificate again.
+            // The next attempt places a new order: this one would return the same certificate
+            // again.
             issuer.abandon(&order.id).await?;
-            return Err(Failure::new(Class::Bug, format!("{}: certificate rejected: {unfit}", want.issuer)));
+            return Err(Failure::new(
+                Class::Bug,
+                format!("{}: certificate rejected: {unfit}", want.issuer),
+            ));
         }
-        let made = Stored { id: order.id.clone(), tenant: want.tenant.clone(), certificate };
-        write_json(&*self.storage, &key, &made, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
+        let made = Stored {
+            id: order.id.clone(),
+            tenant: want.tenant.clone(),
+            certificate,
+        };
+        write_json(&*self.storage, &key, &made, &Expect::Anything)
+            .await
+            .map_err(|e| of_storage(&e))?;
         issuer.installed(&order.id).await?;
         if self.read(|s| s.windows.contains_key(&order.id)) {
             self.remove_quietly(Kind::Renewal, &order.id).await;
@@ -406,7 +515,10 @@ impl Keeper {
         for want in &order.serves {
             self.end_failures(&want.id).await;
         }
-        let obtained = Obtained { at: now, at_the_cas_request: order.reason == Reason::Revoked };
+        let obtained = Obtained {
+            at: now,
+            at_the_cas_request: order.reason == Reason::Revoked,
+        };
         self.change(&order.id, |state| {
             state.windows.remove(&order.id);
             state.obtained.insert(order.id.clone(), obtained);
@@ -437,21 +549,34 @@ impl Keeper {
         })
     }
 
-    /// Requests the renewal windows that are due (ARI). Without an answer the known window applies, or two thirds of
-    /// the validity. Returns true if a window changed.
+    /// Requests the renewal windows that are due (ARI). Without an answer the known window applies,
+    /// or two thirds of the validity. Returns true if a window changed.
     async fn poll_windows(&self, now: Timestamp) -> bool {
         let due: Vec<_> = self.read(|state| {
             let is_due = |s: &&Arc<Stored>| {
-                let known = state.windows.get(&s.id).filter(|w| s.certificate.ari_id.as_deref() == Some(&w.of));
-                let later = state.windowless.get(&s.id).is_some_and(|later| *later > now);
+                let known = state
+                    .windows
+                    .get(&s.id)
+                    .filter(|w| s.certificate.ari_id.as_deref() == Some(&w.of));
+                let later = state
+                    .windowless
+                    .get(&s.id)
+                    .is_some_and(|later| *later > now);
                 s.certificate.ari_id.is_some() && !later && known.is_none_or(|w| w.poll_at <= now)
             };
-            let live = state.held.values().filter(|s| s.certificate.not_after > now).filter(is_due);
-            live.map(|s| (s.clone(), state.windows.get(&s.id).cloned())).collect()
+            let live = state
+                .held
+                .values()
+                .filter(|s| s.certificate.not_after > now)
+                .filter(is_due);
+            live.map(|s| (s.clone(), state.windows.get(&s.id).cloned()))
+                .collect()
         });
         let asked = due.into_iter().map(|(stored, previous)| async move {
             let issuer = self.issuer(&stored.certificate.issuer)?;
-            let answer = issuer.renewal_window(&stored.certificate, previous.as_ref(), now).await;
+            let answer = issuer
+                .renewal_window(&stored.certificate, previous.as_ref(), now)
+                .await;
             if let Err(failure) = &answer {
                 tracing::debug!(id = %stored.id, %failure, "no renewal window");
             }
@@ -464,9 +589,15 @@ impl Keeper {
         let mut asked = futures::stream::iter(asked).buffer_unordered(MAX_CONCURRENT_ARI);
         let mut window_changed = false;
         while let Some(answer) = asked.next().await {
-            let Some((id, previous, mut window)) = answer else { continue };
-            let obtained =
-                self.read(|s| s.obtained.get(&id).map(|o| o.at).or(Some(s.held.get(&id)?.certificate.not_before)));
+            let Some((id, previous, mut window)) = answer else {
+                continue;
+            };
+            let obtained = self.read(|s| {
+                s.obtained
+                    .get(&id)
+                    .map(|o| o.at)
+                    .or(Some(s.held.get(&id)?.certificate.not_before))
+            });
             window.weigh(previous.as_ref(), obtained.unwrap_or(Timestamp::MIN), now);
             if window.untrusted != previous.as_ref().is_some_and(|p| p.untrusted)
                 && let Some(notice) = window.notice()
@@ -477,7 +608,12 @@ impl Keeper {
             if let Err(error) = write_json(&*self.storage, &key, &window, &Expect::Anything).await {
                 tracing::warn!(%id, %error, "a renewal window could not be written");
             }
-            window_changed |= previous.is_none_or(|p| Window { poll_at: window.poll_at, ..p } != window);
+            window_changed |= previous.is_none_or(|p| {
+                Window {
+                    poll_at: window.poll_at,
+                    ..p
+                } != window
+            });
             self.write(|s| {
                 s.windowless.remove(&id);
                 s.windows.insert(id, window)
@@ -518,7 +654,10 @@ impl Keeper {
     }
 }
 
-async fn readable<T: serde::de::DeserializeOwned>(storage: &dyn Storage, key: &Key) -> Result<Option<T>, StorageError> {
+async fn readable<T: serde::de::DeserializeOwned>(
+    storage: &dyn Storage,
+    key: &Key,
+) -> Result<Option<T>, StorageError> {
     match read_json::<T>(storage, key).await {
         Ok(found) => Ok(found.map(|(value, _)| value)),
         Err(error) if error.is_of_the_entry() => {

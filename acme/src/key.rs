@@ -21,12 +21,16 @@ impl PrivateKeyPem {
 
     /// Generates a P-256 key: accepted by every client and CA, and the fastest to sign with.
     pub fn generate_p256() -> Result<Self, KeyError> {
-        Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?.serialize_pem())))
+        Ok(Self(Zeroizing::new(
+            KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?.serialize_pem(),
+        )))
     }
 
     /// Generates a P-384 key, for certificate authorities.
     pub fn generate_p384() -> Result<Self, KeyError> {
-        Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?.serialize_pem())))
+        Ok(Self(Zeroizing::new(
+            KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?.serialize_pem(),
+        )))
     }
 
     /// Returns the PEM text, to be stored or served and for nothing else.
@@ -39,7 +43,8 @@ impl PrivateKeyPem {
         Ok(KeyPair::from_pem(&self.0)?)
     }
 
-    /// Makes a certificate signing request for these names, in DER (RFC 8555, 7.4: no subject is needed).
+    /// Makes a certificate signing request for these names, in DER (RFC 8555, 7.4: no subject is
+    /// needed).
     pub(crate) fn csr(&self, names: &Names) -> Result<Vec<u8>, KeyError> {
         let mut params = CertificateParams::new(names.to_strings())?;
         params.distinguished_name = DistinguishedName::new();
@@ -90,6 +95,11 @@ mod tests {
     fn a_key_is_never_printed() {
         let key = PrivateKeyPem::generate_p256().expect("a key");
         assert!(key.expose().contains("PRIVATE KEY"));
-        assert_eq!(format!("{key:?} {:#?}", Some(&key)).matches("PRIVATE").count(), 0);
+        assert_eq!(
+            format!("{key:?} {:#?}", Some(&key))
+                .matches("PRIVATE")
+                .count(),
+            0
+        );
     }
 }

@@ -19,7 +19,10 @@ pub struct DnsName(String);
 impl DnsName {
     /// Parses a name; converts to lower case and removes one trailing dot.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let refuse = |problem: &'static str| NameError::Malformed { name: text.chars().take(300).collect(), problem };
+        let refuse = |problem: &'static str| NameError::Malformed {
+            name: text.chars().take(300).collect(),
+            problem,
+        };
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         if name.parse::<std::net::IpAddr>().is_ok() {
             return Err(refuse("it is an IP address; expected a DNS name"));
@@ -35,7 +38,10 @@ impl DnsName {
             if label.starts_with('-') || label.ends_with('-') {
                 return Err(refuse("a label begins and ends with a letter or a digit"));
             }
-            if !label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+            if !label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            {
                 return Err(refuse(
                     "a label has letters, digits and hyphens; write other scripts as xn--, and a star only as the whole first label",
                 ));
@@ -43,10 +49,14 @@ impl DnsName {
         }
         let last = base.rsplit('.').next().unwrap_or(base);
         if last.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(refuse("the last label is all digits, so it would be read as an IP address"));
+            return Err(refuse(
+                "the last label is all digits, so it would be read as an IP address",
+            ));
         }
         if name.len() != base.len() && !base.contains('.') {
-            return Err(refuse("a wildcard directly under a top-level domain is issued by nobody"));
+            return Err(refuse(
+                "a wildcard directly under a top-level domain is issued by nobody",
+            ));
         }
         Ok(Self(name))
     }
@@ -61,29 +71,34 @@ impl DnsName {
         self.0.starts_with("*.")
     }
 
-    /// Returns the name without `*.`, which an ACME authorization has as its identifier (RFC 8555, 7.1.3).
+    /// Returns the name without `*.`, which an ACME authorization has as its identifier (RFC 8555,
+    /// 7.1.3).
     pub fn base(&self) -> &str {
         self.0.strip_prefix("*.").unwrap_or(&self.0)
     }
 
-    /// Returns true if a certificate with this name is valid for `other`. A star stands for exactly one label (RFC
-    /// 6125, 6.4.3).
+    /// Returns true if a certificate with this name is valid for `other`. A star stands for exactly
+    /// one label (RFC 6125, 6.4.3).
     pub fn covers(&self, other: &Self) -> bool {
         if self == other {
             return true;
         }
         self.is_wildcard()
             && !other.is_wildcard()
-            && other.0.split_once('.').is_some_and(|(_, parent)| parent == self.base())
+            && other
+                .0
+                .split_once('.')
+                .is_some_and(|(_, parent)| parent == self.base())
     }
 
-    /// Returns the registered domain (one label below the public suffix), by which CAs count certificates. For names
-    /// outside the public suffix list it is the last two labels.
+    /// Returns the registered domain (one label below the public suffix), by which CAs count
+    /// certificates. For names outside the public suffix list it is the last two labels.
     pub fn registered_domain(&self) -> &str {
         public_suffix::registered_domain(self.base()).unwrap_or(self.base())
     }
 
-    /// Returns true if the name itself is a public suffix, such as `co.uk`, for which no public CA issues.
+    /// Returns true if the name itself is a public suffix, such as `co.uk`, for which no public CA
+    /// issues.
     pub fn is_public_suffix(&self) -> bool {
         public_suffix::is_public_suffix(self.base())
     }
@@ -108,11 +123,14 @@ impl From<DnsName> for String {
     }
 }
 
-/// The names of one certificate: a set that is not empty, sorted. Clones share their memory, since a plan has several
-/// of each.
+/// The names of one certificate: a set that is not empty, sorted. Clones share their memory, since
+/// a plan has several of each.
 #[derive(Clone, Debug, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "BTreeSet<DnsName>", into = "BTreeSet<DnsName>")]
-#[allow(clippy::derived_hash_with_manual_eq, reason = "equal names are equal, shared or not")]
+#[allow(
+    clippy::derived_hash_with_manual_eq,
+    reason = "equal names are equal, shared or not"
+)]
 pub struct Names(Arc<[DnsName]>);
 
 impl PartialEq for Names {
@@ -124,7 +142,10 @@ impl PartialEq for Names {
 impl Names {
     /// Parses a set of names.
     pub fn parse<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self, NameError> {
-        let set = names.into_iter().map(|n| DnsName::parse(n.as_ref())).collect::<Result<BTreeSet<_>, _>>()?;
+        let set = names
+            .into_iter()
+            .map(|n| DnsName::parse(n.as_ref()))
+            .collect::<Result<BTreeSet<_>, _>>()?;
         Self::try_from(set)
     }
 
@@ -140,7 +161,9 @@ impl Names {
 
     /// Returns the first name in order, by which messages name the certificate.
     pub fn first(&self) -> &DnsName {
-        self.0.first().expect("Names are not empty: every constructor checks it")
+        self.0
+            .first()
+            .expect("Names are not empty: every constructor checks it")
     }
 
     /// Returns the number of names.
@@ -155,7 +178,9 @@ impl Names {
 
     /// Returns true if a certificate for these names is valid for all of `others`.
     pub fn cover(&self, others: &Self) -> bool {
-        others.iter().all(|o| self.contains(o) || self.0.iter().any(|n| n.is_wildcard() && n.covers(o)))
+        others
+            .iter()
+            .all(|o| self.contains(o) || self.0.iter().any(|n| n.is_wildcard() && n.covers(o)))
     }
 
     /// Returns true if a name is in both sets, which an ARI replacement requires (RFC 9773, 5).
@@ -189,7 +214,10 @@ impl TryFrom<BTreeSet<DnsName>> for Names {
     fn try_from(set: BTreeSet<DnsName>) -> Result<Self, NameError> {
         match set.len() {
             0 => Err(NameError::Empty),
-            n if n > MOST_NAMES => Err(NameError::TooMany { found: n, most: MOST_NAMES }),
+            n if n > MOST_NAMES => Err(NameError::TooMany {
+                found: n,
+                most: MOST_NAMES,
+            }),
             _ => Ok(Self(set.into_iter().collect())),
         }
     }
@@ -231,8 +259,15 @@ mod tests {
 
     #[test]
     fn names_are_parsed_to_one_spelling() {
-        assert_eq!(DnsName::parse("WWW.Example.COM.").expect("a name").as_str(), "www.example.com");
-        assert!(DnsName::parse("*.example.com").expect("a name").is_wildcard());
+        assert_eq!(
+            DnsName::parse("WWW.Example.COM.").expect("a name").as_str(),
+            "www.example.com"
+        );
+        assert!(
+            DnsName::parse("*.example.com")
+                .expect("a name")
+                .is_wildcard()
+        );
     }
 
     #[test]
@@ -259,21 +294,41 @@ mod tests {
     #[test]
     fn a_star_covers_exactly_one_label() {
         let star = DnsName::parse("*.example.com").expect("a name");
-        for (name, covered) in
-            [("a.example.com", true), ("a.b.example.com", false), ("example.com", false), ("*.example.com", true)]
-        {
-            assert_eq!(star.covers(&DnsName::parse(name).expect("a name")), covered, "{name}");
+        for (name, covered) in [
+            ("a.example.com", true),
+            ("a.b.example.com", false),
+            ("example.com", false),
+            ("*.example.com", true),
+        ] {
+            assert_eq!(
+                star.covers(&DnsName::parse(name).expect("a name")),
+                covered,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn registered_domains_follow_the_public_suffix_list() {
-        let domain = |n: &str| DnsName::parse(n).expect("a name").registered_domain().to_owned();
+        let domain = |n: &str| {
+            DnsName::parse(n)
+                .expect("a name")
+                .registered_domain()
+                .to_owned()
+        };
         assert_eq!(domain("a.b.example.co.uk"), "example.co.uk");
         assert_eq!(domain("*.example.com"), "example.com");
         assert_eq!(domain("shop.github.io"), "shop.github.io");
         assert!(DnsName::parse("co.uk").expect("a name").is_public_suffix());
-        assert!(!DnsName::parse("example.co.uk").expect("a name").is_public_suffix());
-        assert!(!DnsName::parse("db.internal").expect("a name").is_public_suffix());
+        assert!(
+            !DnsName::parse("example.co.uk")
+                .expect("a name")
+                .is_public_suffix()
+        );
+        assert!(
+            !DnsName::parse("db.internal")
+                .expect("a name")
+                .is_public_suffix()
+        );
     }
 }

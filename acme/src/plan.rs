@@ -1,7 +1,7 @@
 //! The plan: decides the next step for each certificate. Pure.
 //!
-//! In come the wanted certificates, the held ones, the budgets of the CAs, and the time; out comes one step for each
-//! certificate. Every replica makes the same plan.
+//! In come the wanted certificates, the held ones, the budgets of the CAs, and the time; out comes
+//! one step for each certificate. Every replica makes the same plan.
 
 use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
@@ -33,7 +33,8 @@ pub struct Wanted {
     pub names: Names,
     /// Validity of the certificate, where the issuer lets us choose.
     pub validity: Option<SignedDuration>,
-    /// True if its names may share a certificate with others of the tenant, when the budget is short.
+    /// True if its names may share a certificate with others of the tenant, when the budget is
+    /// short.
     pub may_share: bool,
     /// True if an operator wants a new certificate now, regardless of the held one.
     pub renew_now: bool,
@@ -116,7 +117,9 @@ pub struct Order<'a> {
 impl Order<'_> {
     /// Returns the ARI identifier for the order's `replaces` (RFC 9773, 5).
     pub fn replaces_id(&self) -> Option<String> {
-        self.replaces.filter(|h| h.names.share_with(&self.names)).and_then(|h| h.ari_id.clone())
+        self.replaces
+            .filter(|h| h.names.share_with(&self.names))
+            .and_then(|h| h.ari_id.clone())
     }
 }
 
@@ -147,13 +150,20 @@ impl Reason {
         match self {
             Self::Revoked | Self::Expiring => Reserve::Emergency,
             Self::Forced => Reserve::Forced,
-            Self::Missing | Self::Refused | Self::Window | Self::Renewal | Self::Changed => Reserve::Ordinary,
+            Self::Missing | Self::Refused | Self::Window | Self::Renewal | Self::Changed => {
+                Reserve::Ordinary
+            }
         }
     }
 }
 
 /// Makes the plan without results of earlier attempts.
-pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: Timestamp) -> Vec<Step<'a>> {
+pub fn plan<'a>(
+    wanted: &'a [Wanted],
+    held: &'a [Held],
+    budgets: &Budgets,
+    now: Timestamp,
+) -> Vec<Step<'a>> {
     plan_with(wanted, held, &Progress::default(), budgets, now)
 }
 
@@ -180,7 +190,11 @@ pub fn plan_with<'a>(
         used[index] = true;
         let have = &held[index];
         match due_now(want, have, progress.obtained.get(&have.id), now) {
-            Err(until) => keep.push(Step::Keep { wanted: want, held: have, until }),
+            Err(until) => keep.push(Step::Keep {
+                wanted: want,
+                held: have,
+                until,
+            }),
             Ok(reason) => match renewing.get(&index) {
                 // Wanted certificates that share a certificate renew it together.
                 Some(&at) => {
@@ -196,9 +210,12 @@ pub fn plan_with<'a>(
             },
         }
     }
-    // A shared certificate is renewed as a whole: its users whose renewal is not due yet are included.
+    // A shared certificate is renewed as a whole: its users whose renewal is not due yet are
+    // included.
     for step in &keep {
-        if let Step::Keep { wanted, held: have, .. } = step
+        if let Step::Keep {
+            wanted, held: have, ..
+        } = step
             && have.names.count() > 1
             && let Some(&at) = index.index_of(&have.id).and_then(|i| renewing.get(&i))
         {
@@ -220,17 +237,29 @@ pub fn plan_with<'a>(
     }
     steps.extend(waits);
     steps.extend(keep);
-    steps.extend(held.iter().zip(&used).filter(|(_, used)| !**used).map(|(h, _)| Step::Retire(h)));
+    steps.extend(
+        held.iter()
+            .zip(&used)
+            .filter(|(_, used)| !**used)
+            .map(|(h, _)| Step::Retire(h)),
+    );
     steps
 }
 
 /// Returns the reason to renew a held certificate now, or else the time of its renewal.
-fn due_now(want: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timestamp) -> Result<Reason, Timestamp> {
+fn due_now(
+    want: &Wanted,
+    have: &Held,
+    obtained: Option<&Obtained>,
+    now: Timestamp,
+) -> Result<Reason, Timestamp> {
     // A time in the future shows that the clock was set back since: it is ignored.
     let obtained = obtained.filter(|obtained| obtained.at <= now);
-    let due = due_by_itself(want, have, now).and_then(|reason| match renewal_pause(have, reason, obtained) {
-        Some(until) if until > now => Err(until),
-        _ => Ok(reason),
+    let due = due_by_itself(want, have, now).and_then(|reason| {
+        match renewal_pause(have, reason, obtained) {
+            Some(until) if until > now => Err(until),
+            _ => Ok(reason),
+        }
     });
     match (want.renew_now, due) {
         // A more urgent reason precedes the operator's.
@@ -239,9 +268,10 @@ fn due_now(want: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timesta
     }
 }
 
-/// Returns the time until which a certificate that was just obtained is not renewed: a renewal window or a wrong clock
-/// that demands its renewal would demand that of the next one as well, and renewals would follow each other. A window
-/// that moves into the past later is exempt, unless that was the reason of the last renewal.
+/// Returns the time until which a certificate that was just obtained is not renewed: a renewal
+/// window or a wrong clock that demands its renewal would demand that of the next one as well, and
+/// renewals would follow each other. A window that moves into the past later is exempt, unless that
+/// was the reason of the last renewal.
 fn renewal_pause(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Timestamp> {
     let obtained = obtained?;
     match reason {
@@ -252,14 +282,23 @@ fn renewal_pause(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Op
     }
     let life = have.not_after.duration_since(have.not_before);
     let left = have.not_after.duration_since(obtained.at);
-    Some(obtained.at + (life / 8).min(left / 2).clamp(SignedDuration::ZERO, SignedDuration::from_hours(24)))
+    Some(
+        obtained.at
+            + (life / 8)
+                .min(left / 2)
+                .clamp(SignedDuration::ZERO, SignedDuration::from_hours(24)),
+    )
 }
 
 fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, Timestamp> {
     let life = (have.not_before, have.not_after);
-    let window = have.window.as_ref().filter(|w| have.ari_id.as_deref() == Some(&w.of));
+    let window = have
+        .window
+        .as_ref()
+        .filter(|w| have.ari_id.as_deref() == Some(&w.of));
     if window.is_some_and(|w| w.is_over(now)) {
-        // The window is over before the certificate is due: the CA moved the window, or we were not running.
+        // The window is over before the certificate is due: the CA moved the window, or we were not
+        // running.
         return Ok(Reason::Revoked);
     }
     if renewal::is_urgent(life, now) {
@@ -271,7 +310,11 @@ fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
     if have.issuer != want.issuer {
         return Ok(Reason::Changed);
     }
-    let due = renewal::due(have.ari_id.as_deref().unwrap_or(have.id.as_str()), life, window);
+    let due = renewal::due(
+        have.ari_id.as_deref().unwrap_or(have.id.as_str()),
+        life,
+        window,
+    );
     match due.because {
         _ if due.at > now => Err(due.at),
         renewal::Because::Window => Ok(Reason::Window),
@@ -283,8 +326,8 @@ fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
 /// An index of the held certificates by the names that they cover.
 struct HeldIndex<'a> {
     held: &'a [Held],
-    /// Position at which the next wanted certificate is expected: in the usual case both lists are in the same order,
-    /// and no index is needed.
+    /// Position at which the next wanted certificate is expected: in the usual case both lists are
+    /// in the same order, and no index is needed.
     next: Cell<usize>,
     by_id: OnceCell<HashMap<&'a str, usize>>,
     by_name: OnceCell<HashMap<(&'a str, &'a str), Vec<usize>>>,
@@ -292,7 +335,12 @@ struct HeldIndex<'a> {
 
 impl<'a> HeldIndex<'a> {
     fn of(held: &'a [Held]) -> Self {
-        Self { held, next: Cell::new(0), by_id: OnceCell::new(), by_name: OnceCell::new() }
+        Self {
+            held,
+            next: Cell::new(0),
+            by_id: OnceCell::new(),
+            by_name: OnceCell::new(),
+        }
     }
 
     fn by_name(&self) -> &HashMap<(&'a str, &'a str), Vec<usize>> {
@@ -300,7 +348,10 @@ impl<'a> HeldIndex<'a> {
             let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
             for (i, h) in self.held.iter().enumerate() {
                 for name in h.names.iter() {
-                    by_name.entry((h.tenant.as_str(), name.as_str())).or_default().push(i);
+                    by_name
+                        .entry((h.tenant.as_str(), name.as_str()))
+                        .or_default()
+                        .push(i);
                 }
             }
             by_name
@@ -312,15 +363,21 @@ impl<'a> HeldIndex<'a> {
         let index = if self.held.get(next).is_some_and(|h| h.id == *id) {
             next
         } else {
-            let by_id = || self.held.iter().enumerate().map(|(i, h)| (h.id.as_str(), i)).collect();
+            let by_id = || {
+                self.held
+                    .iter()
+                    .enumerate()
+                    .map(|(i, h)| (h.id.as_str(), i))
+                    .collect()
+            };
             *self.by_id.get_or_init(by_id).get(id.as_str())?
         };
         self.next.set(index + 1);
         Some(index)
     }
 
-    /// Returns the best certificate for a wanted one: of its tenant and with all its names; preferably not expired,
-    /// then of the right issuer, then with the latest expiry.
+    /// Returns the best certificate for a wanted one: of its tenant and with all its names;
+    /// preferably not expired, then of the right issuer, then with the latest expiry.
     fn find(&self, want: &Wanted, now: Timestamp) -> Option<usize> {
         let fits = |i: usize| {
             let h = &self.held[i];
@@ -339,7 +396,13 @@ impl<'a> HeldIndex<'a> {
             .iter()
             .copied()
             .filter(|&i| fits(i))
-            .max_by_key(|&i| (self.held[i].not_after > now, self.held[i].issuer == want.issuer, self.held[i].not_after))
+            .max_by_key(|&i| {
+                (
+                    self.held[i].not_after > now,
+                    self.held[i].issuer == want.issuer,
+                    self.held[i].not_after,
+                )
+            })
     }
 }
 
@@ -353,14 +416,28 @@ struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     fn renewal(want: &'a Wanted, have: &'a Held, reason: Reason) -> Self {
-        Self { names: want.names.clone(), serves: vec![want], replaces: Some(have), reason }
+        Self {
+            names: want.names.clone(),
+            serves: vec![want],
+            replaces: Some(have),
+            reason,
+        }
     }
 
-    /// Returns the sort key. Of orders for missing certificates, those that serve the most wanted certificates come
-    /// first: they make the most of a budget.
+    /// Returns the sort key. Of orders for missing certificates, those that serve the most wanted
+    /// certificates come first: they make the most of a budget.
     fn rank(&self) -> (Reason, Reverse<usize>, Option<Timestamp>, &CertificateId) {
-        let serves = if self.reason == Reason::Missing { self.serves.len() } else { 0 };
-        (self.reason, Reverse(serves), self.replaces.map(|h| h.not_after), &self.serves[0].id)
+        let serves = if self.reason == Reason::Missing {
+            self.serves.len()
+        } else {
+            0
+        };
+        (
+            self.reason,
+            Reverse(serves),
+            self.replaces.map(|h| h.not_after),
+            &self.serves[0].id,
+        )
     }
 
     fn id(&self) -> CertificateId {
@@ -372,34 +449,56 @@ impl<'a> Candidate<'a> {
     }
 
     fn exempt(&self, now: Timestamp) -> Exempt {
-        let Some(have) = self.replaces.filter(|h| h.issuer == self.serves[0].issuer) else { return Exempt::Nothing };
+        let Some(have) = self.replaces.filter(|h| h.issuer == self.serves[0].issuer) else {
+            return Exempt::Nothing;
+        };
         let in_window = have.window.as_ref().is_some_and(|w| {
-            // A window in the past is the CA's request as well, if the CA moved it and explains that.
+            // A window in the past is the CA's request as well, if the CA moved it and explains
+            // that.
             w.is_open(now) || (w.is_over(now) && w.explanation.is_some())
         });
         match () {
-            () if in_window && have.ari_id.is_some() && have.names.share_with(&self.names) => Exempt::Ari,
+            () if in_window && have.ari_id.is_some() && have.names.share_with(&self.names) => {
+                Exempt::Ari
+            }
             () if have.names == self.names => Exempt::Renewal,
             () => Exempt::Nothing,
         }
     }
 
-    fn admit(self, progress: &Progress, budgets: &mut Budgets, now: Timestamp) -> Result<Order<'a>, Vec<Step<'a>>> {
+    fn admit(
+        self,
+        progress: &Progress,
+        budgets: &mut Budgets,
+        now: Timestamp,
+    ) -> Result<Order<'a>, Vec<Step<'a>>> {
         let exempt = self.exempt(now);
         let served = self.replaces.filter(|h| h.not_after > now);
         let wait = |until: Timestamp, because: &str| {
             let because = because.to_owned();
             self.serves
                 .iter()
-                .map(|wanted| Step::Wait { wanted, until, because: because.clone(), served })
+                .map(|wanted| Step::Wait {
+                    wanted,
+                    until,
+                    because: because.clone(),
+                    served,
+                })
                 .collect::<Vec<_>>()
         };
-        let hold = self.serves.iter().filter_map(|w| w.hold.as_ref()).filter(|h| h.0 > now).max_by_key(|h| h.0);
+        let hold = self
+            .serves
+            .iter()
+            .filter_map(|w| w.hold.as_ref())
+            .filter(|h| h.0 > now)
+            .max_by_key(|h| h.0);
         if let Some((until, because)) = hold {
             return Err(wait(*until, because));
         }
         let (id, issuer) = (self.id(), &self.serves[0].issuer);
-        let underway = progress.underway(issuer, &id).filter(|order| order.names == self.names);
+        let underway = progress
+            .underway(issuer, &id)
+            .filter(|order| order.names == self.names);
         if let Some(budget) = budgets.get_mut(issuer) {
             let admitted = match underway {
                 None => budget.admits(&self.names, exempt, self.reason.reserve(), now),
@@ -413,22 +512,34 @@ impl<'a> Candidate<'a> {
                 budget.spend(&self.names, exempt, now);
             }
         }
-        Ok(Order { id, names: self.names, serves: self.serves, replaces: self.replaces, reason: self.reason, exempt })
+        Ok(Order {
+            id,
+            names: self.names,
+            serves: self.serves,
+            replaces: self.replaces,
+            reason: self.reason,
+            exempt,
+        })
     }
 }
 
-/// Orders candidates of equal urgency in rounds, one of each tenant: a tenant with many takes neither the place nor the
-/// budget of a tenant with one. Within a round, candidates that did not fail before go ahead, then those of the tenants
-/// with the fewest: a single slot is not lost to one of a thousand hosts that keep failing. The candidates of one
-/// tenant keep their order.
+/// Orders candidates of equal urgency in rounds, one of each tenant: a tenant with many takes
+/// neither the place nor the budget of a tenant with one. Within a round, candidates that did not
+/// fail before go ahead, then those of the tenants with the fewest: a single slot is not lost to
+/// one of a thousand hosts that keep failing. The candidates of one tenant keep their order.
 fn round_robin<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut counts: HashMap<(Reason, &str), usize> = HashMap::new();
     let mut numbered: Vec<_> = due
         .into_iter()
         .map(|candidate| {
-            let count = counts.entry((candidate.reason, candidate.serves[0].tenant.as_str())).or_default();
+            let count = counts
+                .entry((candidate.reason, candidate.serves[0].tenant.as_str()))
+                .or_default();
             *count += 1;
-            let failed = candidate.serves.iter().any(|want| progress.failed.contains(&want.id));
+            let failed = candidate
+                .serves
+                .iter()
+                .any(|want| progress.failed.contains(&want.id));
             (*count, failed, candidate)
         })
         .collect();
@@ -437,14 +548,27 @@ fn round_robin<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidat
         let all = counts[&(candidate.reason, candidate.serves[0].tenant.as_str())];
         (candidate.reason, *number, *failed, all)
     });
-    numbered.into_iter().map(|(.., candidate)| candidate).collect()
+    numbered
+        .into_iter()
+        .map(|(.., candidate)| candidate)
+        .collect()
 }
 
-/// Makes candidates for wanted certificates that have none: one each while the budget suffices, else packed: names of
-/// one tenant and issuer, by registered domain first, as many as the CA accepts in one certificate. A pending order
-/// that several share precedes all others.
-fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, now: Timestamp) -> Vec<Candidate<'a>> {
-    let of = |names: Names, serves| Candidate { names, serves, replaces: None, reason: Reason::Missing };
+/// Makes candidates for wanted certificates that have none: one each while the budget suffices,
+/// else packed: names of one tenant and issuer, by registered domain first, as many as the CA
+/// accepts in one certificate. A pending order that several share precedes all others.
+fn pack<'a>(
+    missing: Vec<&'a Wanted>,
+    progress: &Progress,
+    budgets: &Budgets,
+    now: Timestamp,
+) -> Vec<Candidate<'a>> {
+    let of = |names: Names, serves| Candidate {
+        names,
+        serves,
+        replaces: None,
+        reason: Reason::Missing,
+    };
     let single = |w: &'a Wanted| of(w.names.clone(), vec![w]);
     let mut by_issuer: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
     for want in missing {
@@ -456,9 +580,14 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
             candidates.extend(wants.into_iter().map(single));
             continue;
         };
-        let packable = |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
+        let packable =
+            |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
         let (mut share, alone): (Vec<_>, Vec<_>) = wants.into_iter().partition(|w| packable(w));
-        if let Some(orders) = progress.underway.get(issuer).filter(|orders| !orders.is_empty()) {
+        if let Some(orders) = progress
+            .underway
+            .get(issuer)
+            .filter(|orders| !orders.is_empty())
+        {
             let members = Groups::of(orders).members(share.iter().copied(), progress);
             let mut taken = HashSet::new();
             for (order, members) in orders.values().zip(members) {
@@ -472,11 +601,15 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
         }
         // Those that cannot share need their part of the budget as well.
         let mut per_domain: HashMap<&str, usize> = HashMap::new();
-        let due_alone = alone.iter().filter(|w| w.hold.as_ref().is_none_or(|h| h.0 <= now));
+        let due_alone = alone
+            .iter()
+            .filter(|w| w.hold.as_ref().is_none_or(|h| h.0 <= now));
         let mut count = share.len();
         for want in due_alone {
             count += 1;
-            *per_domain.entry(want.names.first().registered_domain()).or_default() += 1;
+            *per_domain
+                .entry(want.names.first().registered_domain())
+                .or_default() += 1;
         }
         candidates.extend(alone.into_iter().map(single));
         let all_fit = count <= budget.ordinary(&Scope::Orders, now);
@@ -489,7 +622,8 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
         // By tenant, the rest when orders are scarce; packed across domains at the end.
         let mut scarce: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
         for ((tenant, domain), group) in groups {
-            let domain_fits = per_domain[domain] <= budget.ordinary(&Scope::Domain(domain.to_owned()), now);
+            let domain_fits =
+                per_domain[domain] <= budget.ordinary(&Scope::Domain(domain.to_owned()), now);
             match (domain_fits, all_fit) {
                 (true, true) => candidates.extend(group.into_iter().map(single)),
                 (_, false) => scarce.entry(tenant).or_default().extend(group),
@@ -507,7 +641,10 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
 fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut packs: Vec<(usize, Candidate<'a>)> = Vec::new();
     for want in group {
-        let most = progress.share_at_most.get(&want.id).map_or(most, |own| most.min(*own));
+        let most = progress
+            .share_at_most
+            .get(&want.id)
+            .map_or(most, |own| most.min(*own));
         match packs.last_mut() {
             Some((full, pack)) if pack.names.count() + want.names.count() <= most.min(*full) => {
                 pack.names = pack.names.union(&want.names);
@@ -516,7 +653,15 @@ fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Ca
             }
             _ => {
                 let (names, serves) = (want.names.clone(), vec![want]);
-                packs.push((most, Candidate { names, serves, replaces: None, reason: Reason::Missing }));
+                packs.push((
+                    most,
+                    Candidate {
+                        names,
+                        serves,
+                        replaces: None,
+                        reason: Reason::Missing,
+                    },
+                ));
             }
         }
     }

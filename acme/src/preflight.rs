@@ -1,5 +1,5 @@
-//! The interface of the pre-flight check, which runs before an order is placed. It is implemented by code that knows
-//! DNS and the data plane.
+//! The interface of the pre-flight check, which runs before an order is placed. It is implemented
+//! by code that knows DNS and the data plane.
 
 use std::sync::Arc;
 

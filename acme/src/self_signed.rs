@@ -1,9 +1,12 @@
-//! The self-signed certificate for clients whose SNI matches no host, or that send none. No client trusts it: they see
-//! its common name, `no certificate for this name`, instead of another host's certificate.
+//! The self-signed certificate for clients whose SNI matches no host, or that send none. No client
+//! trusts it: they see its common name, `no certificate for this name`, instead of another host's
+//! certificate.
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+};
 
 use crate::certificate::IssuedCertificate;
 use crate::failure::{Class, Failure};
@@ -32,7 +35,10 @@ impl Issuer for SelfSigned {
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
         let failed = |e: KeyError| Failure::new(Class::Bug, format!("{}: {e}", self.0));
         let made = self_signed(request.names.first(), request.now).map_err(failed)?;
-        Ok(IssuedCertificate { issuer: self.0.clone(), ..made })
+        Ok(IssuedCertificate {
+            issuer: self.0.clone(),
+            ..made
+        })
     }
 }
 
@@ -42,7 +48,9 @@ pub fn self_signed(name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, 
     let names = Names::one(name.clone());
     let mut params = CertificateParams::new(names.to_strings())?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "no certificate for this name");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "no certificate for this name");
     params.serial_number = Some(random_serial());
     params.not_before = calendar(now - SignedDuration::from_mins(5));
     params.not_after = calendar(now + SignedDuration::from_hours(24 * 365));
@@ -50,8 +58,10 @@ pub fn self_signed(name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, 
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let pem = params.self_signed(&key.key_pair()?)?.pem();
-    Ok(IssuedCertificate::verified(pem, key, &names, "self-signed", now)
-        .expect("what was just made is as it was asked for"))
+    Ok(
+        IssuedCertificate::verified(pem, key, &names, "self-signed", now)
+            .expect("what was just made is as it was asked for"),
+    )
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! A simulated year over 5,000 hosts: validities change, the CA is down now and then, renewal windows appear and move.
-//! Asserts that no certificate expires, that the CA never refuses for its rate limits, and that renewals are spread.
+//! A simulated year over 5,000 hosts: validities change, the CA is down now and then, renewal
+//! windows appear and move. Asserts that no certificate expires, that the CA never refuses for its
+//! rate limits, and that renewals are spread.
 //!
-//! Without optimization it is a year over 1,000 hosts; `cargo test --release -p acme --test year` simulates all of
-//! them.
+//! Without optimization it is a year over 1,000 hosts; `cargo test --release -p acme --test year`
+//! simulates all of them.
 //!
-//! The CA of this test counts Let's Encrypt's limits by itself, event by event, so that it does not share a mistake
-//! with the budget under test.
+//! The CA of this test counts Let's Encrypt's limits by itself, event by event, so that it does not
+//! share a mistake with the budget under test.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -47,7 +48,10 @@ struct Ca {
 
 impl Ca {
     fn take(&mut self, key: String, burst: f64, per: SignedDuration, now: Timestamp) {
-        let bucket = self.buckets.entry(key.clone()).or_insert(Bucket { tokens: burst, at: now });
+        let bucket = self.buckets.entry(key.clone()).or_insert(Bucket {
+            tokens: burst,
+            at: now,
+        });
         let refill = now.duration_since(bucket.at).as_secs_f64() * burst / per.as_secs_f64();
         bucket.tokens = (bucket.tokens + refill).min(burst);
         bucket.at = now;
@@ -59,15 +63,28 @@ impl Ca {
     }
 
     /// Issues a certificate, or records a refusal. The CA decides exemptions by its own knowledge.
-    fn issue(&mut self, names: &Names, replaces: Option<&Held>, life: SignedDuration, now: Timestamp) -> Held {
+    fn issue(
+        &mut self,
+        names: &Names,
+        replaces: Option<&Held>,
+        life: SignedDuration,
+        now: Timestamp,
+    ) -> Held {
         let in_window = replaces.is_some_and(|h| {
             h.window.as_ref().is_some_and(|w| w.is_open(now))
                 && h.names.share_with(names)
-                && !self.replaced.contains_key(h.ari_id.as_deref().unwrap_or_default())
+                && !self
+                    .replaced
+                    .contains_key(h.ari_id.as_deref().unwrap_or_default())
         });
         let same_set = replaces.is_some_and(|h| h.names == *names);
         if !in_window {
-            self.take(format!("set {names} {}", names.count()), 5.0, hours(7 * 24), now);
+            self.take(
+                format!("set {names} {}", names.count()),
+                5.0,
+                hours(7 * 24),
+                now,
+            );
             if !same_set {
                 self.take("orders".to_owned(), 300.0, hours(3), now);
                 let domains: BTreeSet<_> = names.iter().map(|n| n.registered_domain()).collect();
@@ -93,11 +110,16 @@ impl Ca {
         }
     }
 
-    /// Boulder's window: a hundredth of the validity before and after two thirds of it, or half of it for short
-    /// validities.
+    /// Boulder's window: a hundredth of the validity before and after two thirds of it, or half of
+    /// it for short validities.
     fn window(held: &Held, now: Timestamp) -> Window {
         let life = held.not_after.duration_since(held.not_before);
-        let ideal = held.not_after - if life < hours(240) { life / 2 } else { life / 3 };
+        let ideal = held.not_after
+            - if life < hours(240) {
+                life / 2
+            } else {
+                life / 3
+            };
         let answer = (ideal - life / 100, ideal + life / 100);
         Window::answered(
             held.window.as_ref(),
@@ -116,7 +138,11 @@ fn wants() -> Vec<Wanted> {
     (0..HOSTS)
         .map(|i| {
             // Half of the hosts have a domain of their own; of the other half, 25 share a domain.
-            let host = if i % 2 == 0 { format!("www.shop{i}.com") } else { format!("h{i}.platform{}.net", i / 50) };
+            let host = if i % 2 == 0 {
+                format!("www.shop{i}.com")
+            } else {
+                format!("h{i}.platform{}.net", i / 50)
+            };
             let names = Names::parse([host]).expect("a name");
             let tenant = format!("tenant{}", i / 50 % TENANTS);
             Wanted {
@@ -143,7 +169,8 @@ fn life(day: i64) -> SignedDuration {
     }
 }
 
-/// The CA is down for two days, three times; and for half a day while certificates are valid for six days.
+/// The CA is down for two days, three times; and for half a day while certificates are valid for
+/// six days.
 fn is_away(day: i64, hour: i64) -> bool {
     [60, 61, 150, 151, 250, 251].contains(&day) || (day == 320 && hour < 12)
 }
@@ -160,7 +187,10 @@ fn a_year_over_all_hosts_without_renewal_windows() {
 
 fn year(ari: bool) {
     let wanted = wants();
-    let tenant_of: HashMap<_, _> = wanted.iter().map(|w| (w.names.first().clone(), w.tenant.clone())).collect();
+    let tenant_of: HashMap<_, _> = wanted
+        .iter()
+        .map(|w| (w.names.first().clone(), w.tenant.clone()))
+        .collect();
     let mut held: BTreeMap<CertificateId, Held> = BTreeMap::new();
     let mut budgets = Budgets::from([("le".to_owned(), Budget::new(Limits::LETS_ENCRYPT))]);
     let mut ca = Ca::default();
@@ -174,7 +204,8 @@ fn year(ari: bool) {
         if day < 300 && hour % 12 != 0 {
             continue;
         }
-        let there = |day: i64| (AT_FIRST + HOSTS / 500 * usize::try_from(day).unwrap_or(0)).min(HOSTS);
+        let there =
+            |day: i64| (AT_FIRST + HOSTS / 500 * usize::try_from(day).unwrap_or(0)).min(HOSTS);
         let wanted = &wanted[..there(day)];
         let away = is_away(day, hour);
         if ari && !away {
@@ -200,7 +231,10 @@ fn year(ari: bool) {
                 let tenants: BTreeSet<_> = order.names.iter().map(|n| &tenant_of[n]).collect();
                 assert_eq!(tenants.len(), 1, "names of two tenants in one certificate");
                 let mut new = ca.issue(&order.names, order.replaces, life(day), now);
-                budgets.get_mut("le").expect("there").spend(&order.names, order.exempt, now);
+                budgets
+                    .get_mut("le")
+                    .expect("there")
+                    .spend(&order.names, order.exempt, now);
                 (new.id, new.tenant) = (order.id.clone(), order.serves[0].tenant.clone());
                 renewed += usize::from(order.exempt != Exempt::Nothing);
                 orders += 1;
@@ -208,21 +242,48 @@ fn year(ari: bool) {
             }
         }
         *renewals.entry(day).or_default() += renewed;
-        assert!(ca.refused.is_empty(), "the CA refused: {:?}", &ca.refused[..ca.refused.len().min(5)]);
-        let served: HashSet<_> = held.values().filter(|h| h.not_after > now).flat_map(|h| h.names.iter()).collect();
+        assert!(
+            ca.refused.is_empty(),
+            "the CA refused: {:?}",
+            &ca.refused[..ca.refused.len().min(5)]
+        );
+        let served: HashSet<_> = held
+            .values()
+            .filter(|h| h.not_after > now)
+            .flat_map(|h| h.names.iter())
+            .collect();
         // A new host has three days: the CA may be down for two.
         let due = if day == 0 { 0 } else { there(day - 3) };
-        let missing: Vec<_> = wanted[..due].iter().filter(|w| !served.contains(w.names.first())).take(3).collect();
+        let missing: Vec<_> = wanted[..due]
+            .iter()
+            .filter(|w| !served.contains(w.names.first()))
+            .take(3)
+            .collect();
         assert!(missing.is_empty(), "day {day}: not served: {missing:?}");
         if all_served_at.is_none() && served.len() >= AT_FIRST {
             all_served_at = Some(now);
         }
     }
-    let first = all_served_at.expect("all hosts got a certificate").duration_since(start()).as_hours();
+    let first = all_served_at
+        .expect("all hosts got a certificate")
+        .duration_since(start())
+        .as_hours();
     assert!(first <= 24, "the first certificates took {first} hours");
-    assert!(orders > 5 * held.len(), "{orders} orders for {} certificates", held.len());
-    // Certificates of 45 days and more, renewed at about 30 days: the share of a day is a thirtieth. The day after an
-    // outage of the CA has the work of three days.
-    let busiest = renewals.range(100..300).map(|(_, n)| *n).max().expect("there are renewals");
-    assert!(busiest * 4 < held.len(), "{busiest} renewals of {} within a day", held.len());
+    assert!(
+        orders > 5 * held.len(),
+        "{orders} orders for {} certificates",
+        held.len()
+    );
+    // Certificates of 45 days and more, renewed at about 30 days: the share of a day is a
+    // thirtieth. The day after an outage of the CA has the work of three days.
+    let busiest = renewals
+        .range(100..300)
+        .map(|(_, n)| *n)
+        .max()
+        .expect("there are renewals");
+    assert!(
+        busiest * 4 < held.len(),
+        "{busiest} renewals of {} within a day",
+        held.len()
+    );
 }

@@ -1,8 +1,8 @@
-//! Benchmark of certificates in the program: time until hosts are served through Envoy, the internal CA without a
-//! network, and the cost of ten thousand certificates while nothing happens.
+//! Benchmark of certificates in the program: time until hosts are served through Envoy, the
+//! internal CA without a network, and the cost of ten thousand certificates while nothing happens.
 //!
-//! `cargo bench -p e2e --bench certificates [-- served [HOSTS [http|tls-alpn|dns|caddy]]|storm
-//! [CERTIFICATES]|airgap|idle]`. The rate of issuance by an ACME CA is measured by `acme/benches/pebble.rs`.
+//! `cargo bench -p e2e --bench certificates [-- served [HOSTS [http|tls-alpn|dns|caddy]]|storm [CERTIFICATES]|airgap|idle]`.
+//! The rate of issuance by an ACME CA is measured by `acme/benches/pebble.rs`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -18,7 +18,8 @@ use acme::storage::dir::Directory;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::usage;
 use gatewright_control::certificates::{
-    Authority, CertificateManager, CertificateManagerConfig, CertificateRequest, CertificateUpdate, IssuerRef,
+    Authority, CertificateManager, CertificateManagerConfig, CertificateRequest, CertificateUpdate,
+    IssuerRef,
 };
 use gatewright_core::model::{Hostname, ObjectName};
 use jiff::Timestamp;
@@ -28,14 +29,21 @@ const INTERNAL: usize = 10_000;
 const IDLE: Duration = Duration::from_secs(30);
 
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let mut args = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"));
     let want = args.next();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     match want.as_deref() {
         Some("airgap-inside") => runtime.block_on(internal()),
         Some("airgap") => airgap(),
         Some("idle") => runtime.block_on(idle()),
-        Some("served") => runtime.block_on(served::served(number(args.next())?, args.next().as_deref())),
+        Some("served") => {
+            runtime.block_on(served::served(number(args.next())?, args.next().as_deref()))
+        }
         Some("storm") => runtime.block_on(storm::storm(number(args.next())?)),
         Some(other) => bail!("nothing is called {other}: expected served, storm, airgap or idle"),
         None => {
@@ -48,7 +56,9 @@ fn main() -> Result<()> {
 }
 
 fn number(text: Option<String>) -> Result<Option<usize>> {
-    text.map(|text| text.parse()).transpose().context("expected a number")
+    text.map(|text| text.parse())
+        .transpose()
+        .context("expected a number")
 }
 
 /// Returns the processor time of this process.
@@ -77,11 +87,12 @@ struct Office {
     _dir: tempfile::TempDir,
 }
 
-/// Starts a certificate manager with ten thousand certificates of the internal CA; returns the time that they took,
-/// too.
+/// Starts a certificate manager with ten thousand certificates of the internal CA; returns the time
+/// that they took, too.
 async fn office() -> Result<(Office, Duration)> {
     let dir = tempfile::tempdir()?;
-    let authority = Authority::open(dir.path().join("ca"), Timestamp::now()).map_err(anyhow::Error::msg)?;
+    let authority =
+        Authority::open(dir.path().join("ca"), Timestamp::now()).map_err(anyhow::Error::msg)?;
     let config = CertificateManagerConfig {
         storage: Arc::new(Directory::open(dir.path().join("acme"))?),
         authority: Arc::new(authority),
@@ -99,10 +110,25 @@ async fn office() -> Result<(Office, Duration)> {
     let task = tokio::spawn(async move { at_desk.run(out, stop).await });
     let mut count = 0;
     while count < INTERNAL {
-        let batch = certificate_updates.recv().await.context("the certificate manager goes on")?;
-        count += batch.iter().filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_)))).count();
+        let batch = certificate_updates
+            .recv()
+            .await
+            .context("the certificate manager goes on")?;
+        count += batch
+            .iter()
+            .filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_))))
+            .count();
     }
-    Ok((Office { manager, certificate_updates, stopper, task, _dir: dir }, start.elapsed()))
+    Ok((
+        Office {
+            manager,
+            certificate_updates,
+            stopper,
+            task,
+            _dir: dir,
+        },
+        start.elapsed(),
+    ))
 }
 
 async fn internal() -> Result<()> {
@@ -126,7 +152,12 @@ fn airgap() -> Result<()> {
     if !std::fs::read_to_string("/proc/self/status")?.contains("\nUid:\t0\t") {
         command.arg("--map-root-user");
     }
-    let done = command.arg("--net").arg(own).arg("airgap-inside").status().context("unshare")?;
+    let done = command
+        .arg("--net")
+        .arg(own)
+        .arg("airgap-inside")
+        .status()
+        .context("unshare")?;
     ensure!(done.success(), "the run without a network failed");
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Hosts per second until Envoy serves them over HTTPS with a certificate from Pebble, for each kind of challenge, with
-//! one and with 25 names in a certificate; with and without the self-check; and compared with caddy, where it is
-//! installed.
+//! Hosts per second until Envoy serves them over HTTPS with a certificate from Pebble, for each
+//! kind of challenge, with one and with 25 names in a certificate; with and without the self-check;
+//! and compared with caddy, where it is installed.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,8 +23,9 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 const HOSTS: usize = 300;
-/// Time limit of a run. A run that exceeds it is void: some runs with Pebble do not end, and without the self-check the
-/// CA may validate before Envoy knows a host, which is then retried a minute later.
+/// Time limit of a run. A run that exceeds it is void: some runs with Pebble do not end, and
+/// without the self-check the CA may validate before Envoy knows a host, which is then retried a
+/// minute later.
 const WATCHDOG: Duration = Duration::from_secs(60);
 const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ==";
 
@@ -54,25 +55,50 @@ struct Run {
     orders: usize,
 }
 
-/// Runs all cases, or those of one kind of challenge; with the given number of hosts or the default.
+/// Runs all cases, or those of one kind of challenge; with the given number of hosts or the
+/// default.
 pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<()> {
     let hosts = hosts.unwrap_or(HOSTS);
     if only == Some("caddy") {
         return caddy(hosts).await;
     }
     println!("{hosts} hosts of Pebble's until each is served by Envoy over HTTPS:");
-    let one = measured(&Case { way: Way::Http, names: 1, preflight: "warn" }, 1).await?;
-    println!("  the first certificate of a program that just started: {:.2} s", one.first.as_secs_f64());
-    for (way, told, name) in
-        [(Way::Http, "HTTP-01", "http"), (Way::TlsAlpn, "TLS-ALPN-01", "tls-alpn"), (Way::Dns, "DNS-01, BIND", "dns")]
-    {
+    let one = measured(
+        &Case {
+            way: Way::Http,
+            names: 1,
+            preflight: "warn",
+        },
+        1,
+    )
+    .await?;
+    println!(
+        "  the first certificate of a program that just started: {:.2} s",
+        one.first.as_secs_f64()
+    );
+    for (way, told, name) in [
+        (Way::Http, "HTTP-01", "http"),
+        (Way::TlsAlpn, "TLS-ALPN-01", "tls-alpn"),
+        (Way::Dns, "DNS-01, BIND", "dns"),
+    ] {
         if only.is_some_and(|only| only != name) {
             continue;
         }
         for names in [1, 25] {
             for preflight in ["skip", "warn"] {
-                let Ok(run) = measured(&Case { way, names, preflight }, hosts).await else {
-                    println!("  {told:<13} {names:>2} a certificate, --acme-preflight {preflight}: void");
+                let Ok(run) = measured(
+                    &Case {
+                        way,
+                        names,
+                        preflight,
+                    },
+                    hosts,
+                )
+                .await
+                else {
+                    println!(
+                        "  {told:<13} {names:>2} a certificate, --acme-preflight {preflight}: void"
+                    );
                     continue;
                 };
                 println!(
@@ -87,7 +113,11 @@ pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<(
             }
         }
     }
-    if only.is_none() { caddy(hosts).await } else { Ok(()) }
+    if only.is_none() {
+        caddy(hosts).await
+    } else {
+        Ok(())
+    }
 }
 
 async fn measured(case: &Case, hosts: usize) -> Result<Run> {
@@ -105,16 +135,35 @@ fn host(i: usize) -> String {
 }
 
 async fn run(case: &Case, hosts: usize) -> Result<Run> {
-    let key = BindKey { name: "k".to_owned(), algorithm: "hmac-sha256".to_owned(), secret: SECRET.to_owned() };
+    let key = BindKey {
+        name: "k".to_owned(),
+        algorithm: "hmac-sha256".to_owned(),
+        secret: SECRET.to_owned(),
+    };
     let bind = Bind::start(&[key], &[BindZone::new("example.test").open_to("k")]).await?;
     let resolver = (case.way == Way::Dns).then(|| bind.address());
-    let pebble = Pebble::start(&Options { eager: true, resolver, ..Options::default() }).await?;
+    let pebble = Pebble::start(&Options {
+        eager: true,
+        resolver,
+        ..Options::default()
+    })
+    .await?;
     let echo = Echo::start("web").await?;
     let (manifests, state) = (tempfile::tempdir()?, private()?);
-    let port = if case.way == Way::TlsAlpn { pebble.tls_port } else { free_port()? };
+    let port = if case.way == Way::TlsAlpn {
+        pebble.tls_port
+    } else {
+        free_port()?
+    };
     let issuers = state.path().join("issuers.yaml");
-    let warm = Case { preflight: "warn", ..*case };
-    fs::write(&issuers, issuer(&warm, &pebble, &bind, state.path(), hosts)?)?;
+    let warm = Case {
+        preflight: "warn",
+        ..*case
+    };
+    fs::write(
+        &issuers,
+        issuer(&warm, &pebble, &bind, state.path(), hosts)?,
+    )?;
     let publish = |hosts: usize| -> Result<()> {
         let new = manifests.path().join(".all.new");
         fs::write(&new, objects(port, echo.address().port(), hosts))?;
@@ -125,17 +174,29 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     let envoy = text(&e2e::envoy::binary()?.canonicalize()?);
     let issuers_file = issuers.clone();
     let (dir, private, issuers) = (text(manifests.path()), text(state.path()), text(&issuers));
-    let args = ["standalone", &dir, "--state-dir", &private, "--envoy", &envoy, "--issuers", &issuers];
+    let args = [
+        "standalone",
+        &dir,
+        "--state-dir",
+        &private,
+        "--envoy",
+        &envoy,
+        "--issuers",
+        &issuers,
+    ];
     let start = Instant::now();
     let args = [&args[..], &["--acme-allowed-network", "127.0.0.0/8"]].concat();
     let mut program = Gatewright::start(&args)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let first = until_served(&pebble, address, 1, start).await?;
     if case.preflight != warm.preflight {
-        // Without the self-check the first order may be too early for Envoy: the listener exists before the others are
-        // placed.
+        // Without the self-check the first order may be too early for Envoy: the listener exists
+        // before the others are placed.
         drop(program);
-        fs::write(&issuers_file, issuer(case, &pebble, &bind, state.path(), hosts)?)?;
+        fs::write(
+            &issuers_file,
+            issuer(case, &pebble, &bind, state.path(), hosts)?,
+        )?;
         program = Gatewright::start(&args)?;
         until_served(&pebble, address, 1, start).await?;
     }
@@ -146,7 +207,13 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     let (certificates, orders) = (pebble.issued(), pebble.orders());
     let work = (processor_time(program.pid())? - before) / u32::try_from(certificates.max(1))?;
     ensure!(certificates <= hosts, "{certificates} certificates");
-    Ok(Run { first, all, work, certificates, orders })
+    Ok(Run {
+        first,
+        all,
+        work,
+        certificates,
+        orders,
+    })
 }
 
 fn private() -> Result<TempDir> {
@@ -155,9 +222,12 @@ fn private() -> Result<TempDir> {
     Ok(state)
 }
 
-/// Returns the content of the file of `--issuers`. Names share a certificate only where the CA's limit requires it.
+/// Returns the content of the file of `--issuers`. Names share a certificate only where the CA's
+/// limit requires it.
 fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -> Result<String> {
-    let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
+    let Roots::Pem(ca) = pebble.roots() else {
+        bail!("Pebble's roots are in PEM")
+    };
     fs::write(dir.join("pebble.pem"), ca)?;
     fs::write(dir.join("tsig"), SECRET)?;
     let mut text = format!(
@@ -169,7 +239,8 @@ fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -
     if case.names > 1 {
         // A fifth of a limit is reserved.
         let orders = hosts.div_ceil(case.names) * 5 / 4 + 5;
-        text += &format!("    limits: {{certificatesPerDomain: {{count: {orders}, hours: 168}}}}\n");
+        text +=
+            &format!("    limits: {{certificatesPerDomain: {{count: {orders}, hours: 168}}}}\n");
     }
     text += &match case.way {
         Way::Http => format!("    httpPort: {}\n", pebble.http_port),
@@ -212,7 +283,9 @@ fn objects(port: u16, backend: u16, hosts: usize) -> String {
         })
         .collect();
     let parents: String = (1..hosts.div_ceil(60))
-        .map(|n| format!(", {{group: gateway.networking.k8s.io, kind: ListenerSet, name: more{n}}}"))
+        .map(|n| {
+            format!(", {{group: gateway.networking.k8s.io, kind: ListenerSet, name: more{n}}}")
+        })
         .collect();
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{ports: [{{port: 80}}]}}\n---\n\
@@ -227,7 +300,12 @@ fn objects(port: u16, backend: u16, hosts: usize) -> String {
 }
 
 /// Returns the time at which `hosts` hosts have answered 200 with a certificate by Pebble's root.
-async fn until_served(pebble: &Pebble, address: SocketAddr, hosts: usize, start: Instant) -> Result<Duration> {
+async fn until_served(
+    pebble: &Pebble,
+    address: SocketAddr,
+    hosts: usize,
+    start: Instant,
+) -> Result<Duration> {
     let roots = roots_of(&pebble.issuing_root(0).await?)?;
     let asked = (0..hosts).map(|i| {
         let probe = Probe::https(address, &host(i)).roots(roots.clone());
@@ -239,7 +317,10 @@ async fn until_served(pebble: &Pebble, address: SocketAddr, hosts: usize, start:
         }
     });
     // Few at a time: a request before the certificate is issued is work for Envoy.
-    let done: Vec<Duration> = futures::stream::iter(asked).buffer_unordered(8).collect().await;
+    let done: Vec<Duration> = futures::stream::iter(asked)
+        .buffer_unordered(8)
+        .collect()
+        .await;
     done.into_iter().max().context("there is a host")
 }
 
@@ -247,13 +328,21 @@ async fn until_served(pebble: &Pebble, address: SocketAddr, hosts: usize, start:
 async fn caddy(hosts: usize) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools");
-    let mut places = std::env::split_paths(&path).chain([own]).map(|dir| dir.join("caddy"));
+    let mut places = std::env::split_paths(&path)
+        .chain([own])
+        .map(|dir| dir.join("caddy"));
     let Some(caddy) = places.find(|program| program.is_file()) else {
         println!("  caddy: not there, e2e/tools install caddy");
         return Ok(());
     };
-    let pebble = Pebble::start(&Options { eager: true, ..Options::default() }).await?;
-    let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
+    let pebble = Pebble::start(&Options {
+        eager: true,
+        ..Options::default()
+    })
+    .await?;
+    let Roots::Pem(ca) = pebble.roots() else {
+        bail!("Pebble's roots are in PEM")
+    };
     let (dir, port) = (private()?, free_port()?);
     fs::write(dir.path().join("ca.pem"), ca)?;
     let names: Vec<String> = (0..hosts).map(host).collect();
@@ -284,7 +373,10 @@ async fn caddy(hosts: usize) -> Result<()> {
     child.kill()?;
     child.wait()?;
     match all {
-        Ok(all) => println!("  caddy         {:6.1} hosts/s", hosts as f64 / all?.as_secs_f64()),
+        Ok(all) => println!(
+            "  caddy         {:6.1} hosts/s",
+            hosts as f64 / all?.as_secs_f64()
+        ),
         Err(_) => {
             println!(
                 "  caddy         {:6.1} hosts/s, not all of them",

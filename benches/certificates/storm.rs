@@ -1,10 +1,13 @@
-//! Renewal of all certificates of a tenant at once, as after a mass revocation, while another tenant orders its first.
+//! Renewal of all certificates of a tenant at once, as after a mass revocation, while another
+//! tenant orders its first.
 //!
-//! The CA is the test CA, in this process: with Pebble 2.10 such a run did not end. The reason is not known for
-//! certain. Its source suggests a deadlock: its handler of authorizations accesses the store while it holds the lock of
-//! the authorization (`wfe.go`, `Authz`), and a new order waits for such locks while it holds that of the store
-//! (`memorystore.go`, `FindValidAuthorization`). That was not reproduced in isolation. Each new order also scans all
-//! authorizations, and a look-up of a renewal window all certificates, so that Pebble becomes slower with every order.
+//! The CA is the test CA, in this process: with Pebble 2.10 such a run did not end. The reason is
+//! not known for certain. Its source suggests a deadlock: its handler of authorizations accesses
+//! the store while it holds the lock of the authorization (`wfe.go`, `Authz`), and a new order
+//! waits for such locks while it holds that of the store (`memorystore.go`,
+//! `FindValidAuthorization`). That was not reproduced in isolation. Each new order also scans all
+//! authorizations, and a look-up of a renewal window all certificates, so that Pebble becomes
+//! slower with every order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,28 +33,62 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
     let certificates = certificates.unwrap_or(CERTIFICATES);
     let rig = Rig::start().await?;
     let storage = rig.storage()?;
-    let config = AcmeConfig { max_concurrent: 16, ..config(&rig.ca.directory()) };
+    let config = AcmeConfig {
+        max_concurrent: 16,
+        ..config(&rig.ca.directory())
+    };
     let issuer: Arc<dyn Issuer> = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
     let keeper = Keeper::open(storage, [issuer], AT_ONCE).await?;
     let wanted = (0..certificates)
-        .map(|i| Ok(Wanted { may_share: false, ..wanted_of_one("t", &format!("h{i}.example{i}.com"))? }))
+        .map(|i| {
+            Ok(Wanted {
+                may_share: false,
+                ..wanted_of_one("t", &format!("h{i}.example{i}.com"))?
+            })
+        })
         .collect::<Result<Vec<Wanted>>>()?;
-    ensure!(keeper.pass(&wanted, Timestamp::now()).await.issued.len() == certificates, "not all were issued");
+    ensure!(
+        keeper.pass(&wanted, Timestamp::now()).await.issued.len() == certificates,
+        "not all were issued"
+    );
     let wanted_certificates = Arc::new(WantedCertificates::default());
-    wanted_certificates.change(wanted.iter().map(|want| (want.id.clone(), Some(want.clone()))));
+    wanted_certificates.change(
+        wanted
+            .iter()
+            .map(|want| (want.id.clone(), Some(want.clone()))),
+    );
     let (stopper, stop) = watch::channel(false);
     let (working, list) = (keeper.clone(), wanted_certificates.clone());
-    let task = tokio::spawn(async move { working.run(&list, watch::channel(Arc::default()).0, stop).await });
+    let task = tokio::spawn(async move {
+        working
+            .run(&list, watch::channel(Arc::default()).0, stop)
+            .await
+    });
     let before = serials(&keeper);
     let renewed = || serials(&keeper).difference(&before).count();
     let (start, work) = (Instant::now(), super::processor_time()?);
     wanted.iter().for_each(|want| keeper.renew(&want.id));
-    until(start, || renewed() >= certificates / 4, Duration::from_millis(50)).await?;
+    until(
+        start,
+        || renewed() >= certificates / 4,
+        Duration::from_millis(50),
+    )
+    .await?;
     let (other, asked) = (wanted_of_one("other", "www.example.org")?, Instant::now());
     wanted_certificates.change([(other.id.clone(), Some(other.clone()))]);
-    until(start, || keeper.held_as(&other.id).is_some(), Duration::from_millis(1)).await?;
+    until(
+        start,
+        || keeper.held_as(&other.id).is_some(),
+        Duration::from_millis(1),
+    )
+    .await?;
     let waited = asked.elapsed();
-    until(start, || renewed() > certificates, Duration::from_millis(50)).await?;
+    until(
+        start,
+        || renewed() > certificates,
+        Duration::from_millis(50),
+    )
+    .await?;
     let (took, work) = (start.elapsed(), super::processor_time()? - work);
     println!(
         "{certificates} renewals at once: {:.1} s, {:.1}/s, {:.2} ms of processor each, the CA's included; another tenant's \
@@ -66,7 +103,11 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
 }
 
 fn serials(keeper: &Keeper) -> BTreeSet<String> {
-    keeper.certificates().iter().map(|stored| stored.certificate.serial.clone()).collect()
+    keeper
+        .certificates()
+        .iter()
+        .map(|stored| stored.certificate.serial.clone())
+        .collect()
 }
 
 async fn until(start: Instant, is_so: impl Fn() -> bool, every: Duration) -> Result<()> {

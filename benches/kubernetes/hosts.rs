@@ -37,7 +37,13 @@ pub(crate) async fn hosts() -> Result<()> {
     Ok(())
 }
 
-async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &str, hosts: usize) -> Result<()> {
+async fn row(
+    cluster: &Cluster,
+    controller: &Gatewright,
+    space: &str,
+    issuer: &str,
+    hosts: usize,
+) -> Result<()> {
     let apex = format!("{space}.example.org");
     namespace(&cluster.server, space, &apex).await?;
     let mut object = tenant(space, json!({"apex": apex}));
@@ -46,8 +52,17 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
     }
     cluster.server.put(object).await?;
     let host = |number: usize| format!("x{number}.{apex}");
-    put_all(cluster, (0..hosts).map(|n| route(space, &format!("r{n}"), space, &[&host(n)])).collect()).await?;
-    until("all hosts have listeners", async || Ok(listeners(cluster, space).await? == hosts)).await?;
+    put_all(
+        cluster,
+        (0..hosts)
+            .map(|n| route(space, &format!("r{n}"), space, &[&host(n)]))
+            .collect(),
+    )
+    .await?;
+    until("all hosts have listeners", async || {
+        Ok(listeners(cluster, space).await? == hosts)
+    })
+    .await?;
     quiet(cluster, 0).await?;
     let idle = processor(controller)?;
     tokio::time::sleep(IDLE).await;
@@ -58,12 +73,19 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
         let before = cluster.writes()?.len();
         let (began, used) = (Instant::now(), processor(controller)?);
         let name = format!("r{}", hosts + round);
-        cluster.server.put(route(space, &name, space, &[&host(hosts + round)])).await?;
+        cluster
+            .server
+            .put(route(space, &name, space, &[&host(hosts + round)]))
+            .await?;
         until("it has one", async || Ok(cluster.writes()?.len() > before)).await?;
         let written = quiet(cluster, before).await?;
         let used = processor(controller)? - used;
         cpu.push(used.saturating_sub(idle.mul_f64(began.elapsed().as_secs_f64())));
-        times.push(event_to_objects(cluster, &format!("{space}/{name}"), &written)?);
+        times.push(event_to_objects(
+            cluster,
+            &format!("{space}/{name}"),
+            &written,
+        )?);
         counts.push(written.len());
         for request in written {
             *kinds.entry(request.resource).or_default() += 1;
@@ -71,8 +93,10 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
     }
     let (bytes, bare) = bare(cluster, space).await?;
     let event = median(times);
-    let what: Vec<String> =
-        kinds.iter().map(|(kind, count)| format!("{kind} {:.1}", *count as f64 / ROUNDS as f64)).collect();
+    let what: Vec<String> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{kind} {:.1}", *count as f64 / ROUNDS as f64))
+        .collect();
     println!(
         "{hosts:>6} {issuer:<12} {:>6} {bytes:>8} B {:>5.1} ms {:>7.1} ms {:>7.1}x {:>5.1} ms  {}",
         median(counts),
@@ -83,11 +107,23 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
         what.join(", ")
     );
     // The next row must count its own hosts only.
-    cluster.server.api(tenants::TENANT, "TenantGateway", space).await?.delete("cozystack", &Default::default()).await?;
+    cluster
+        .server
+        .api(tenants::TENANT, "TenantGateway", space)
+        .await?
+        .delete("cozystack", &Default::default())
+        .await?;
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", space).await?;
-    routes.delete_collection(&Default::default(), &ListParams::default()).await?;
-    let certificates = cluster.server.api(CERT_MANAGER, "Certificate", space).await?;
-    certificates.delete_collection(&Default::default(), &ListParams::default()).await?;
+    routes
+        .delete_collection(&Default::default(), &ListParams::default())
+        .await?;
+    let certificates = cluster
+        .server
+        .api(CERT_MANAGER, "Certificate", space)
+        .await?;
+    certificates
+        .delete_collection(&Default::default(), &ListParams::default())
+        .await?;
     quiet(cluster, 0).await?;
     Ok(())
 }
@@ -96,40 +132,73 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
 async fn listeners(cluster: &Cluster, space: &str) -> Result<usize> {
     let mut count = 0;
     for kind in ["Gateway", "ListenerSet"] {
-        for object in cluster.server.api(GATEWAY, kind, space).await?.list(&ListParams::default()).await? {
-            let all = object.data["spec"]["listeners"].as_array().cloned().unwrap_or_default();
-            count += all.iter().filter(|listener| listener["protocol"] == "HTTPS").count();
+        for object in cluster
+            .server
+            .api(GATEWAY, kind, space)
+            .await?
+            .list(&ListParams::default())
+            .await?
+        {
+            let all = object.data["spec"]["listeners"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            count += all
+                .iter()
+                .filter(|listener| listener["protocol"] == "HTTPS")
+                .count();
         }
     }
     Ok(count)
 }
 
-/// Returns the time from the answer to the route's writer to the answer to the last object that the controller wrote
-/// for it.
+/// Returns the time from the answer to the route's writer to the answer to the last object that the
+/// controller wrote for it.
 fn event_to_objects(cluster: &Cluster, route: &str, written: &[Request]) -> Result<Duration> {
     let all = cluster.server.requests()?;
-    let made = all.iter().find(|r| r.resource == "httproutes" && r.object == route && r.code == 201);
+    let made = all
+        .iter()
+        .find(|r| r.resource == "httproutes" && r.object == route && r.code == 201);
     let made = made.context("the route was written")?.at;
-    let last = written.iter().filter(|r| !r.resource.ends_with("/status")).map(|r| r.at).max();
-    Ok(last.context("objects were written")?.duration_since(made).unsigned_abs())
+    let last = written
+        .iter()
+        .filter(|r| !r.resource.ends_with("/status"))
+        .map(|r| r.at)
+        .max();
+    Ok(last
+        .context("objects were written")?
+        .duration_since(made)
+        .unsigned_abs())
 }
 
-/// Returns the size and time of one write of the object with the host by a plain client: equally large, with one
-/// listener changed.
+/// Returns the size and time of one write of the object with the host by a plain client: equally
+/// large, with one listener changed.
 async fn bare(cluster: &Cluster, space: &str) -> Result<(usize, Duration)> {
     let shards = objects(&cluster.server, space).await?;
-    let shards = shards.into_iter().filter(|object| object["spec"]["listeners"].is_array());
-    let mut largest: Value = shards.max_by_key(|object| object["spec"].to_string().len()).context("a Gateway")?;
+    let shards = shards
+        .into_iter()
+        .filter(|object| object["spec"]["listeners"].is_array());
+    let mut largest: Value = shards
+        .max_by_key(|object| object["spec"].to_string().len())
+        .context("a Gateway")?;
     let kind = largest["kind"].as_str().unwrap_or_default().to_owned();
     largest["metadata"] = json!({"name": "bare", "namespace": space});
     largest["apiVersion"] = json!(GATEWAY);
-    largest.as_object_mut().context("an object")?.remove("status");
+    largest
+        .as_object_mut()
+        .context("an object")?
+        .remove("status");
     let api = cluster.server.api(GATEWAY, &kind, space).await?;
     let mut times = Vec::new();
     for round in 0..=ROUNDS {
         largest["spec"]["listeners"][0]["port"] = json!(1000 + round);
         let began = Instant::now();
-        api.patch("bare", &PatchParams::apply("bare").force(), &Patch::Apply(&largest)).await?;
+        api.patch(
+            "bare",
+            &PatchParams::apply("bare").force(),
+            &Patch::Apply(&largest),
+        )
+        .await?;
         times.push(began.elapsed());
     }
     api.delete("bare", &Default::default()).await?;

@@ -1,9 +1,9 @@
-//! Benchmark of the load on an API server: writes and time for one added host, many TenantGateways from nothing, a
-//! start with all of them, a steady state, and the time from a route to HTTPS.
+//! Benchmark of the load on an API server: writes and time for one added host, many TenantGateways
+//! from nothing, a start with all of them, a steady state, and the time from a route to HTTPS.
 //!
-//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|start [TENANTS]|own [HOSTS]]`. API server and
-//! controller share the machine, so that times are given as multiples of a plain client's time for the same writes in
-//! the same run; counts are exact.
+//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|start [TENANTS]|own [HOSTS]]`.
+//! API server and controller share the machine, so that times are given as multiples of a plain
+//! client's time for the same writes in the same run; counts are exact.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -29,10 +29,19 @@ const TENANTS: usize = 1000;
 const HOSTS: usize = 10_000;
 
 fn main() -> Result<()> {
-    let want: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let want: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
     // The API server is killed with the thread that started it.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let count = want.get(1).map(|text| text.parse()).transpose().context("a number")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let count = want
+        .get(1)
+        .map(|text| text.parse())
+        .transpose()
+        .context("a number")?;
     match want.first().map(String::as_str) {
         Some("hosts") => runtime.block_on(hosts::hosts()),
         Some("mass") => runtime.block_on(mass::mass(count.unwrap_or(TENANTS))),
@@ -50,8 +59,13 @@ fn main() -> Result<()> {
 
 /// Applies objects, several at a time.
 async fn put_all(cluster: &Cluster, all: Vec<Value>) -> Result<()> {
-    let puts = all.into_iter().map(|object| async { cluster.server.put(object).await.map(|_| ()) });
-    stream::iter(puts).buffer_unordered(AT_ONCE).try_collect().await
+    let puts = all
+        .into_iter()
+        .map(|object| async { cluster.server.put(object).await.map(|_| ()) });
+    stream::iter(puts)
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
 }
 
 /// Waits until something holds, with a limit that suits any machine.
@@ -105,13 +119,25 @@ struct Memory {
 
 impl Memory {
     fn of(controller: &Gatewright) -> Result<Self> {
-        let field = |name| Ok::<f64, anyhow::Error>(usage::memory(controller.pid(), name)? as f64 / 1024.0 / 1024.0);
-        Ok(Self { now: field("VmRSS")?, own: field("RssAnon")?, most: field("VmHWM")? })
+        let field = |name| {
+            Ok::<f64, anyhow::Error>(
+                usage::memory(controller.pid(), name)? as f64 / 1024.0 / 1024.0,
+            )
+        };
+        Ok(Self {
+            now: field("VmRSS")?,
+            own: field("RssAnon")?,
+            most: field("VmHWM")?,
+        })
     }
 }
 
 impl std::fmt::Display for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.1} MB resident ({:.1} MB of it not of files), at most {:.1} MB", self.now, self.own, self.most)
+        write!(
+            f,
+            "{:.1} MB resident ({:.1} MB of it not of files), at most {:.1} MB",
+            self.now, self.own, self.most
+        )
     }
 }

@@ -1,5 +1,5 @@
-//! Makes many TenantGateways with ten hosts each by copying one in etcd: writing them through the API server takes
-//! minutes.
+//! Makes many TenantGateways with ten hosts each by copying one in etcd: writing them through the
+//! API server takes minutes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,9 @@ use e2e::cluster::Cluster;
 use futures::{StreamExt, TryStreamExt, stream};
 use gatewright_core::tenancy::names;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectMeta, PostParams};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectMeta, PostParams,
+};
 use serde_json::{Value, json};
 
 use crate::{AT_ONCE, put_all, quiet, until};
@@ -36,12 +38,23 @@ pub(crate) async fn carried_out(cluster: &Cluster, tenants: usize) -> Result<()>
     ask_for_one(cluster).await?;
     let (server, space) = (&cluster.server, space(0));
     let controller = cluster.controller("first")?;
-    until("everything of it is there", async || Ok(tenants::owned(server, &space).await?.len() == OBJECTS)).await?;
+    until("everything of it is there", async || {
+        Ok(tenants::owned(server, &space).await?.len() == OBJECTS)
+    })
+    .await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until("it has heard of its Gateway", async || {
-        let tenant = server.api(tenants::TENANT, "TenantGateway", &space).await?.get("cozystack").await?;
-        Ok(tenants::ready(&tenant.data)
-            .is_some_and(|ready| !ready["reason"].as_str().unwrap_or_default().starts_with("GatewayNot")))
+        let tenant = server
+            .api(tenants::TENANT, "TenantGateway", &space)
+            .await?
+            .get("cozystack")
+            .await?;
+        Ok(tenants::ready(&tenant.data).is_some_and(|ready| {
+            !ready["reason"]
+                .as_str()
+                .unwrap_or_default()
+                .starts_with("GatewayNot")
+        }))
     })
     .await?;
     quiet(cluster, 0).await?;
@@ -53,7 +66,9 @@ async fn ask_for_one(cluster: &Cluster) -> Result<()> {
     let (space, apex) = (space(0), format!("{FIRST}.example.org"));
     tenants::namespace(&cluster.server, &space, &apex).await?;
     let mut inputs = vec![tenant(&space, json!({"apex": apex}))];
-    inputs.extend((0..HOSTS).map(|n| route(&space, &format!("r{n}"), &space, &[&format!("x{n}.{apex}")])));
+    inputs.extend(
+        (0..HOSTS).map(|n| route(&space, &format!("r{n}"), &space, &[&format!("x{n}.{apex}")])),
+    );
     put_all(cluster, inputs).await
 }
 
@@ -64,8 +79,12 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
     let first = namespaces.get(&space).await?.metadata;
     let of_copy = |all: &Option<BTreeMap<String, String>>, number| {
         // Some annotations and labels are the API server's own.
-        let all = all.iter().flatten().filter(|(key, _)| !key.contains("kubernetes.io/"));
-        all.map(|(key, value)| (key.clone(), copied(value, number))).collect()
+        let all = all
+            .iter()
+            .flatten()
+            .filter(|(key, _)| !key.contains("kubernetes.io/"));
+        all.map(|(key, value)| (key.clone(), copied(value, number)))
+            .collect()
     };
     let creates = (1..tenants).map(|number| {
         let metadata = ObjectMeta {
@@ -74,10 +93,24 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
             annotations: Some(of_copy(&first.annotations, number)),
             ..ObjectMeta::default()
         };
-        let (namespaces, namespace) = (namespaces.clone(), Namespace { metadata, ..Namespace::default() });
-        async move { namespaces.create(&PostParams::default(), &namespace).await.map(|_| ()) }
+        let (namespaces, namespace) = (
+            namespaces.clone(),
+            Namespace {
+                metadata,
+                ..Namespace::default()
+            },
+        );
+        async move {
+            namespaces
+                .create(&PostParams::default(), &namespace)
+                .await
+                .map(|_| ())
+        }
     });
-    stream::iter(creates).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    stream::iter(creates)
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<()>()
+        .await?;
 
     let mut etcd = cluster.server.etcd().await?;
     let (mut originals, mut kinds) = (Vec::new(), BTreeMap::new());
@@ -86,13 +119,29 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
         if key.contains(&space) && value.starts_with(b"{") {
             let value = String::from_utf8(value)?;
             let object: Value = serde_json::from_str(&value)?;
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-            *kinds.entry((text("/apiVersion"), text("/kind"))).or_insert(0) += 1;
-            originals.push((key, value, text("/metadata/uid").context("an object without a UID")?));
+            let text = |pointer: &str| {
+                object
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .map(str::to_owned)
+            };
+            *kinds
+                .entry((text("/apiVersion"), text("/kind")))
+                .or_insert(0) += 1;
+            originals.push((
+                key,
+                value,
+                text("/metadata/uid").context("an object without a UID")?,
+            ));
         }
     }
-    ensure!(originals.len() > HOSTS, "{} objects are kept of one TenantGateway", originals.len());
-    let hashes = |number| (0..HOSTS).map(move |host| hash(&format!("x{host}.{FIRST}.example.org"), number));
+    ensure!(
+        originals.len() > HOSTS,
+        "{} objects are kept of one TenantGateway",
+        originals.len()
+    );
+    let hashes =
+        |number| (0..HOSTS).map(move |host| hash(&format!("x{host}.{FIRST}.example.org"), number));
     for number in 1..tenants {
         let hashes: Vec<_> = hashes(0).zip(hashes(number)).collect();
         let all = originals.iter().map(|(key, value, _)| {
@@ -109,14 +158,22 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
         });
         etcd.put(&all.collect::<Vec<_>>()).await?;
     }
-    // The API server's cache lags behind; a list without a resource version waits until it is current.
+    // The API server's cache lags behind; a list without a resource version waits until it is
+    // current.
     for ((api_version, kind), count) in kinds {
-        let (api_version, kind) = (api_version.context("an apiVersion")?, kind.context("a kind")?);
+        let (api_version, kind) = (
+            api_version.context("an apiVersion")?,
+            kind.context("a kind")?,
+        );
         let (group, version) = api_version.split_once('/').context("a group")?;
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
         let api = Api::<DynamicObject>::all_with(cluster.server.client(), &resource);
         let there = api.list_metadata(&ListParams::default()).await?.items.len();
-        ensure!(there == count * tenants, "{there} of {} are there of kind {kind}", count * tenants);
+        ensure!(
+            there == count * tenants,
+            "{there} of {} are there of kind {kind}",
+            count * tenants
+        );
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Gateways of our own class with many hosts on a real Envoy: the time from the creation of a route to HTTPS 200.
+//! Gateways of our own class with many hosts on a real Envoy: the time from the creation of a route
+//! to HTTPS 200.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -39,14 +40,19 @@ fn listener_set(set: usize, hosts: std::ops::Range<usize>, port: u16) -> Value {
         "spec": {"parentRef": {"name": "edge"}, "listeners": hosts.map(listener).collect::<Vec<_>>()}})
 }
 
-/// Measures with `hosts` hosts, each with a listener and a certificate, and all but the last ones with a route.
+/// Measures with `hosts` hosts, each with a listener and a certificate, and all but the last ones
+/// with a route.
 pub(crate) async fn own(hosts: usize) -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     let echo = Echo::start_on("web", BACKEND).await?;
     let port = free_port()?;
-    server.apply(include_str!("../../deploy/gatewayclass.yaml")).await?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})).await?;
+    server
+        .apply(include_str!("../../deploy/gatewayclass.yaml"))
+        .await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}))
+        .await?;
     let plain = json!({"name": "http", "port": free_port()?, "protocol": "HTTP"});
     let mut all: Vec<Value> = service(SPACE, "web", echo.address().port()).into();
     all.push(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": SPACE},
@@ -56,7 +62,10 @@ pub(crate) async fn own(hosts: usize) -> Result<()> {
     for number in 0..total {
         all.push(tls_secret(SPACE, &format!("c{number}"), &[&host(number)])?);
     }
-    all.extend((0..total.div_ceil(SET)).map(|set| listener_set(set, set * SET..((set + 1) * SET).min(total), port)));
+    all.extend(
+        (0..total.div_ceil(SET))
+            .map(|set| listener_set(set, set * SET..((set + 1) * SET).min(total), port)),
+    );
     all.extend((0..hosts).map(route));
     put_all(&cluster, all).await?;
     let began = Instant::now();
@@ -68,7 +77,11 @@ pub(crate) async fn own(hosts: usize) -> Result<()> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     served(address, hosts - 1).await?;
     let serving = began.elapsed();
-    cluster.until(GATEWAY, "Gateway", SPACE, "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    cluster
+        .until(GATEWAY, "Gateway", SPACE, "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
     quiet(&cluster, 0).await?;
     println!(
         "own class, {hosts} hosts: view in {:.1} s, last host's HTTPS 200 after {:.1} s, {} writes, {}",
@@ -79,12 +92,18 @@ pub(crate) async fn own(hosts: usize) -> Result<()> {
     );
 
     let api = server.api(GATEWAY, "HTTPRoute", SPACE).await?;
-    let (mut bare, mut live, mut cpu, mut writes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut bare, mut live, mut cpu, mut writes) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in hosts..total {
         let (before, used) = (cluster.writes()?.len(), processor(&controller)?);
         let began = Instant::now();
         let object = route(number);
-        api.patch(&format!("r{number}"), &PatchParams::apply("bench").force(), &Patch::Apply(&object)).await?;
+        api.patch(
+            &format!("r{number}"),
+            &PatchParams::apply("bench").force(),
+            &Patch::Apply(&object),
+        )
+        .await?;
         bare.push(began.elapsed());
         served(address, number).await?;
         live.push(began.elapsed() - bare[bare.len() - 1]);
@@ -108,11 +127,18 @@ pub(crate) async fn own(hosts: usize) -> Result<()> {
 async fn served(address: SocketAddr, number: usize) -> Result<()> {
     let began = Instant::now();
     loop {
-        let answer = Probe::https(address, &host(number)).limit(Duration::from_secs(5)).send().await;
+        let answer = Probe::https(address, &host(number))
+            .limit(Duration::from_secs(5))
+            .send()
+            .await;
         if answer.is_ok_and(|answer| answer.status == 200) {
             return Ok(());
         }
-        ensure!(began.elapsed() < Duration::from_secs(300), "{} is not served", host(number));
+        ensure!(
+            began.elapsed() < Duration::from_secs(300),
+            "{} is not served",
+            host(number)
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

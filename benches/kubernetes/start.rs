@@ -1,4 +1,5 @@
-//! A start with many processed TenantGateways; then a steady state, also while others rewrite their own fields.
+//! A start with many processed TenantGateways; then a steady state, also while others rewrite their
+//! own fields.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,8 @@ pub(crate) async fn start(tenants: usize) -> Result<()> {
     steady(&cluster, &controller, tenants).await
 }
 
-/// Measures a minute without changes, and one in which other field managers write their own fields as fast as possible.
+/// Measures a minute without changes, and one in which other field managers write their own fields
+/// as fast as possible.
 async fn steady(cluster: &Cluster, controller: &Gatewright, tenants: usize) -> Result<()> {
     let (before, used) = (cluster.writes()?.len(), processor(controller)?);
     tokio::time::sleep(STEADY).await;

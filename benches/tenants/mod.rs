@@ -31,7 +31,11 @@ fn class() -> Value {
 }
 
 pub(crate) fn all(hosts: usize, tenants: usize, mode: &str) -> Vec<Object> {
-    let mut values = vec![class(), namespace("tenant-a", "a.example.org"), tenant("tenant-a", "a.example.org", mode)];
+    let mut values = vec![
+        class(),
+        namespace("tenant-a", "a.example.org"),
+        tenant("tenant-a", "a.example.org", mode),
+    ];
     for n in 1..tenants {
         let (name, apex) = (format!("other-{n}"), format!("o{n}.example.org"));
         values.extend([namespace(&name, &apex), tenant(&name, &apex, mode)]);
@@ -49,10 +53,16 @@ pub(crate) fn changes(objects: Vec<Object>) -> Vec<tenancy::Change> {
     let change = |object: Object| match object {
         Object::GatewayClass(class) => tenancy::Change::Class(class.meta.name.name.clone(), true),
         Object::Namespace(given) => {
-            let namespace = tenancy::Namespace { uid: given.uid, labels: given.labels, annotations: given.annotations };
+            let namespace = tenancy::Namespace {
+                uid: given.uid,
+                labels: given.labels,
+                annotations: given.annotations,
+            };
             tenancy::Change::Namespace(given.name, Some(namespace))
         }
-        Object::TenantGateway(tenant) => tenancy::Change::TenantGateway(tenant.name.clone(), Some(*tenant)),
+        Object::TenantGateway(tenant) => {
+            tenancy::Change::TenantGateway(tenant.name.clone(), Some(*tenant))
+        }
         Object::Route(route) => {
             let claimant = Claimant::from(&route);
             tenancy::Change::Claimant(claimant.key.clone(), Some(claimant))

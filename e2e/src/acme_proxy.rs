@@ -1,5 +1,5 @@
-//! A proxy in front of Pebble that changes its answers. Pebble makes its URLs from the `Host` of a request, so that all of them lead
-//! through the proxy.
+//! A proxy in front of Pebble that changes its answers. Pebble makes its URLs from the `Host` of a
+//! request, so that all of them lead through the proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,9 @@ impl AcmeProxy {
             .with_no_client_auth()
             .with_single_cert(vec![chain], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let Roots::Pem(pebbles) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
+        let Roots::Pem(pebbles) = pebble.roots() else {
+            bail!("Pebble's roots are in PEM")
+        };
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(pebbles.as_bytes())?)?;
         let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -66,7 +68,9 @@ impl AcmeProxy {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, behind) = (acceptor.clone(), behind.clone());
                 connections.spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
                     let service = service_fn(|request| behind.clone().answer(request));
                     let http = hyper::server::conn::http1::Builder::new();
                     let _gone = http.serve_connection(TokioIo::new(stream), service).await;
@@ -74,7 +78,11 @@ impl AcmeProxy {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Self { address, roots: Roots::Pem(ca), accepting })
+        Ok(Self {
+            address,
+            roots: Roots::Pem(ca),
+            accepting,
+        })
     }
 
     /// Returns the directory URL at the proxy.
@@ -108,10 +116,18 @@ impl Behind {
 
     async fn ask(&self, request: Request<Incoming>) -> Result<Response<Bytes>> {
         let stream = TcpStream::connect(self.pebble).await?;
-        let stream = self.connector.connect(ServerName::from(self.pebble.ip()), stream).await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let stream = self
+            .connector
+            .connect(ServerName::from(self.pebble.ip()), stream)
+            .await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
-        let (parts, body) = sender.send_request(request).await.context("asking Pebble")?.into_parts();
+        let (parts, body) = sender
+            .send_request(request)
+            .await
+            .context("asking Pebble")?
+            .into_parts();
         let body = body.collect().await?.to_bytes();
         connection.abort();
         let mut answer = Response::from_parts(parts, body);

@@ -1,4 +1,5 @@
-//! Answers of an ACME CA, changed: as a CA, one of its replicas, or something in front of it may write them.
+//! Answers of an ACME CA, changed: as a CA, one of its replicas, or something in front of it may
+//! write them.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +74,8 @@ pub fn unknown(answer: Response<Bytes>) -> Response<Bytes> {
     answer
 }
 
-/// A CA that writes each answer in one of the ways that the RFC allows or that CAs are known for, and some in ways that help nobody.
+/// A CA that writes each answer in one of the ways that the RFC allows or that CAs are known for,
+/// and some in ways that help nobody.
 pub struct Oddities {
     choice: Choice,
     /// Answers that are lost on a replica that lags; more of them may cost another order, rightly.
@@ -103,7 +105,9 @@ fn nothing(choice: &mut Choice) -> Option<Value> {
 }
 
 fn set(object: &mut Value, member: &str, value: Option<Value>) {
-    let Some(object) = object.as_object_mut() else { return };
+    let Some(object) = object.as_object_mut() else {
+        return;
+    };
     object.remove(member);
     object.extend(value.map(|value| (member.to_owned(), value)));
 }
@@ -113,7 +117,9 @@ fn relative(value: &mut Value) {
     match value {
         Value::String(text) => {
             if let Some((_, rest)) = text.split_once("://") {
-                *text = rest.split_once('/').map_or_else(String::new, |(_, path)| format!("/{path}"));
+                *text = rest
+                    .split_once('/')
+                    .map_or_else(String::new, |(_, path)| format!("/{path}"));
             }
         }
         Value::Array(values) => values.iter_mut().for_each(relative),
@@ -125,15 +131,26 @@ fn relative(value: &mut Value) {
 impl Oddities {
     /// Those of a seed.
     pub fn new(seed: u64) -> Self {
-        Self { choice: Choice::new(seed), lags: 2, asked: BTreeMap::new(), left: 40 }
+        Self {
+            choice: Choice::new(seed),
+            lags: 2,
+            asked: BTreeMap::new(),
+            left: 40,
+        }
     }
 
     /// Changes an answer.
     pub fn mangle(&mut self, path: &str, mut answer: Response<Bytes>) -> Response<Bytes> {
         let resource = Resource::of(path);
-        let is_first = *self.asked.entry(path.to_owned()).and_modify(|asked| *asked += 1).or_insert(1) < 3;
+        let is_first = *self
+            .asked
+            .entry(path.to_owned())
+            .and_modify(|asked| *asked += 1)
+            .or_insert(1)
+            < 3;
         let is_of_order = resource.is_order() && resource != Resource::NewOrder;
-        let may_lag = is_of_order || matches!(resource, Resource::Authorization | Resource::Certificate);
+        let may_lag =
+            is_of_order || matches!(resource, Resource::Authorization | Resource::Certificate);
         if may_lag && is_first && self.lags > 0 && self.choice.below(4) == 0 {
             self.lags -= 1;
             return unknown(answer);
@@ -143,10 +160,18 @@ impl Oddities {
         }
         self.left -= 1;
         if self.choice.below(3) == 0 {
-            let location = answer.headers().get("location").and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let location = answer
+                .headers()
+                .get("location")
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned);
             if let Some(mut location) = location.map(Value::from) {
                 relative(&mut location);
-                let location = location.as_str().unwrap_or_default().parse().expect("a path is a header");
+                let location = location
+                    .as_str()
+                    .unwrap_or_default()
+                    .parse()
+                    .expect("a path is a header");
                 answer.headers_mut().insert("location", location);
             }
         }
@@ -161,9 +186,25 @@ impl Oddities {
             }
             for _ in 0..choice.below(4) {
                 let members: &[&str] = match resource {
-                    Resource::Directory => &["meta", "revokeCert", "keyChange", "renewalInfo", "newAuthz", "x"],
-                    Resource::Authorization => &["status", "identifier", "wildcard", "challenges", "expires", "x"],
-                    Resource::Challenge => &["type", "url", "token", "status", "error", "validated", "x"],
+                    Resource::Directory => &[
+                        "meta",
+                        "revokeCert",
+                        "keyChange",
+                        "renewalInfo",
+                        "newAuthz",
+                        "x",
+                    ],
+                    Resource::Authorization => &[
+                        "status",
+                        "identifier",
+                        "wildcard",
+                        "challenges",
+                        "expires",
+                        "x",
+                    ],
+                    Resource::Challenge => {
+                        &["type", "url", "token", "status", "error", "validated", "x"]
+                    }
                     _ => &[
                         "status",
                         "expires",
@@ -187,13 +228,20 @@ impl Oddities {
             }
             if let Some(challenges) = body["challenges"].as_array_mut() {
                 for challenge in challenges.iter_mut() {
-                    let member = *choice.of(&["error", "status", "token", "url", "type", "x", "y", "z"]);
+                    let member =
+                        *choice.of(&["error", "status", "token", "url", "type", "x", "y", "z"]);
                     let value = nothing(choice);
                     set(challenge, member, value);
                 }
-                let strange =
-                    [json!(null), json!({ "type": "tkauth-01", "token": 7, "url": [] }), json!({ "type": null })];
-                challenges.insert(choice.below(challenges.len() + 1), choice.of(&strange).clone());
+                let strange = [
+                    json!(null),
+                    json!({ "type": "tkauth-01", "token": 7, "url": [] }),
+                    json!({ "type": null }),
+                ];
+                challenges.insert(
+                    choice.below(challenges.len() + 1),
+                    choice.of(&strange).clone(),
+                );
             }
             if let Some(value) = body["identifier"]["value"].as_str() {
                 let spelt = [value.to_owned(), value.to_uppercase(), format!("{value}.")];

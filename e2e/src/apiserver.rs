@@ -51,8 +51,8 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts both and returns when the server is ready. Call it on the test's own thread: the server is killed with
-    /// that thread.
+    /// Starts both and returns when the server is ready. Call it on the test's own thread: the
+    /// server is killed with that thread.
     pub async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
@@ -61,7 +61,10 @@ impl ApiServer {
     pub async fn start_with(more: &[&str]) -> Result<Self> {
         // The TLS library of kube's client chooses no crypto provider by itself.
         let _installed_already = rustls::crypto::ring::default_provider().install_default();
-        let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
+        let dir = tempfile::Builder::new()
+            .prefix("apiserver")
+            .tempdir()
+            .context("making a directory")?;
         let authority = Authority::new(dir.path())?;
         let etcd_port = free_port()?;
         let etcd = start_etcd(&dir.path().join("etcd"), etcd_port)?;
@@ -84,9 +87,9 @@ impl ApiServer {
         Ok(all)
     }
 
-    /// Starts the controllers of garbage collection, namespaces and service accounts. Call it when the test's kinds are
-    /// installed: garbage collection includes the kinds that exist at its start, and later ones only half a minute or
-    /// more afterwards.
+    /// Starts the controllers of garbage collection, namespaces and service accounts. Call it when
+    /// the test's kinds are installed: garbage collection includes the kinds that exist at its
+    /// start, and later ones only half a minute or more afterwards.
     pub fn start_controllers(&mut self) -> Result<()> {
         self.run_controllers(CONTROLLERS)
     }
@@ -97,8 +100,13 @@ impl ApiServer {
     }
 
     fn run_controllers(&mut self, controllers: &str) -> Result<()> {
-        let dir = tempfile::Builder::new().prefix("controllers").tempdir().context("making a directory")?;
-        let user = self.authority.kubeconfig(self.address, "system:kube-controller-manager", &[])?;
+        let dir = tempfile::Builder::new()
+            .prefix("controllers")
+            .tempdir()
+            .context("making a directory")?;
+        let user =
+            self.authority
+                .kubeconfig(self.address, "system:kube-controller-manager", &[])?;
         let config = dir.path().join("kubeconfig");
         std::fs::write(&config, user)?;
         let file = |name: &str| self.dir.path().join(name).display().to_string();
@@ -107,14 +115,21 @@ impl ApiServer {
             format!("--controllers={controllers}"),
             // Without it the single user of all controllers lacks the rights of most of them.
             "--use-service-account-credentials=true".to_owned(),
-            format!("--service-account-private-key-file={}", file("accounts.key")),
+            format!(
+                "--service-account-private-key-file={}",
+                file("accounts.key")
+            ),
             format!("--root-ca-file={}", file("ca.crt")),
             "--leader-elect=false".to_owned(),
             "--horizontal-pod-autoscaler-sync-period=1s".to_owned(),
             format!("--secure-port={}", free_port()?),
             "--bind-address=127.0.0.1".to_owned(),
         ];
-        self.controllers = Some(Process::start(&binary("kube-controller-manager")?, &arguments, dir)?);
+        self.controllers = Some(Process::start(
+            &binary("kube-controller-manager")?,
+            &arguments,
+            dir,
+        )?);
         Ok(())
     }
 
@@ -123,14 +138,19 @@ impl ApiServer {
         self.kill();
         self.etcd.stop();
         let (data, backup) = (self.dir.path().join("etcd"), self.dir.path().join("backup"));
-        let copied = std::process::Command::new("cp").arg("-a").arg(&data).arg(&backup).status()?;
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .arg(&data)
+            .arg(&backup)
+            .status()?;
         ensure!(copied.success(), "copying {} failed", data.display());
         self.etcd = start_etcd(&data, self.etcd_port)?;
         self.resume().await
     }
 
-    /// Restores the state of [`ApiServer::back_up`]: resource versions continue from there. The controllers of
-    /// Kubernetes would remember objects that never existed; restoring a cluster requires a restart of them.
+    /// Restores the state of [`ApiServer::back_up`]: resource versions continue from there. The
+    /// controllers of Kubernetes would remember objects that never existed; restoring a cluster
+    /// requires a restart of them.
     pub async fn restore(&mut self) -> Result<()> {
         self.kill();
         let had_controllers = self.controllers.take().is_some();
@@ -164,7 +184,10 @@ impl ApiServer {
 
     /// Starts the server, also after [`ApiServer::kill`], at the same address.
     pub async fn resume(&mut self) -> Result<()> {
-        let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
+        let dir = tempfile::Builder::new()
+            .prefix("apiserver")
+            .tempdir()
+            .context("making a directory")?;
         let file = |name: &str| self.dir.path().join(name).display().to_string();
         let mut arguments = vec![
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
@@ -174,11 +197,17 @@ impl ApiServer {
             format!("--tls-private-key-file={}", file("server.key")),
             format!("--client-ca-file={}", file("ca.crt")),
             format!("--service-account-key-file={}", file("accounts.pub")),
-            format!("--service-account-signing-key-file={}", file("accounts.key")),
+            format!(
+                "--service-account-signing-key-file={}",
+                file("accounts.key")
+            ),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
-            format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+            format!(
+                "--kubelet-client-certificate={}",
+                file("kubelet-client.crt")
+            ),
             format!("--kubelet-client-key={}", file("kubelet-client.key")),
             format!("--audit-policy-file={}", file("audit.yaml")),
             format!("--audit-log-path={}", file("audit.log")),
@@ -204,7 +233,11 @@ impl ApiServer {
             if self.client.request_text(asked).await.is_ok() {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "kube-apiserver is not ready:\n{}", server.tail());
+            ensure!(
+                Instant::now() < deadline,
+                "kube-apiserver is not ready:\n{}",
+                server.tail()
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -226,14 +259,22 @@ impl ApiServer {
 
     /// Writes a kubeconfig of a user.
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
-        let path = self.dir.path().join(format!("{}.kubeconfig", user.replace(':', "-")));
-        std::fs::write(&path, self.authority.kubeconfig(self.address, user, groups)?)?;
+        let path = self
+            .dir
+            .path()
+            .join(format!("{}.kubeconfig", user.replace(':', "-")));
+        std::fs::write(
+            &path,
+            self.authority.kubeconfig(self.address, user, groups)?,
+        )?;
         Ok(path)
     }
 
-    /// Writes a kubeconfig that authenticates by the token in a file, which is read again and again.
+    /// Writes a kubeconfig that authenticates by the token in a file, which is read again and
+    /// again.
     pub fn kubeconfig_with_token(&self, token: &Path) -> Result<PathBuf> {
-        let mut config: Value = serde_json::from_str(&self.authority.kubeconfig(self.address, "token", &[])?)?;
+        let mut config: Value =
+            serde_json::from_str(&self.authority.kubeconfig(self.address, "token", &[])?)?;
         config["users"][0]["user"] = json!({"tokenFile": token});
         let path = self.dir.path().join("token.kubeconfig");
         std::fs::write(&path, config.to_string())?;
@@ -245,8 +286,8 @@ impl ApiServer {
         self.audit.read(&self.dir.path().join("audit.log"))
     }
 
-    /// Returns the requests of a user that were denied by RBAC and not allowed later: a role takes effect some time
-    /// after it was written.
+    /// Returns the requests of a user that were denied by RBAC and not allowed later: a role takes
+    /// effect some time after it was written.
     pub fn denied(&self, user: &str) -> Result<Vec<Request>> {
         let mut all = self.requests()?;
         all.retain(|request| request.user == user);
@@ -254,9 +295,17 @@ impl ApiServer {
             (&one.verb, &one.resource, &one.object) == (&other.verb, &other.resource, &other.object)
         };
         let is_denied = |at: usize, one: &Request| {
-            one.code == 403 && !all[at..].iter().any(|later| same(one, later) && later.code != 403)
+            one.code == 403
+                && !all[at..]
+                    .iter()
+                    .any(|later| same(one, later) && later.code != 403)
         };
-        Ok(all.iter().enumerate().filter(|(at, one)| is_denied(*at, one)).map(|(_, one)| one.clone()).collect())
+        Ok(all
+            .iter()
+            .enumerate()
+            .filter(|(at, one)| is_denied(*at, one))
+            .map(|(_, one)| one.clone())
+            .collect())
     }
 
     /// The address on which it listens.
@@ -267,14 +316,21 @@ impl ApiServer {
     /// Returns the output of etcd, the server and the controllers, for messages.
     pub fn log(&self) -> String {
         let server = self.server.as_ref().map(Process::tail).unwrap_or_default();
-        let controllers = self.controllers.as_ref().map(Process::tail).unwrap_or_default();
+        let controllers = self
+            .controllers
+            .as_ref()
+            .map(Process::tail)
+            .unwrap_or_default();
         format!("{}\n{server}\n{controllers}", self.etcd.tail())
     }
 }
 
 fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
     let peers = free_port()?;
-    let dir = tempfile::Builder::new().prefix("etcd").tempdir().context("making a directory")?;
+    let dir = tempfile::Builder::new()
+        .prefix("etcd")
+        .tempdir()
+        .context("making a directory")?;
     let arguments = [
         format!("--data-dir={}", data.display()),
         format!("--listen-client-urls=http://127.0.0.1:{clients}"),
@@ -291,13 +347,14 @@ fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
 
 async fn connect(kubeconfig: &str) -> Result<Client> {
     let config = Kubeconfig::from_yaml(kubeconfig)?;
-    let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    let mut config =
+        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     config.connect_timeout = Some(Duration::from_secs(30));
     Ok(Client::try_from(config)?)
 }
 
-/// Returns the path of a program in `KUBEBUILDER_ASSETS`, else of the one that `e2e/tools install kubernetes`
-/// installed.
+/// Returns the path of a program in `KUBEBUILDER_ASSETS`, else of the one that
+/// `e2e/tools install kubernetes` installed.
 fn binary(name: &str) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") {
         let path = PathBuf::from(dir).join(name);
@@ -306,7 +363,13 @@ fn binary(name: &str) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
-    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install kubernetes", path.display());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../.tools")
+        .join(name);
+    ensure!(
+        path.exists(),
+        "no {name} at {}; run: e2e/tools install kubernetes",
+        path.display()
+    );
     Ok(path)
 }

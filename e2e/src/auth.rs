@@ -17,8 +17,8 @@ use tokio::task::{JoinHandle, JoinSet};
 /// The value of `authorization` that the server accepts.
 pub const KEY: &str = "let-me-in";
 
-/// A running server; stopped on drop. It answers 200 to requests with [`KEY`], else 401; each answer sets headers that
-/// it may set for the backend, and some that it may not.
+/// A running server; stopped on drop. It answers 200 to requests with [`KEY`], else 401; each
+/// answer sets headers that it may set for the backend, and some that it may not.
 #[derive(Debug)]
 pub struct AuthServer {
     address: SocketAddr,
@@ -55,11 +55,17 @@ impl AuthServer {
                 connections.spawn(async move {
                     // The client may disconnect at any time.
                     let builder = auto::Builder::new(TokioExecutor::new());
-                    let _ended = builder.serve_connection(TokioIo::new(stream), service).await;
+                    let _ended = builder
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });
-        Ok(Self { address, asked, accepting })
+        Ok(Self {
+            address,
+            asked,
+            accepting,
+        })
     }
 
     /// The address on which it listens.
@@ -88,9 +94,18 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    let passes = head.headers.get("authorization").is_some_and(|value| value == KEY);
-    let asked = Asked { line: format!("{} {}", head.method, head.uri), headers: head.headers, body };
-    log.lock().expect("no task panics while it logs").push(asked);
+    let passes = head
+        .headers
+        .get("authorization")
+        .is_some_and(|value| value == KEY);
+    let asked = Asked {
+        line: format!("{} {}", head.method, head.uri),
+        headers: head.headers,
+        body,
+    };
+    log.lock()
+        .expect("no task panics while it logs")
+        .push(asked);
     let answer = Response::builder()
         .status(if passes { 200 } else { 401 })
         .header("x-user", "alice")
@@ -98,5 +113,7 @@ async fn answer(
         .header("x-gw-sni", "forged")
         .header("x-forwarded-for", "192.0.2.1")
         .header("x-envoy-retry-on", "5xx");
-    Ok(answer.body(Full::new(Bytes::from_static(b"the server's word"))).expect("its parts are valid"))
+    Ok(answer
+        .body(Full::new(Bytes::from_static(b"the server's word")))
+        .expect("its parts are valid"))
 }

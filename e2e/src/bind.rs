@@ -37,7 +37,11 @@ pub struct BindZone {
 impl BindZone {
     /// Makes a zone without update rights, whose name server `ns1` is this BIND.
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), policy: String::new(), records: String::new() }
+        Self {
+            name: name.to_owned(),
+            policy: String::new(),
+            records: String::new(),
+        }
     }
 
     /// Allows a key to change every record.
@@ -79,13 +83,24 @@ impl Drop for Bind {
 impl Bind {
     /// Starts BIND on a free port of 127.0.0.1 and waits until it answers.
     pub async fn start(keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
-        Self::start_at(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), free_port()?), keys, zones).await
+        Self::start_at(
+            SocketAddr::new(Ipv4Addr::LOCALHOST.into(), free_port()?),
+            keys,
+            zones,
+        )
+        .await
     }
 
-    /// Starts BIND behind another loopback address, so that one zone can have several name servers on one port.
+    /// Starts BIND behind another loopback address, so that one zone can have several name servers
+    /// on one port.
     ///
-    /// BIND listens only on addresses of an interface, so that a relay listens on the other address.
-    pub async fn start_behind(address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
+    /// BIND listens only on addresses of an interface, so that a relay listens on the other
+    /// address.
+    pub async fn start_behind(
+        address: SocketAddr,
+        keys: &[BindKey],
+        zones: &[BindZone],
+    ) -> Result<Self> {
         let mut bind = Self::start(keys, zones).await?;
         bind.relay = Some(relay(address, bind.address).await?);
         bind.address = address;
@@ -93,16 +108,29 @@ impl Bind {
     }
 
     async fn start_at(address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("bind").tempdir().context("making a directory for BIND")?;
+        let dir = tempfile::Builder::new()
+            .prefix("bind")
+            .tempdir()
+            .context("making a directory for BIND")?;
         let config = dir.path().join("named.conf");
-        std::fs::write(&config, named_conf(&dir.path().display().to_string(), address, keys, zones))?;
+        std::fs::write(
+            &config,
+            named_conf(&dir.path().display().to_string(), address, keys, zones),
+        )?;
         for zone in zones {
-            std::fs::write(dir.path().join(format!("{}.zone", zone.name)), zone_file(zone, address.ip()))?;
+            std::fs::write(
+                dir.path().join(format!("{}.zone", zone.name)),
+                zone_file(zone, address.ip()),
+            )?;
         }
         let arguments = ["-g", "-4", "-n", "1", "-c"].map(str::to_owned).into_iter();
         let arguments: Vec<String> = arguments.chain([config.display().to_string()]).collect();
         let process = Process::start(&binary()?, &arguments, dir)?;
-        let mut bind = Self { process, address, relay: None };
+        let mut bind = Self {
+            process,
+            address,
+            relay: None,
+        };
         bind.until_running().await?;
         Ok(bind)
     }
@@ -119,7 +147,11 @@ impl Bind {
                 bail!("BIND ended with {status}:\n{}", self.process.tail());
             }
             // The port opens before the zones are loaded.
-            let running = self.process.log().lines().any(|line| line.ends_with(" running"));
+            let running = self
+                .process
+                .log()
+                .lines()
+                .any(|line| line.ends_with(" running"));
             if running && TcpStream::connect(self.address).await.is_ok() {
                 return Ok(());
             }
@@ -133,7 +165,10 @@ impl Bind {
 
 /// Relays UDP queries, one after the other, and TCP connections from one address to another.
 async fn relay(from: SocketAddr, to: SocketAddr) -> Result<JoinHandle<()>> {
-    let (udp, tcp) = (tokio::net::UdpSocket::bind(from).await?, tokio::net::TcpListener::bind(from).await?);
+    let (udp, tcp) = (
+        tokio::net::UdpSocket::bind(from).await?,
+        tokio::net::TcpListener::bind(from).await?,
+    );
     let onward = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     onward.connect(to).await?;
     Ok(tokio::spawn(async move {
@@ -168,19 +203,29 @@ fn named_conf(dir: &str, address: SocketAddr, keys: &[BindKey], zones: &[BindZon
          allow-query {{ any; }}; notify no; empty-zones-enable no; check-names primary ignore; }};\ncontrols {{ }};\n"
     );
     for key in keys {
-        writeln!(text, "key \"{}\" {{ algorithm {}; secret \"{}\"; }};", key.name, key.algorithm, key.secret)
-            .expect("writing to a string");
+        writeln!(
+            text,
+            "key \"{}\" {{ algorithm {}; secret \"{}\"; }};",
+            key.name, key.algorithm, key.secret
+        )
+        .expect("writing to a string");
     }
     for zone in zones {
         let (name, policy) = (&zone.name, &zone.policy);
-        writeln!(text, "zone \"{name}\" {{ type primary; file \"{dir}/{name}.zone\"; {policy} }};")
-            .expect("writing to a string");
+        writeln!(
+            text,
+            "zone \"{name}\" {{ type primary; file \"{dir}/{name}.zone\"; {policy} }};"
+        )
+        .expect("writing to a string");
     }
     text
 }
 
 fn zone_file(zone: &BindZone, ip: IpAddr) -> String {
-    let mut text = format!("$TTL 5\n$ORIGIN {}.\n@ SOA ns1 hostmaster 1 3600 600 86400 5\n", zone.name);
+    let mut text = format!(
+        "$TTL 5\n$ORIGIN {}.\n@ SOA ns1 hostmaster 1 3600 600 86400 5\n",
+        zone.name
+    );
     // A zone with NS records of its own has all of them.
     if !zone.records.contains("NS ") {
         write!(text, "@ NS ns1\nns1 A {ip}\n").expect("writing to a string");

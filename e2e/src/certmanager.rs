@@ -20,20 +20,29 @@ pub struct CertManager {
 }
 
 impl CertManager {
-    /// Installs the CRDs, starts the controllers and returns when they run. They resolve names at `nameserver` for
-    /// their self-check.
+    /// Installs the CRDs, starts the controllers and returns when they run. They resolve names at
+    /// `nameserver` for their self-check.
     pub async fn start(server: &ApiServer, nameserver: SocketAddr) -> Result<Self> {
         Self::run(server, nameserver, &[]).await
     }
 
-    /// Starts controllers that trust these roots, like an image with the CA of the installation in its trust store.
-    pub async fn start_trusting(server: &ApiServer, nameserver: SocketAddr, roots: &[u8]) -> Result<Self> {
+    /// Starts controllers that trust these roots, like an image with the CA of the installation in
+    /// its trust store.
+    pub async fn start_trusting(
+        server: &ApiServer,
+        nameserver: SocketAddr,
+        roots: &[u8],
+    ) -> Result<Self> {
         Self::run(server, nameserver, roots).await
     }
 
     async fn run(server: &ApiServer, nameserver: SocketAddr, roots: &[u8]) -> Result<Self> {
         let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
-        ensure!(crds.exists(), "no CRDs at {}; run: e2e/tools install cert-manager", crds.display());
+        ensure!(
+            crds.exists(),
+            "no CRDs at {}; run: e2e/tools install cert-manager",
+            crds.display()
+        );
         server.install_crds(&crds).await?;
         let kubeconfig = server.kubeconfig("cert-manager", &["system:masters"])?;
         let dir = tempfile::Builder::new().prefix("cert-manager").tempdir()?;
@@ -49,11 +58,21 @@ impl CertManager {
         let mut controllers = Process::start(Path::new("env"), &arguments, dir)?;
         let deadline = Instant::now() + LIMIT;
         while !controllers.log().contains("cert-manager runs") {
-            ensure!(controllers.ended()?.is_none(), "cert-manager ended:\n{}", controllers.tail());
-            ensure!(Instant::now() < deadline, "cert-manager does not run:\n{}", controllers.tail());
+            ensure!(
+                controllers.ended()?.is_none(),
+                "cert-manager ended:\n{}",
+                controllers.tail()
+            );
+            ensure!(
+                Instant::now() < deadline,
+                "cert-manager does not run:\n{}",
+                controllers.tail()
+            );
             sleep(Duration::from_millis(20)).await;
         }
-        Ok(Self { _controllers: controllers })
+        Ok(Self {
+            _controllers: controllers,
+        })
     }
 }
 
@@ -63,7 +82,13 @@ pub fn solver() -> Result<(&'static str, PathBuf)> {
 }
 
 fn binary(name: &str) -> Result<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
-    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install cert-manager", path.display());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../.tools")
+        .join(name);
+    ensure!(
+        path.exists(),
+        "no {name} at {}; run: e2e/tools install cert-manager",
+        path.display()
+    );
     Ok(path)
 }

@@ -14,14 +14,18 @@ pub struct Chromium {
 }
 
 impl Chromium {
-    /// Opens a URL, whose host is at this address whatever its port, and whose certificate is accepted. Call it on the
-    /// test's own thread: the browser is killed with that thread.
+    /// Opens a URL, whose host is at this address whatever its port, and whose certificate is
+    /// accepted. Call it on the test's own thread: the browser is killed with that thread.
     ///
     /// # Errors
     /// When Chromium is missing or cannot be started.
     pub fn open(url: &str, host: &str, address: SocketAddr) -> Result<Self> {
         let program = PathBuf::from("/usr/bin/chromium");
-        ensure!(program.exists(), "{} is missing; install it with: e2e/tools install chromium", program.display());
+        ensure!(
+            program.exists(),
+            "{} is missing; install it with: e2e/tools install chromium",
+            program.display()
+        );
         let dir = tempfile::Builder::new().prefix("chromium").tempdir()?;
         let profile = dir.path().join("profile").display().to_string();
         let args = [
@@ -38,6 +42,8 @@ impl Chromium {
             url,
         ];
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Ok(Self { _process: Process::start(&program, &args, dir)? })
+        Ok(Self {
+            _process: Process::start(&program, &args, dir)?,
+        })
     }
 }

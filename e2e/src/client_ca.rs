@@ -1,7 +1,10 @@
 //! A CA of client certificates.
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair,
+};
 use rustls::pki_types::CertificateDer;
 
 /// A new CA.
@@ -21,7 +24,11 @@ impl ClientCa {
         let params = params(name);
         let key = KeyPair::generate()?;
         let pem = params.self_signed(&key)?.pem();
-        Ok(Self { name: name.to_owned(), issuer: Issuer::new(params, key), pem })
+        Ok(Self {
+            name: name.to_owned(),
+            issuer: Issuer::new(params, key),
+            pem,
+        })
     }
 
     /// An edition of its certificate with the same name and key, which ended in 2021.
@@ -55,7 +62,9 @@ impl ClientCa {
 
     fn issue(&self) -> Result<(Certificate, KeyPair)> {
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "a client");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "a client");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
         Ok((params.signed_by(&key, &self.issuer)?, key))

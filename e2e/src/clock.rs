@@ -1,5 +1,5 @@
-//! A simulated wall clock of a program, which can jump (libfaketime). The monotonic clock is unaffected, as when
-//! somebody sets the time of a machine.
+//! A simulated wall clock of a program, which can jump (libfaketime). The monotonic clock is
+//! unaffected, as when somebody sets the time of a machine.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,9 @@ impl Clock {
     /// # Errors
     /// When the file cannot be written.
     pub fn new() -> Result<Self> {
-        let clock = Self { dir: tempfile::Builder::new().prefix("clock").tempdir()? };
+        let clock = Self {
+            dir: tempfile::Builder::new().prefix("clock").tempdir()?,
+        };
         clock.set(0)?;
         Ok(clock)
     }
@@ -44,7 +46,11 @@ impl Clock {
     /// When libfaketime is not installed.
     pub fn environment(&self) -> Result<[String; 4]> {
         let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/libfaketime.so");
-        ensure!(library.exists(), "no libfaketime at {}; run: e2e/tools install faketime", library.display());
+        ensure!(
+            library.exists(),
+            "no libfaketime at {}; run: e2e/tools install faketime",
+            library.display()
+        );
         Ok([
             format!("LD_PRELOAD={}", library.display()),
             format!("FAKETIME_TIMESTAMP_FILE={}", self.file().display()),

@@ -51,8 +51,17 @@ impl Cluster {
     /// Applies the prerequisites of the controller, except for the Gateway API.
     pub async fn over(server: ApiServer) -> Result<Self> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["namespace.yaml", "rbac.yaml", "policies/controller-rights.yaml", "certificates/rbac.yaml"] {
-            server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
+        for file in [
+            "namespace.yaml",
+            "rbac.yaml",
+            "policies/controller-rights.yaml",
+            "certificates/rbac.yaml",
+        ] {
+            server
+                .apply(
+                    &std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?,
+                )
+                .await?;
         }
         Self::prepared(server)
     }
@@ -99,14 +108,26 @@ impl Cluster {
     }
 
     /// Starts such a replica with further arguments.
-    pub fn replica_with_xds_and(&self, identity: &str, more: &[&str]) -> Result<(Gatewright, SocketAddr)> {
+    pub fn replica_with_xds_and(
+        &self,
+        identity: &str,
+        more: &[&str],
+    ) -> Result<(Gatewright, SocketAddr)> {
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        Ok((self.start_controller(identity, xds, more, self.server.kubeconfig(ACCOUNT, &[])?)?, xds))
+        Ok((
+            self.start_controller(identity, xds, more, self.server.kubeconfig(ACCOUNT, &[])?)?,
+            xds,
+        ))
     }
 
     /// Starts the controller with further arguments.
     pub fn controller_with(&self, identity: &str, more: &[&str]) -> Result<Gatewright> {
-        self.start_controller(identity, self.xds, more, self.server.kubeconfig(ACCOUNT, &[])?)
+        self.start_controller(
+            identity,
+            self.xds,
+            more,
+            self.server.kubeconfig(ACCOUNT, &[])?,
+        )
     }
 
     /// Starts another replica that connects to the API server through a proxy.
@@ -115,12 +136,18 @@ impl Cluster {
     }
 
     /// Starts such a replica with further arguments.
-    pub fn replica_through_with(&self, identity: &str, proxy: &Proxy, more: &[&str]) -> Result<Gatewright> {
+    pub fn replica_through_with(
+        &self,
+        identity: &str,
+        proxy: &Proxy,
+        more: &[&str],
+    ) -> Result<Gatewright> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         self.start_controller(identity, anywhere, more, proxy.kubeconfig().to_owned())
     }
 
-    /// Starts such a replica at the xDS address that Envoys connect to, with a simulated wall clock.
+    /// Starts such a replica at the xDS address that Envoys connect to, with a simulated wall
+    /// clock.
     pub fn replica_through_at(
         &self,
         identity: &str,
@@ -130,12 +157,20 @@ impl Cluster {
         clock: &Clock,
     ) -> Result<Gatewright> {
         let arguments = self.arguments(identity, xds, more, proxy.kubeconfig());
-        Gatewright::start_by(clock, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        Gatewright::start_by(
+            clock,
+            &arguments.iter().map(String::as_str).collect::<Vec<_>>(),
+        )
     }
 
     /// Starts another replica with another kubeconfig.
     pub fn replica_as(&self, identity: &str, kubeconfig: &Path) -> Result<Gatewright> {
-        self.start_controller(identity, SocketAddr::from(([127, 0, 0, 1], 0)), &[], kubeconfig.to_owned())
+        self.start_controller(
+            identity,
+            SocketAddr::from(([127, 0, 0, 1], 0)),
+            &[],
+            kubeconfig.to_owned(),
+        )
     }
 
     fn controller_at(&self, identity: &str, xds: SocketAddr) -> Result<Gatewright> {
@@ -153,7 +188,13 @@ impl Cluster {
         Gatewright::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn arguments(&self, identity: &str, xds: SocketAddr, more: &[&str], kubeconfig: &Path) -> Vec<String> {
+    fn arguments(
+        &self,
+        identity: &str,
+        xds: SocketAddr,
+        more: &[&str],
+        kubeconfig: &Path,
+    ) -> Vec<String> {
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
         let address = self.address.map(|address| address.to_string());
         let mut arguments = vec![
@@ -175,8 +216,18 @@ impl Cluster {
         }
         if !more.contains(&"--max-routes-per-namespace") {
             // Benchmarks have all routes in one namespace.
-            arguments.extend(["--max-routes-per-namespace", "100000", "--max-clusters-per-namespace", "100000"]);
-            arguments.extend(["--max-envoy-mib-per-namespace", "4096", "--max-program-mib-per-namespace", "4096"]);
+            arguments.extend([
+                "--max-routes-per-namespace",
+                "100000",
+                "--max-clusters-per-namespace",
+                "100000",
+            ]);
+            arguments.extend([
+                "--max-envoy-mib-per-namespace",
+                "4096",
+                "--max-program-mib-per-namespace",
+                "4096",
+            ]);
         }
         arguments.extend(more);
         arguments.into_iter().map(str::to_owned).collect()
@@ -193,11 +244,18 @@ impl Cluster {
     }
 
     /// Starts an Envoy of an installation in another namespace.
-    pub async fn envoy_in(&self, namespace: &str, node: &str, xds: SocketAddr) -> Result<(Envoy, TempDir)> {
-        self.envoy_from(namespace, node, xds, |bootstrap| bootstrap).await
+    pub async fn envoy_in(
+        &self,
+        namespace: &str,
+        node: &str,
+        xds: SocketAddr,
+    ) -> Result<(Envoy, TempDir)> {
+        self.envoy_from(namespace, node, xds, |bootstrap| bootstrap)
+            .await
     }
 
-    /// Starts an Envoy with a lower limit of regular expressions than in our bootstrap: it refuses some that we accept.
+    /// Starts an Envoy with a lower limit of regular expressions than in our bootstrap: it refuses
+    /// some that we accept.
     pub async fn strict_envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
         let smaller = |bootstrap: String| bootstrap.replace("_level\":10000", "_level\":200");
         self.envoy_from(NAMESPACE, node, self.xds, smaller).await
@@ -217,18 +275,32 @@ impl Cluster {
     }
 
     /// Starts an Envoy of one replica with a client certificate of its own.
-    pub async fn envoy_with(&self, node: &str, xds: SocketAddr, pair: &Pair, roots: &str) -> Result<(Envoy, TempDir)> {
+    pub async fn envoy_with(
+        &self,
+        node: &str,
+        xds: SocketAddr,
+        pair: &Pair,
+        roots: &str,
+    ) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
-        let files = [("tls.crt", &*pair.certificate), ("tls.key", &*pair.key), ("ca.crt", roots)];
+        let files = [
+            ("tls.crt", &*pair.certificate),
+            ("tls.key", &*pair.key),
+            ("ca.crt", roots),
+        ];
         let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
         mount(tls.path(), &files.into(), None)?;
-        let envoy = self.start_envoy(tls.path(), node, xds, |bootstrap| bootstrap).await?;
+        let envoy = self
+            .start_envoy(tls.path(), node, xds, |bootstrap| bootstrap)
+            .await?;
         Ok((envoy, tls))
     }
 
-    /// Starts an Envoy of one replica with the client certificate in a directory, which the caller maintains.
+    /// Starts an Envoy of one replica with the client certificate in a directory, which the caller
+    /// maintains.
     pub async fn envoy_at(&self, tls: &Path, node: &str, xds: SocketAddr) -> Result<Envoy> {
-        self.start_envoy(tls, node, xds, |bootstrap| bootstrap).await
+        self.start_envoy(tls, node, xds, |bootstrap| bootstrap)
+            .await
     }
 
     async fn start_envoy(
@@ -254,7 +326,11 @@ impl Cluster {
             "--file",
             &file,
         ])?;
-        ensure!(made.status.success(), "gatewright bootstrap: {}", String::from_utf8_lossy(&made.stderr));
+        ensure!(
+            made.status.success(),
+            "gatewright bootstrap: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         Envoy::start(&change(std::fs::read_to_string(file)?)).await
     }
 
@@ -277,11 +353,21 @@ impl Cluster {
             if let Some(secret) = secrets.get_opt(ENVOY_SECRET).await? {
                 break secret;
             }
-            ensure!(Instant::now() < deadline, "the controller made no keys for Envoy");
+            ensure!(
+                Instant::now() < deadline,
+                "the controller made no keys for Envoy"
+            );
             sleep(Duration::from_millis(50)).await;
         };
         let data = secret.data.context("the secret has no data")?;
-        mount(tls, &data.into_iter().map(|(name, bytes)| (name, bytes.0)).collect(), None)?;
+        mount(
+            tls,
+            &data
+                .into_iter()
+                .map(|(name, bytes)| (name, bytes.0))
+                .collect(),
+            None,
+        )?;
         Ok(())
     }
 
@@ -297,12 +383,16 @@ impl Cluster {
         name: &str,
         good: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        let found = self.server.until((api_version, kind, namespace), name, LIMIT, good).await;
+        let found = self
+            .server
+            .until((api_version, kind, namespace), name, LIMIT, good)
+            .await;
         // A panic makes the programs print their output.
         Ok(found.unwrap_or_else(|error| panic!("{error:#}")))
     }
 
-    /// Waits until the controller has written nothing for three seconds; returns the number of its writes.
+    /// Waits until the controller has written nothing for three seconds; returns the number of its
+    /// writes.
     ///
     /// # Panics
     /// When it does not stop.
@@ -325,7 +415,9 @@ impl Cluster {
     pub fn writes(&self) -> Result<Vec<Request>> {
         let mut all = self.server.requests()?;
         all.retain(|request| {
-            request.user == ACCOUNT && is_write(request) && !matches!(&*request.resource, "leases" | "events")
+            request.user == ACCOUNT
+                && is_write(request)
+                && !matches!(&*request.resource, "leases" | "events")
         });
         Ok(all)
     }
@@ -338,7 +430,10 @@ impl Cluster {
 
 /// Returns a condition of an object, or of one of its listeners or parents.
 pub fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
-    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+    status["conditions"]
+        .as_array()?
+        .iter()
+        .find(|condition| condition["type"] == kind)
 }
 
 /// Returns true if a condition is `True`.
@@ -373,13 +468,21 @@ pub fn pod(namespace: &str, name: &str, address: &str) -> Value {
         "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
 }
 
-/// An address of this machine that is valid in an EndpointSlice: 198.18.0.0/15 is for tests (RFC 2544).
+/// An address of this machine that is valid in an EndpointSlice: 198.18.0.0/15 is for tests (RFC
+/// 2544).
 pub const BACKEND: &str = "198.18.0.1";
 
 /// A TLS Secret with a new self-signed certificate for some names.
 pub fn tls_secret(namespace: &str, name: &str, hostnames: &[&str]) -> Result<Value> {
-    let made = rcgen::generate_simple_self_signed(hostnames.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>())?;
-    Ok(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+    let made = rcgen::generate_simple_self_signed(
+        hostnames
+            .iter()
+            .map(|h| (*h).to_owned())
+            .collect::<Vec<_>>(),
+    )?;
+    Ok(
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": name, "namespace": namespace},
-        "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}}))
+        "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}}),
+    )
 }

@@ -11,7 +11,13 @@ use anyhow::{Context, Result, ensure};
 /// The image of the suite's backends.
 pub const ECHO: &str = "registry.k8s.io/gateway-api/conformance/echo-basic";
 /// The profiles of the suite that are reported.
-pub const PROFILES: [&str; 5] = ["GATEWAY-HTTP", "GATEWAY-TLS", "GATEWAY-GRPC", "GATEWAY-TCP", "GATEWAY-UDP"];
+pub const PROFILES: [&str; 5] = [
+    "GATEWAY-HTTP",
+    "GATEWAY-TLS",
+    "GATEWAY-GRPC",
+    "GATEWAY-TCP",
+    "GATEWAY-UDP",
+];
 /// The tests of the suite that are of features that nobody claims, one a line.
 const SKIPPED: &str = include_str!("../conformance/skipped.txt");
 /// The single Go test of the program, whose subtests are the suite's tests.
@@ -26,19 +32,32 @@ pub fn echo() -> Result<PathBuf> {
 }
 
 fn installed(name: &str) -> Result<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
-    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install conformance", path.display());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../.tools")
+        .join(name);
+    ensure!(
+        path.exists(),
+        "no {name} at {}; run: e2e/tools install conformance",
+        path.display()
+    );
     Ok(path)
 }
 
-/// Returns the features of gateways that the suite knows, each with the number of its tests that need it.
+/// Returns the features of gateways that the suite knows, each with the number of its tests that
+/// need it.
 ///
 /// # Errors
 /// When the suite is not installed, or lists no features.
 pub fn features() -> Result<BTreeMap<String, usize>> {
-    let told = Command::new(installed("conformance")?).arg("-test.run=^TestFeatures$").output()?;
+    let told = Command::new(installed("conformance")?)
+        .arg("-test.run=^TestFeatures$")
+        .output()?;
     let features = parse_features(&String::from_utf8_lossy(&told.stdout));
-    ensure!(!features.is_empty(), "the suite tells of no features: {}", String::from_utf8_lossy(&told.stderr));
+    ensure!(
+        !features.is_empty(),
+        "the suite tells of no features: {}",
+        String::from_utf8_lossy(&told.stderr)
+    );
     Ok(features)
 }
 
@@ -50,11 +69,19 @@ fn parse_features(text: &str) -> BTreeMap<String, usize> {
     text.lines().filter_map(line).collect()
 }
 
-/// Returns mistakes in the claimed features of a class. Each feature of the suite must be claimed, or have no tests and
-/// be listed in `unclaimed` with the reason, one per line.
-pub fn wrong_claims(features: &BTreeMap<String, usize>, claimed: &BTreeSet<String>, unclaimed: &str) -> Vec<String> {
-    let entries = unclaimed.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let entries: BTreeSet<&str> = entries.map(|line| line.split(':').next().unwrap_or(line)).collect();
+/// Returns mistakes in the claimed features of a class. Each feature of the suite must be claimed,
+/// or have no tests and be listed in `unclaimed` with the reason, one per line.
+pub fn wrong_claims(
+    features: &BTreeMap<String, usize>,
+    claimed: &BTreeSet<String>,
+    unclaimed: &str,
+) -> Vec<String> {
+    let entries = unclaimed
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let entries: BTreeSet<&str> = entries
+        .map(|line| line.split(':').next().unwrap_or(line))
+        .collect();
     let mut wrong = Vec::new();
     for (feature, tests) in features {
         match (claimed.contains(feature), entries.contains(feature.as_str())) {
@@ -115,16 +142,22 @@ pub struct Said {
 }
 
 impl Run<'_> {
-    /// Runs the suite, and reports the result of each test as soon as it is known. The suite tests the features that
-    /// the GatewayClass claims, and no others.
+    /// Runs the suite, and reports the result of each test as soon as it is known. The suite tests
+    /// the features that the GatewayClass claims, and no others.
     ///
     /// # Errors
     /// When it cannot be started, or does not end by itself.
     pub fn run(&self, mut tell: impl FnMut(&str, Outcome)) -> Result<Said> {
         let version = env!("CARGO_PKG_VERSION");
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(installed("conformance")?);
-        command.env("KUBECONFIG", self.kubeconfig).args(["-test.v", "-test.parallel=8", "-test.timeout=40m"]);
+        command
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(installed("conformance")?);
+        command.env("KUBECONFIG", self.kubeconfig).args([
+            "-test.v",
+            "-test.parallel=8",
+            "-test.timeout=40m",
+        ]);
         command.arg("-test.run=^TestConformance$");
         command.args(["-gateway-class", self.class]);
         command.arg(format!("-usable-address={}", self.usable));
@@ -137,8 +170,15 @@ impl Run<'_> {
             None => command
                 .arg(format!("-conformance-profiles={}", PROFILES.join(",")))
                 .arg(format!("-report-output={}", self.report.display()))
-                .args(["-organization=gatewright", "-project=gatewright", "-url=https://gatewright.io"])
-                .args([&format!("-version=v{version}"), "-contact=https://gatewright.io"]),
+                .args([
+                    "-organization=gatewright",
+                    "-project=gatewright",
+                    "-url=https://gatewright.io",
+                ])
+                .args([
+                    &format!("-version=v{version}"),
+                    "-contact=https://gatewright.io",
+                ]),
         };
         let mut suite = command
             .stdin(Stdio::null())
@@ -146,7 +186,10 @@ impl Run<'_> {
             .stderr(Stdio::null())
             .spawn()
             .context("starting the conformance suite")?;
-        let mut said = Said { outcomes: BTreeMap::new(), log: String::new() };
+        let mut said = Said {
+            outcomes: BTreeMap::new(),
+            log: String::new(),
+        };
         for line in BufReader::new(suite.stdout.take().context("its output")?).lines() {
             let line = line.context("reading what the suite says")?;
             if let Some((name, outcome)) = ended(&line) {
@@ -157,7 +200,11 @@ impl Run<'_> {
             said.log.push('\n');
         }
         suite.wait()?;
-        ensure!(!said.outcomes.is_empty(), "the suite ran no test:\n{}", said.log);
+        ensure!(
+            !said.outcomes.is_empty(),
+            "the suite ran no test:\n{}",
+            said.log
+        );
         Ok(said)
     }
 }
@@ -182,7 +229,10 @@ impl Said {
     /// When others were skipped than those of features that nobody claims.
     pub fn skipped_as_listed(&self) -> Result<()> {
         let skipped: BTreeSet<&str> = self.names(Outcome::Skipped).into_iter().collect();
-        let expected = SKIPPED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let expected = SKIPPED
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
         let unexpected: Vec<_> = skipped.symmetric_difference(&expected).collect();
         ensure!(
             unexpected.is_empty(),
@@ -193,7 +243,11 @@ impl Said {
 
     /// Returns the tests with this result.
     pub fn names(&self, wanted: Outcome) -> Vec<&str> {
-        self.outcomes.iter().filter(|(_, outcome)| **outcome == wanted).map(|(name, _)| name.as_str()).collect()
+        self.outcomes
+            .iter()
+            .filter(|(_, outcome)| **outcome == wanted)
+            .map(|(name, _)| name.as_str())
+            .collect()
     }
 
     /// Returns the log of a test.
@@ -237,7 +291,8 @@ mod tests {
 
     #[test]
     fn every_feature_is_claimed_or_listed_with_a_reason_while_it_has_no_tests() {
-        let features = parse_features("feature A 3\nfeature B 0\nfeature C 1\nfeature D 2\n=== RUN\nPASS");
+        let features =
+            parse_features("feature A 3\nfeature B 0\nfeature C 1\nfeature D 2\n=== RUN\nPASS");
         let wrong = |claimed: &[&str], unclaimed: &str| {
             let claimed = claimed.iter().map(|name| (*name).to_owned()).collect();
             wrong_claims(&features, &claimed, unclaimed)
@@ -245,10 +300,22 @@ mod tests {
         assert!(wrong(&["A", "C", "D"], "# Why\nB: without tests").is_empty());
         for (claimed, unclaimed, expected) in [
             (&["A", "C"][..], "B: why", "D is new to us"),
-            (&["A", "C"], "B: why\nD: why", "D is listed in e2e/conformance/unclaimed.txt, but 2 tests"),
+            (
+                &["A", "C"],
+                "B: why\nD: why",
+                "D is listed in e2e/conformance/unclaimed.txt, but 2 tests",
+            ),
             (&["A", "B", "C", "D"], "B: why", "B is claimed, and listed"),
-            (&["A", "C", "D", "X"], "B: why", "X is no feature of the suite"),
-            (&["A", "C", "D"], "B: why\nY: why", "Y is no feature of the suite"),
+            (
+                &["A", "C", "D", "X"],
+                "B: why",
+                "X is no feature of the suite",
+            ),
+            (
+                &["A", "C", "D"],
+                "B: why\nY: why",
+                "Y is no feature of the suite",
+            ),
         ] {
             let told = wrong(claimed, unclaimed);
             assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
@@ -257,8 +324,14 @@ mod tests {
 
     #[test]
     fn ends_of_tests_are_told_from_those_of_their_parts() {
-        assert_eq!(ended("    --- PASS: TestConformance/A (0.1s)"), Some(("A", Outcome::Passed)));
-        assert_eq!(ended("    --- SKIP: TestConformance/A (0.1s)"), Some(("A", Outcome::Skipped)));
+        assert_eq!(
+            ended("    --- PASS: TestConformance/A (0.1s)"),
+            Some(("A", Outcome::Passed))
+        );
+        assert_eq!(
+            ended("    --- SKIP: TestConformance/A (0.1s)"),
+            Some(("A", Outcome::Skipped))
+        );
         assert_eq!(ended("        --- FAIL: TestConformance/A/b (0.1s)"), None);
         assert_eq!(ended("--- FAIL: TestConformance (0.1s)"), None);
         assert_eq!(ended("=== RUN TestConformance/A"), None);

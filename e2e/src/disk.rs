@@ -17,8 +17,15 @@ impl Disk {
     /// # Errors
     /// Without the rights of root.
     pub fn mount(path: &Path) -> Result<Self> {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs"]).arg(path).status();
-        ensure!(mounted.context("running mount")?.success(), "no disk at {}: that takes root", path.display());
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs"])
+            .arg(path)
+            .status();
+        ensure!(
+            mounted.context("running mount")?.success(),
+            "no disk at {}: that takes root",
+            path.display()
+        );
         Ok(Self(path.to_owned()))
     }
 

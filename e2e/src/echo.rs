@@ -25,8 +25,8 @@ const DELAY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running backend by HTTP/1.1 and HTTP/2; stopped on drop, with its connections.
 ///
-/// Every path answers 200 with `{name, method, path, version, host, headers, body}` (header values as lists);
-/// `/delay/MS` does so after that many milliseconds, `/status/CODE` with that status.
+/// Every path answers 200 with `{name, method, path, version, host, headers, body}` (header values
+/// as lists); `/delay/MS` does so after that many milliseconds, `/status/CODE` with that status.
 #[derive(Debug)]
 pub struct Echo {
     address: SocketAddr,
@@ -40,8 +40,9 @@ impl Echo {
         Self::serve(name, ("127.0.0.1", 0), None).await
     }
 
-    /// Starts a cleartext backend on an address that is valid in an EndpointSlice, unlike all of 127.0.0.0/8: one of
-    /// 198.18.0.0/15, which are for tests (RFC 2544), on the loopback interface.
+    /// Starts a cleartext backend on an address that is valid in an EndpointSlice, unlike all of
+    /// 127.0.0.0/8: one of 198.18.0.0/15, which are for tests (RFC 2544), on the loopback
+    /// interface.
     pub async fn start_on(name: &str, address: &str) -> Result<Self> {
         Self::start_at(name, address, 0).await
     }
@@ -56,7 +57,9 @@ impl Echo {
             added.context("running ip: install the package iproute2")?;
         }
         let fix = || format!("no address {address}; as root: ip address add {address}/32 dev lo");
-        Self::serve(name, (address, port), None).await.with_context(fix)
+        Self::serve(name, (address, port), None)
+            .await
+            .with_context(fix)
     }
 
     /// Starts a TLS backend with this chain and key, for passthrough.
@@ -82,7 +85,12 @@ impl Echo {
             .with_single_cert(chain, key)
             .context("the TLS backend's certificate")?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Self::serve(name, (address, 0), Some(TlsAcceptor::from(Arc::new(config)))).await
+        Self::serve(
+            name,
+            (address, 0),
+            Some(TlsAcceptor::from(Arc::new(config))),
+        )
+        .await
     }
 
     /// The address on which it listens.
@@ -96,10 +104,15 @@ impl Echo {
     }
 
     async fn serve(name: &str, at: (&str, u16), tls: Option<TlsAcceptor>) -> Result<Self> {
-        let listener = TcpListener::bind(at).await.context("binding the echo backend")?;
+        let listener = TcpListener::bind(at)
+            .await
+            .context("binding the echo backend")?;
         let address = listener.local_addr()?;
         let requests = Arc::new(AtomicU64::new(0));
-        let backend = Arc::new(Backend { name: name.to_owned(), requests: requests.clone() });
+        let backend = Arc::new(Backend {
+            name: name.to_owned(),
+            requests: requests.clone(),
+        });
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
@@ -117,7 +130,11 @@ impl Echo {
                 }
             }
         });
-        Ok(Self { address, requests, accepting })
+        Ok(Self {
+            address,
+            requests,
+            accepting,
+        })
     }
 }
 
@@ -134,27 +151,42 @@ struct Backend {
 }
 
 impl Backend {
-    async fn converse(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn converse(
+        self: Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) {
         let service = service_fn(move |request| {
             let backend = self.clone();
             async move { Ok::<_, std::convert::Infallible>(backend.answer(request).await) }
         });
         // The client may disconnect at any time.
-        let _ended = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        let _ended = auto::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.requests.fetch_add(1, Ordering::SeqCst);
         let (head, body) = request.into_parts();
-        let body = Limited::new(body, BODY_LIMIT).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let body = Limited::new(body, BODY_LIMIT)
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
         let path = head.uri.path();
-        if let Some(millis) = path.strip_prefix("/delay/").and_then(|millis| millis.parse().ok()) {
+        if let Some(millis) = path
+            .strip_prefix("/delay/")
+            .and_then(|millis| millis.parse().ok())
+        {
             tokio::time::sleep(Duration::from_millis(millis).min(DELAY_LIMIT)).await;
         }
-        let status = path.strip_prefix("/status/").and_then(|code| code.parse::<u16>().ok());
+        let status = path
+            .strip_prefix("/status/")
+            .and_then(|code| code.parse::<u16>().ok());
         let host = head.uri.authority().map(|authority| authority.to_string());
-        let host =
-            host.or_else(|| Some(String::from_utf8_lossy(head.headers.get(header::HOST)?.as_bytes()).into_owned()));
+        let host = host.or_else(|| {
+            Some(String::from_utf8_lossy(head.headers.get(header::HOST)?.as_bytes()).into_owned())
+        });
         let mut headers = Map::new();
         for (name, value) in &head.headers {
             let values = headers.entry(name.as_str()).or_insert_with(|| json!([]));
@@ -172,8 +204,13 @@ impl Backend {
             "body": String::from_utf8_lossy(&body),
         });
         let mut answer = Response::new(Full::new(Bytes::from(said.to_string())));
-        *answer.status_mut() = status.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK);
-        answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+        *answer.status_mut() = status
+            .and_then(|code| StatusCode::from_u16(code).ok())
+            .unwrap_or(StatusCode::OK);
+        answer.headers_mut().insert(
+            header::CONTENT_TYPE,
+            header::HeaderValue::from_static("application/json"),
+        );
         answer
     }
 }

@@ -27,25 +27,38 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts Envoy with the bootstrap, whose admin address is replaced by a Unix socket in a private directory, and
-    /// returns when the admin interface answers. Call it on the test's own thread: Envoy is killed with that thread.
+    /// Starts Envoy with the bootstrap, whose admin address is replaced by a Unix socket in a
+    /// private directory, and returns when the admin interface answers. Call it on the test's own
+    /// thread: Envoy is killed with that thread.
     pub async fn start(bootstrap: &str) -> Result<Self> {
         Self::start_with(bootstrap, &[]).await
     }
 
     /// Starts Envoy with further command line arguments.
     pub async fn start_with(bootstrap: &str, args: &[&str]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("envoy").tempdir().context("making a directory for Envoy")?;
+        let dir = tempfile::Builder::new()
+            .prefix("envoy")
+            .tempdir()
+            .context("making a directory for Envoy")?;
         let admin = dir.path().join("admin.sock");
-        let mut document: Value = serde_yaml_ng::from_str(bootstrap).context("the bootstrap is not YAML")?;
+        let mut document: Value =
+            serde_yaml_ng::from_str(bootstrap).context("the bootstrap is not YAML")?;
         ensure!(document.is_object(), "the bootstrap is not a mapping");
-        document["admin"] = serde_json::json!({"address": {"pipe": {"path": admin, "mode": 0o600}}});
+        document["admin"] =
+            serde_json::json!({"address": {"pipe": {"path": admin, "mode": 0o600}}});
         let config = dir.path().join("bootstrap.json");
         std::fs::write(&config, serde_json::to_vec(&document)?).context("writing the bootstrap")?;
-        let mut arguments: Vec<String> =
-            ["--use-dynamic-base-id", "--concurrency", "2", "--log-level", "info", "--drain-time-s", "5"]
-                .map(str::to_owned)
-                .into();
+        let mut arguments: Vec<String> = [
+            "--use-dynamic-base-id",
+            "--concurrency",
+            "2",
+            "--log-level",
+            "info",
+            "--drain-time-s",
+            "5",
+        ]
+        .map(str::to_owned)
+        .into();
         arguments.extend(["--config-path".to_owned(), config.display().to_string()]);
         arguments.extend(args.iter().map(|arg| (*arg).to_owned()));
         let process = Process::start(&binary()?, &arguments, dir)?;
@@ -62,27 +75,42 @@ impl Envoy {
     /// Sends a GET to the admin interface and returns the body of its 200.
     pub async fn admin(&self, path: &str) -> Result<String> {
         let (status, body) = self.ask(Method::GET, path).await?;
-        ensure!(status == 200, "GET {path} of Envoy's admin answered {status}: {body}");
+        ensure!(
+            status == 200,
+            "GET {path} of Envoy's admin answered {status}: {body}"
+        );
         Ok(body)
     }
 
     /// Sends a POST to the admin interface (`/logging?level=debug`, `/drain_listeners`).
     pub async fn admin_post(&self, path: &str) -> Result<String> {
         let (status, body) = self.ask(Method::POST, path).await?;
-        ensure!(status == 200, "POST {path} of Envoy's admin answered {status}: {body}");
+        ensure!(
+            status == 200,
+            "POST {path} of Envoy's admin answered {status}: {body}"
+        );
         Ok(body)
     }
 
     /// Returns the complete config dump, including endpoints.
     pub async fn config_dump(&self) -> Result<Value> {
-        Ok(serde_json::from_str(&self.admin("/config_dump?include_eds").await?)?)
+        Ok(serde_json::from_str(
+            &self.admin("/config_dump?include_eds").await?,
+        )?)
     }
 
     /// Returns one counter or gauge; 0 if Envoy has not created it yet.
     pub async fn stat(&self, name: &str) -> Result<u64> {
-        let all = self.admin(&format!("/stats?filter=^{}$", name.replace('.', "\\."))).await?;
-        match all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")) {
-            Some(value) => value.parse().with_context(|| format!("the stat {name} is not a number: {value}")),
+        let all = self
+            .admin(&format!("/stats?filter=^{}$", name.replace('.', "\\.")))
+            .await?;
+        match all
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        {
+            Some(value) => value
+                .parse()
+                .with_context(|| format!("the stat {name} is not a number: {value}")),
             None => Ok(0),
         }
     }
@@ -90,11 +118,19 @@ impl Envoy {
     /// Returns the address that a listener is bound to (also if its port was 0).
     pub async fn listener(&self, name: &str) -> Result<SocketAddr> {
         let all: Value = serde_json::from_str(&self.admin("/listeners?format=json").await?)?;
-        let found = all["listener_statuses"].as_array().into_iter().flatten().find(|one| one["name"] == name);
-        let address =
-            &found.with_context(|| format!("Envoy has no listener {name}: {all}"))?["local_address"]["socket_address"];
-        let ip = address["address"].as_str().with_context(|| format!("listener {name} has no IP address: {all}"))?;
-        let port = address["port_value"].as_u64().with_context(|| format!("listener {name} has no port: {all}"))?;
+        let found = all["listener_statuses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|one| one["name"] == name);
+        let address = &found.with_context(|| format!("Envoy has no listener {name}: {all}"))?["local_address"]
+            ["socket_address"];
+        let ip = address["address"]
+            .as_str()
+            .with_context(|| format!("listener {name} has no IP address: {all}"))?;
+        let port = address["port_value"]
+            .as_u64()
+            .with_context(|| format!("listener {name} has no port: {all}"))?;
         Ok(SocketAddr::new(ip.parse()?, u16::try_from(port)?))
     }
 
@@ -137,7 +173,10 @@ impl Envoy {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             if let Some(status) = self.process.ended()? {
-                bail!("Envoy ended ({status}) before {what}:\n{}", self.process.tail());
+                bail!(
+                    "Envoy ended ({status}) before {what}:\n{}",
+                    self.process.tail()
+                );
             }
             let asked = timeout_at(deadline, self.ask(Method::GET, "/ready")).await;
             if matches!(&asked, Ok(Ok((status, body))) if done(*status, body)) {
@@ -153,16 +192,27 @@ impl Envoy {
     }
 
     async fn ask(&self, method: Method, path: &str) -> Result<(u16, String)> {
-        let stream = UnixStream::connect(&self.admin).await.context("connecting to Envoy's admin socket")?;
-        let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let request =
-            Request::builder().method(method).uri(path).header(header::HOST, "admin").body(Empty::<Bytes>::new())?;
+        let stream = UnixStream::connect(&self.admin)
+            .await
+            .context("connecting to Envoy's admin socket")?;
+        let (mut client, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "admin")
+            .body(Empty::<Bytes>::new())?;
         let exchange = async {
             let answer = client.send_request(request).await?;
             let status = answer.status().as_u16();
-            let body =
-                Limited::new(answer.into_body(), ADMIN_LIMIT).collect().await.map_err(anyhow::Error::from_boxed)?;
-            Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+            let body = Limited::new(answer.into_body(), ADMIN_LIMIT)
+                .collect()
+                .await
+                .map_err(anyhow::Error::from_boxed)?;
+            Ok((
+                status,
+                String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+            ))
         };
         tokio::pin!(exchange);
         tokio::select! {
@@ -172,12 +222,17 @@ impl Envoy {
     }
 }
 
-/// Returns the path of Envoy: `$GATEWRIGHT_ENVOY`, else the one that `e2e/tools install envoy` installed.
+/// Returns the path of Envoy: `$GATEWRIGHT_ENVOY`, else the one that `e2e/tools install envoy`
+/// installed.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("GATEWRIGHT_ENVOY") {
         return Ok(path.into());
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
-    ensure!(path.exists(), "no Envoy at {}; run: e2e/tools install envoy", path.display());
+    ensure!(
+        path.exists(),
+        "no Envoy at {}; run: e2e/tools install envoy",
+        path.display()
+    );
     Ok(path)
 }

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Kills the processes that have this line among their arguments, once standard input ends: with the test, for whatever
-/// reason.
+/// Kills the processes that have this line among their arguments, once standard input ends: with
+/// the test, for whatever reason.
 const REAPER: &str = r#"
 cat > /dev/null
 for round in 1 2 3; do
@@ -26,7 +26,8 @@ pub struct Envoys {
 }
 
 impl Envoys {
-    /// Guards the current and later Envoys of this private directory. Drop the program first: it would start another.
+    /// Guards the current and later Envoys of this private directory. Drop the program first: it
+    /// would start another.
     ///
     /// # Errors
     /// When there is no shell.
@@ -34,8 +35,15 @@ impl Envoys {
         let sockets = dir.canonicalize()?.join("hot");
         let mut command = Command::new("sh");
         command.args(["-c", REAPER]).env("SOCKETS", &sockets);
-        let reaper = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        Ok(Self { sockets, reaper: reaper.context("starting sh")? })
+        let reaper = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Ok(Self {
+            sockets,
+            reaper: reaper.context("starting sh")?,
+        })
     }
 
     /// Returns the process ids of the running Envoys.
@@ -45,13 +53,21 @@ impl Envoys {
     pub fn running(&self) -> Result<Vec<u32>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc")? {
-            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Some(pid) = entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
             let mut command = Vec::new();
             // It may have ended meanwhile; an ended process has an empty command line.
-            let read =
-                std::fs::File::open(format!("/proc/{pid}/cmdline")).and_then(|mut file| file.read_to_end(&mut command));
+            let read = std::fs::File::open(format!("/proc/{pid}/cmdline"))
+                .and_then(|mut file| file.read_to_end(&mut command));
             if read.is_ok()
-                && command.split(|byte| *byte == 0).any(|word| word == self.sockets.as_os_str().as_encoded_bytes())
+                && command
+                    .split(|byte| *byte == 0)
+                    .any(|word| word == self.sockets.as_os_str().as_encoded_bytes())
             {
                 found.push(pid);
             }

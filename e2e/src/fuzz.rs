@@ -1,6 +1,6 @@
-//! The functions that the fuzz targets run: plain functions of bytes, which panic when something holds no more.
-//! `e2e/tests/fuzz` runs them on the kept corpus and on mutations of it, with nothing but a stable compiler; `e2e/fuzz`
-//! has libFuzzer run them, guided by coverage.
+//! The functions that the fuzz targets run: plain functions of bytes, which panic when something
+//! holds no more. `e2e/tests/fuzz` runs them on the kept corpus and on mutations of it, with
+//! nothing but a stable compiler; `e2e/fuzz` has libFuzzer run them, guided by coverage.
 //!
 //! No case waits for a clock: what answers in a target answers at once.
 
@@ -64,8 +64,20 @@ pub const TARGETS: [Target; 7] = [
         seeds: bytes::none,
         smaller: bytes::smaller,
     },
-    Target { name: "dns", run: dns::run, mutate: bytes::mutate, seeds: bytes::none, smaller: bytes::smaller },
-    Target { name: "ca", run: ca::run, mutate: bytes::mutate, seeds: bytes::none, smaller: bytes::smaller },
+    Target {
+        name: "dns",
+        run: dns::run,
+        mutate: bytes::mutate,
+        seeds: bytes::none,
+        smaller: bytes::smaller,
+    },
+    Target {
+        name: "ca",
+        run: ca::run,
+        mutate: bytes::mutate,
+        seeds: bytes::none,
+        smaller: bytes::smaller,
+    },
     Target {
         name: "certificates",
         run: certificates::run,
@@ -80,7 +92,10 @@ pub const TARGETS: [Target; 7] = [
 /// # Panics
 /// When there is none.
 pub fn target(name: &str) -> &'static Target {
-    TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name}"))
+    TARGETS
+        .iter()
+        .find(|target| target.name == name)
+        .unwrap_or_else(|| panic!("no target {name}"))
 }
 
 /// A file or folder of the checkout.

@@ -21,33 +21,54 @@ pub struct Gatewright {
 }
 
 impl Gatewright {
-    /// Starts the program with these arguments, in an empty private directory. Call it on the test's own thread: the
-    /// program is killed with that thread.
+    /// Starts the program with these arguments, in an empty private directory. Call it on the
+    /// test's own thread: the program is killed with that thread.
     pub fn start(args: &[&str]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
-        Ok(Self { process: Process::start(&binary()?, &tied(args), dir)? })
+        let dir = tempfile::Builder::new()
+            .prefix("gatewright")
+            .tempdir()
+            .context("making a directory")?;
+        Ok(Self {
+            process: Process::start(&binary()?, &tied(args), dir)?,
+        })
     }
 
     /// Starts the program with a limit of open files, which its Envoy inherits.
     pub fn start_within_files(files: u32, args: &[&str]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
-        let mut words = vec![format!("--nofile={files}:{files}"), binary()?.display().to_string()];
+        let dir = tempfile::Builder::new()
+            .prefix("gatewright")
+            .tempdir()
+            .context("making a directory")?;
+        let mut words = vec![
+            format!("--nofile={files}:{files}"),
+            binary()?.display().to_string(),
+        ];
         words.extend(tied(args));
-        Ok(Self { process: Process::start(Path::new("/usr/bin/prlimit"), &words, dir)? })
+        Ok(Self {
+            process: Process::start(Path::new("/usr/bin/prlimit"), &words, dir)?,
+        })
     }
 
     /// Starts a controller with these arguments and a simulated wall clock.
     pub fn start_by(clock: &Clock, args: &[&str]) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
+        let dir = tempfile::Builder::new()
+            .prefix("gatewright")
+            .tempdir()
+            .context("making a directory")?;
         let mut words = clock.environment()?.to_vec();
         words.push(binary()?.display().to_string());
         words.extend(args.iter().map(|arg| (*arg).to_owned()));
-        Ok(Self { process: Process::start(Path::new("/usr/bin/env"), &words, dir)? })
+        Ok(Self {
+            process: Process::start(Path::new("/usr/bin/env"), &words, dir)?,
+        })
     }
 
     /// Runs the program until it ends.
     pub fn run(args: &[&str]) -> Result<Output> {
-        Command::new(binary()?).args(args).output().context("running gatewright")
+        Command::new(binary()?)
+            .args(args)
+            .output()
+            .context("running gatewright")
     }
 
     /// Waits until it has printed a line that contains `text`, and returns that line.
@@ -61,7 +82,10 @@ impl Gatewright {
                 return Ok(line.to_owned());
             }
             if let Some(status) = ended {
-                bail!("gatewright ended ({status}) before it printed {text:?}:\n{}", self.process.tail());
+                bail!(
+                    "gatewright ended ({status}) before it printed {text:?}:\n{}",
+                    self.process.tail()
+                );
             }
             ensure!(
                 Instant::now() < deadline,
@@ -76,7 +100,11 @@ impl Gatewright {
     pub async fn end(&mut self) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         while self.process.ended()?.is_none() {
-            ensure!(Instant::now() < deadline, "gatewright did not end within {LIMIT:?}:\n{}", self.process.tail());
+            ensure!(
+                Instant::now() < deadline,
+                "gatewright did not end within {LIMIT:?}:\n{}",
+                self.process.tail()
+            );
             sleep(Duration::from_millis(10)).await;
         }
         Ok(self.process.tail())
@@ -86,13 +114,18 @@ impl Gatewright {
     pub async fn probe(&mut self, path: &str) -> Result<(u16, String)> {
         const AT: &str = "probes and metrics at http://";
         let line = self.line(AT).await?;
-        let address = line.split(AT).nth(1).context("an address")?.trim().parse()?;
+        let address = line
+            .split(AT)
+            .nth(1)
+            .context("an address")?
+            .trim()
+            .parse()?;
         let answer = Probe::http(address, "localhost").path(path).send().await?;
         Ok((answer.status, String::from_utf8(answer.body.to_vec())?))
     }
 
-    /// Waits for a minute at most until its probe server answers at a path with this status and this text. Returns the
-    /// answer.
+    /// Waits for a minute at most until its probe server answers at a path with this status and
+    /// this text. Returns the answer.
     pub async fn until_told(&mut self, path: &str, status: u16, text: &str) -> Result<String> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -100,7 +133,10 @@ impl Gatewright {
             if code == status && answer.contains(text) {
                 return Ok(answer);
             }
-            ensure!(Instant::now() < deadline, "{path} is {code}, and not {status} with {text:?}:\n{answer}");
+            ensure!(
+                Instant::now() < deadline,
+                "{path} is {code}, and not {status} with {text:?}:\n{answer}"
+            );
             sleep(Duration::from_millis(100)).await;
         }
     }
@@ -109,7 +145,10 @@ impl Gatewright {
     pub async fn state(&mut self, kind: &str) -> Result<String> {
         let (_, text) = self.probe("/metrics").await?;
         let start = format!("gatewright_kind{{kind=\"{kind}\",state=\"");
-        let line = text.lines().find_map(|line| line.strip_prefix(&start)).context("the kind is not told")?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(&start))
+            .context("the kind is not told")?;
         Ok(line.split('"').next().unwrap_or_default().to_owned())
     }
 
@@ -149,8 +188,8 @@ impl Gatewright {
     }
 }
 
-/// The arguments, by which an Envoy ends with its program. One that outlives it would outlive the test: a test that needs
-/// this says so and has a guard.
+/// The arguments, by which an Envoy ends with its program. One that outlives it would outlive the
+/// test: a test that needs this says so and has a guard.
 fn tied(args: &[&str]) -> Vec<String> {
     let mut args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
     let is_standalone = args.first().is_some_and(|verb| verb == "standalone");
@@ -160,21 +199,30 @@ fn tied(args: &[&str]) -> Vec<String> {
     args
 }
 
-/// Returns the path of the program: `$GATEWRIGHT_BIN`, else built by cargo in the profile of this test, once per
-/// process. For a test cargo does not build binaries of other packages, so that an existing one may be outdated.
+/// Returns the path of the program: `$GATEWRIGHT_BIN`, else built by cargo in the profile of this
+/// test, once per process. For a test cargo does not build binaries of other packages, so that an
+/// existing one may be outdated.
 pub fn binary() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("GATEWRIGHT_BIN") {
         return Ok(path.into());
     }
-    BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}"))).clone().map_err(|error| anyhow!(error))
+    BUILT
+        .get_or_init(|| build().map_err(|error| format!("{error:#}")))
+        .clone()
+        .map_err(|error| anyhow!(error))
 }
 
 fn build() -> Result<PathBuf> {
     // TARGET/PROFILE/deps/TEST
     let test = std::env::current_exe().context("finding the test's own binary")?;
-    let profile = test.ancestors().nth(2).context("the test's binary lies in no target directory")?;
-    let target = profile.parent().context("the test's profile lies in no target directory")?;
+    let profile = test
+        .ancestors()
+        .nth(2)
+        .context("the test's binary lies in no target directory")?;
+    let target = profile
+        .parent()
+        .context("the test's profile lies in no target directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
@@ -190,10 +238,12 @@ fn build() -> Result<PathBuf> {
             "--target-dir",
         ])
         .arg(target);
-    // The variables that cargo sets for a test describe its package; build scripts of dependencies would see a change
-    // of theirs, and half of the crates would be rebuilt.
+    // The variables that cargo sets for a test describe its package; build scripts of dependencies
+    // would see a change of theirs, and half of the crates would be rebuilt.
     let of_the_test = |name: &str| {
-        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "CARGO_CRATE_NAME"
+        name.starts_with("CARGO_PKG_")
+            || name.starts_with("CARGO_MANIFEST_")
+            || name == "CARGO_CRATE_NAME"
     };
     for (name, _) in std::env::vars().filter(|(name, _)| of_the_test(name)) {
         command.env_remove(name);
@@ -203,6 +253,10 @@ fn build() -> Result<PathBuf> {
         command.arg("--release");
     }
     let built = command.output().context("running cargo")?;
-    ensure!(built.status.success(), "building gatewright failed:\n{}", String::from_utf8_lossy(&built.stderr));
+    ensure!(
+        built.status.success(),
+        "building gatewright failed:\n{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
     Ok(profile.join("gatewright"))
 }

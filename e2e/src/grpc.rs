@@ -1,12 +1,15 @@
-//! A gRPC backend with two services that answers with its name and a header of the request. The services are two with
-//! available messages: `envoy.service.auth.v3.Authorization` and `envoy.service.ratelimit.v3.RateLimitService`.
+//! A gRPC backend with two services that answers with its name and a header of the request. The
+//! services are two with available messages: `envoy.service.auth.v3.Authorization` and
+//! `envoy.service.ratelimit.v3.RateLimitService`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use envoy_types::pb::envoy::service::auth::v3::authorization_server::{Authorization, AuthorizationServer};
+use envoy_types::pb::envoy::service::auth::v3::authorization_server::{
+    Authorization, AuthorizationServer,
+};
 use envoy_types::pb::envoy::service::auth::v3::{CheckRequest, CheckResponse};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
@@ -47,15 +50,24 @@ impl Grpc {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let calls = Arc::new(AtomicU64::new(0));
-        let backend = Backend { name, calls: calls.clone() };
+        let backend = Backend {
+            name,
+            calls: calls.clone(),
+        };
         let server = Server::builder()
             .add_service(AuthorizationServer::new(backend.clone()))
             .add_service(RateLimitServiceServer::new(backend));
         let serving = tokio::spawn(async move {
             // It ends with the test.
-            let _ended = server.serve_with_incoming(TcpListenerStream::new(listener)).await;
+            let _ended = server
+                .serve_with_incoming(TcpListenerStream::new(listener))
+                .await;
         });
-        Ok(Self { address, calls, serving })
+        Ok(Self {
+            address,
+            calls,
+            serving,
+        })
     }
 
     /// The address on which it listens.
@@ -90,7 +102,10 @@ impl Backend {
 
 #[tonic::async_trait]
 impl Authorization for Backend {
-    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
+    async fn check(
+        &self,
+        request: Request<CheckRequest>,
+    ) -> Result<Response<CheckResponse>, Status> {
         Ok(self.answer(request.metadata(), CheckResponse::default()))
     }
 }

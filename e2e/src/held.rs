@@ -1,4 +1,5 @@
-//! A backend that holds each request until it is told how many of them to answer: so a test knows who is under way.
+//! A backend that holds each request until it is told how many of them to answer: so a test knows
+//! who is under way.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +31,9 @@ impl Held {
     /// # Errors
     /// When it cannot listen.
     pub async fn start() -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("binding the backend")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .context("binding the backend")?;
         let address = listener.local_addr()?;
         let (answers, allowed) = watch::channel(0);
         let (counted, requests) = watch::channel(0);
@@ -52,7 +55,12 @@ impl Held {
                 }
             }
         });
-        Ok(Self { address, answers, requests, accepting })
+        Ok(Self {
+            address,
+            answers,
+            requests,
+            accepting,
+        })
     }
 
     /// The address on which it listens.

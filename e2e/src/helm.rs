@@ -25,7 +25,11 @@ pub fn examples() -> Result<BTreeMap<String, String>> {
     let entries = std::fs::read_dir(chart().join("examples"))?;
     let named = entries.map(|entry| {
         let path = entry?.path();
-        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
+        let name = path
+            .file_stem()
+            .context("a name")?
+            .to_string_lossy()
+            .into_owned();
         Ok((name, path.display().to_string()))
     });
     let all: BTreeMap<String, String> = named.collect::<Result<_>>()?;
@@ -43,7 +47,10 @@ pub struct Helm {
 impl Helm {
     /// Makes a Helm; with a kubeconfig it can access that cluster.
     pub fn new(kubeconfig: Option<PathBuf>) -> Result<Self> {
-        Ok(Self { home: tempfile::Builder::new().prefix("helm").tempdir()?, kubeconfig })
+        Ok(Self {
+            home: tempfile::Builder::new().prefix("helm").tempdir()?,
+            kubeconfig,
+        })
     }
 
     /// Returns a private directory, removed on drop.
@@ -54,7 +61,11 @@ impl Helm {
     /// Runs Helm and returns its output, or an error with its messages.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let helm = folder().join("../.tools/helm");
-        ensure!(helm.exists(), "no Helm at {}; run: e2e/tools install helm", helm.display());
+        ensure!(
+            helm.exists(),
+            "no Helm at {}; run: e2e/tools install helm",
+            helm.display()
+        );
         let mut program = Command::new(helm);
         for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             program.env(name, self.home.path());
@@ -63,14 +74,26 @@ impl Helm {
             program.env("KUBECONFIG", kubeconfig);
         }
         let out = program.args(arguments).output()?;
-        ensure!(out.status.success(), "helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&out.stderr));
+        ensure!(
+            out.status.success(),
+            "helm {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&out.stderr)
+        );
         Ok(String::from_utf8(out.stdout)?)
     }
 
     /// Grants the controller the rights that the chart gives with the experimental channel.
     pub async fn grant_experimental_channel(&self, server: &ApiServer) -> Result<()> {
-        let experimental = ["--set", "controller.settings.gatewayApiChannel=experimental"];
-        for object in self.template(&experimental)?.into_iter().filter(|one| one["kind"] == "ClusterRole") {
+        let experimental = [
+            "--set",
+            "controller.settings.gatewayApiChannel=experimental",
+        ];
+        for object in self
+            .template(&experimental)?
+            .into_iter()
+            .filter(|one| one["kind"] == "ClusterRole")
+        {
             server.put(object).await?;
         }
         Ok(())
@@ -79,7 +102,21 @@ impl Helm {
     /// The objects that the chart renders, without those of `helm test`.
     pub fn template(&self, more: &[&str]) -> Result<Vec<Value>> {
         let chart = chart().display().to_string();
-        let arguments = [&["template", "gatewright", &chart, "--namespace", NAMESPACE, "--skip-tests"], more].concat();
-        Ok(documents(&self.run(&arguments)?)?.into_iter().filter(|object| !object.is_null()).collect())
+        let arguments = [
+            &[
+                "template",
+                "gatewright",
+                &chart,
+                "--namespace",
+                NAMESPACE,
+                "--skip-tests",
+            ],
+            more,
+        ]
+        .concat();
+        Ok(documents(&self.run(&arguments)?)?
+            .into_iter()
+            .filter(|object| !object.is_null())
+            .collect())
     }
 }

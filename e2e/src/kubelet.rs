@@ -1,8 +1,8 @@
-//! A small kubelet: runs the pods of one node as processes with the network, files, user and arguments of their
-//! manifests. There is no image store: a table maps images to programs.
+//! A small kubelet: runs the pods of one node as processes with the network, files, user and
+//! arguments of their manifests. There is no image store: a table maps images to programs.
 //!
-//! It also simulates the access to Services: every pod has their names in its `/etc/hosts`, with addresses that forward
-//! to a ready pod; and, on request, a load balancer.
+//! It also simulates the access to Services: every pod has their names in its `/etc/hosts`, with
+//! addresses that forward to a ready pod; and, on request, a load balancer.
 
 mod balancer;
 mod logs;
@@ -61,14 +61,18 @@ struct Surroundings {
 }
 
 impl Kubelet {
-    /// Registers a node and runs all pods. Call it on the test's own thread: the pods are killed with that thread.
+    /// Registers a node and runs all pods. Call it on the test's own thread: the pods are killed
+    /// with that thread.
     pub async fn start(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
         Self::start_with(server, images, None).await
     }
 
-    /// Starts it with a load balancer that gives every Service of type LoadBalancer an address of this machine. It runs
-    /// on the test's runtime, which should have several threads.
-    pub async fn start_with_balancer(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
+    /// Starts it with a load balancer that gives every Service of type LoadBalancer an address of
+    /// this machine. It runs on the test's runtime, which should have several threads.
+    pub async fn start_with_balancer(
+        server: &ApiServer,
+        images: &[(&'static str, PathBuf)],
+    ) -> Result<Self> {
         Self::start_with(server, images, Some(Balancer::default())).await
     }
 
@@ -78,7 +82,8 @@ impl Kubelet {
         balancer: Option<Balancer>,
     ) -> Result<Self> {
         let client = server.client();
-        let network = Network::new().context("a network for pods; it takes root and the package iproute2")?;
+        let network =
+            Network::new().context("a network for pods; it takes root and the package iproute2")?;
         let host = network.host();
         let listener = TcpListener::bind((host, 0)).await?;
         let api_port = listener.local_addr()?.port();
@@ -91,9 +96,21 @@ impl Kubelet {
         register(&client, host, log_server.port).await?;
         let images = images.iter().cloned().collect();
         let usable = network.balanced(255);
-        let around = Arc::new(Surroundings { client, images, network, logs, api_port });
+        let around = Arc::new(Surroundings {
+            client,
+            images,
+            network,
+            logs,
+            api_port,
+        });
         let working = tokio::spawn(work(around, balancer));
-        Ok(Self { host, usable, working, forwarding, _logs: log_server })
+        Ok(Self {
+            host,
+            usable,
+            working,
+            forwarding,
+            _logs: log_server,
+        })
     }
 
     /// Returns an address that the load balancer assigns on request only.
@@ -117,21 +134,31 @@ impl Drop for Kubelet {
 async fn register(client: &Client, host: Ipv4Addr, port: u16) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let labels = json!({"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"});
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}});
-    nodes.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+    let node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}});
+    nodes
+        .create(&PostParams::default(), &serde_json::from_value(node)?)
+        .await?;
     let capacity = json!({"cpu": "8", "memory": "16Gi", "pods": "110"});
     let status = json!({"status": {"capacity": capacity, "allocatable": capacity,
         "addresses": [{"type": "InternalIP", "address": host}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]}});
-    nodes.patch_status(NODE, &Default::default(), &Patch::Merge(&status)).await?;
+    nodes
+        .patch_status(NODE, &Default::default(), &Patch::Merge(&status))
+        .await?;
     // A new node is tainted until it is ready; DaemonSets wait for that.
     let taints = json!({"spec": {"taints": null}});
-    nodes.patch(NODE, &Default::default(), &Patch::Merge(&taints)).await?;
+    nodes
+        .patch(NODE, &Default::default(), &Patch::Merge(&taints))
+        .await?;
     Ok(())
 }
 
-#[allow(clippy::print_stderr, reason = "a failing test shows why its pods did not run")]
+#[allow(
+    clippy::print_stderr,
+    reason = "a failing test shows why its pods did not run"
+)]
 async fn work(around: Arc<Surroundings>, mut balancer: Option<Balancer>) {
     let (mut running, mut services) = (BTreeMap::new(), Services::default());
     let mut told = String::new();
@@ -161,9 +188,15 @@ async fn look(
     if let Some(balancer) = balancer {
         balancer.look(&around.client, &around.network).await?;
     }
-    let api = format!("127.0.0.1 localhost\n{} kubernetes.default.svc\n", around.network.host());
+    let api = format!(
+        "127.0.0.1 localhost\n{} kubernetes.default.svc\n",
+        around.network.host()
+    );
     let hosts = api + &services.hosts();
-    running.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+    running.retain(|uid, _| {
+        pods.iter()
+            .any(|pod| pod.metadata.uid.as_ref() == Some(uid))
+    });
     for pod in pods {
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(around.client.clone(), &namespace);
@@ -178,12 +211,24 @@ async fn look(
                 && let Some(told) = running.stop(&pod).await?
             {
                 if let Some(status) = told {
-                    api.patch_status(&name, &Default::default(), &Patch::Merge(&json!({"status": status}))).await?;
+                    api.patch_status(
+                        &name,
+                        &Default::default(),
+                        &Patch::Merge(&json!({"status": status})),
+                    )
+                    .await?;
                 }
                 continue;
             }
-            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-            let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
+            let preconditions = Some(Preconditions {
+                uid: Some(uid),
+                resource_version: None,
+            });
+            let now = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions,
+                ..DeleteParams::default()
+            };
             api.delete(&name, &now).await?;
             continue;
         }
@@ -193,7 +238,12 @@ async fn look(
         let here = running.get_mut(&uid).expect("just made");
         here.hosts(&hosts)?;
         if let Some(status) = here.advance(around, &pod).await? {
-            api.patch_status(&name, &Default::default(), &Patch::Merge(&json!({"status": status}))).await?;
+            api.patch_status(
+                &name,
+                &Default::default(),
+                &Patch::Merge(&json!({"status": status})),
+            )
+            .await?;
         }
     }
     Ok(())
@@ -203,8 +253,9 @@ async fn bind(around: &Surroundings, namespace: &str, name: &str) -> Result<()> 
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
         "target": {"apiVersion": "v1", "kind": "Node", "name": NODE}});
     let uri = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
-    let request =
-        hyper::Request::post(uri).header("content-type", "application/json").body(serde_json::to_vec(&binding)?)?;
+    let request = hyper::Request::post(uri)
+        .header("content-type", "application/json")
+        .body(serde_json::to_vec(&binding)?)?;
     around.client.request::<Value>(request).await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Fixtures of tests: real counterparts (API server, Envoy, CA, DNS, ...), each started by the test that needs it, on
-//! loopback, and ended with it.
+//! Fixtures of tests: real counterparts (API server, Envoy, CA, DNS, ...), each started by the test
+//! that needs it, on loopback, and ended with it.
 
 pub mod acme_proxy;
 pub mod answers;

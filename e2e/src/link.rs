@@ -1,4 +1,5 @@
-//! A TCP relay between two programs on this machine, which simulates a network partition or a slow link.
+//! A TCP relay between two programs on this machine, which simulates a network partition or a slow
+//! link.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -14,8 +15,8 @@ use tokio::time::sleep;
 /// The state of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// True for a partition: bytes are held back without an error, and delivered once it ends, as after a cable was
-    /// unplugged.
+    /// True for a partition: bytes are held back without an error, and delivered once it ends, as
+    /// after a cable was unplugged.
     cut: bool,
     /// Delay of each piece of at most 16 KiB, in each direction.
     pause: Duration,
@@ -32,7 +33,9 @@ pub struct Link {
 impl Link {
     /// Opens a link to an address, where nobody need listen yet.
     pub async fn start(to: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("opening a port")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .context("opening a port")?;
         let address = listener.local_addr()?;
         let state = watch::Sender::new(State::default());
         let seen = state.subscribe();
@@ -41,7 +44,11 @@ impl Link {
                 tokio::spawn(connect(from, to, seen.clone()));
             }
         });
-        Ok(Self { address, state, accepting })
+        Ok(Self {
+            address,
+            state,
+            accepting,
+        })
     }
 
     /// The address at which the link accepts connections.
@@ -72,9 +79,14 @@ async fn connect(from: TcpStream, to: SocketAddr, mut state: watch::Receiver<Sta
     if state.wait_for(|state| !state.cut).await.is_err() {
         return;
     }
-    let Ok(to) = TcpStream::connect(to).await else { return };
+    let Ok(to) = TcpStream::connect(to).await else {
+        return;
+    };
     let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
-    let (out, back) = (carry(from_read, to_write, state.clone()), carry(to_read, from_write, state.clone()));
+    let (out, back) = (
+        carry(from_read, to_write, state.clone()),
+        carry(to_read, from_write, state.clone()),
+    );
     let gone = async { while state.changed().await.is_ok() {} };
     tokio::select! {
         _ = out => {}
@@ -91,7 +103,11 @@ async fn carry(
     let mut piece = vec![0; 16 << 10];
     loop {
         let length = from.read(&mut piece).await?;
-        let pause = state.wait_for(|state| !state.cut).await.map_err(std::io::Error::other)?.pause;
+        let pause = state
+            .wait_for(|state| !state.cut)
+            .await
+            .map_err(std::io::Error::other)?
+            .pause;
         if length == 0 {
             return Ok(());
         }

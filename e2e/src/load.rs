@@ -35,11 +35,15 @@ struct Counts {
 }
 
 impl Load {
-    /// Starts clients of a host on a cleartext port and on a TLS port: with new connections, with persistent ones of
-    /// HTTP/1.1 and HTTP/2, and with slow requests.
+    /// Starts clients of a host on a cleartext port and on a TLS port: with new connections, with
+    /// persistent ones of HTTP/1.1 and HTTP/2, and with slow requests.
     pub fn start(http: SocketAddr, https: SocketAddr, host: &str) -> Self {
         let (plain, tls) = (Probe::http(http, host), Probe::https(https, host));
-        let mut load = Self { counts: Arc::default(), started: Instant::now(), _clients: JoinSet::new() };
+        let mut load = Self {
+            counts: Arc::default(),
+            started: Instant::now(),
+            _clients: JoinSet::new(),
+        };
         load.each("new connections", plain.clone());
         load.each("new connections beside", plain.clone());
         load.each("TLS handshakes", tls.clone());
@@ -73,7 +77,12 @@ impl Load {
                 let connection = match open.filter(|_| takes_more) {
                     Some(connection) => Ok(connection),
                     None => {
-                        *counts.lock().expect("nobody panics while holding it").opened.entry(name).or_default() += 1;
+                        *counts
+                            .lock()
+                            .expect("nobody panics while holding it")
+                            .opened
+                            .entry(name)
+                            .or_default() += 1;
                         probe.connect().await
                     }
                 };
@@ -86,10 +95,11 @@ impl Load {
                     Err(failure) => Err(failure),
                 };
                 let closes = |value: &str| value.eq_ignore_ascii_case("close");
-                if answer
-                    .as_ref()
-                    .is_ok_and(|a| a.headers.get("connection").is_some_and(|v| v.to_str().is_ok_and(closes)))
-                {
+                if answer.as_ref().is_ok_and(|a| {
+                    a.headers
+                        .get("connection")
+                        .is_some_and(|v| v.to_str().is_ok_and(closes))
+                }) {
                     kept = None;
                 }
                 note(&counts, started, name, answer.map(|answer| answer.status));
@@ -103,17 +113,31 @@ impl Load {
     /// # Errors
     /// When a request failed, or the time limit is over.
     pub async fn more(&self, answers: u64) -> Result<()> {
-        let before = self.counts.lock().expect("nobody panics while holding it").good.clone();
+        let before = self
+            .counts
+            .lock()
+            .expect("nobody panics while holding it")
+            .good
+            .clone();
         let deadline = Instant::now() + LIMIT;
         loop {
             self.failures()?;
-            let now = self.counts.lock().expect("nobody panics while holding it").good.clone();
-            let more =
-                |(name, count): (&&'static str, &u64)| count - before.get(*name).copied().unwrap_or(0) >= answers;
+            let now = self
+                .counts
+                .lock()
+                .expect("nobody panics while holding it")
+                .good
+                .clone();
+            let more = |(name, count): (&&'static str, &u64)| {
+                count - before.get(*name).copied().unwrap_or(0) >= answers
+            };
             if now.len() == 6 && now.iter().all(more) {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "after {before:?} there is only {now:?}");
+            ensure!(
+                Instant::now() < deadline,
+                "after {before:?} there is only {now:?}"
+            );
             sleep(Duration::from_millis(10)).await;
         }
     }
@@ -136,19 +160,35 @@ impl Load {
 
     /// Returns the number of connections, by client with persistent connections.
     pub fn opened(&self) -> BTreeMap<&'static str, u64> {
-        self.counts.lock().expect("nobody panics while holding it").opened.clone()
+        self.counts
+            .lock()
+            .expect("nobody panics while holding it")
+            .opened
+            .clone()
     }
 
     /// Returns the number of answers.
     pub fn answers(&self) -> u64 {
-        self.counts.lock().expect("nobody panics while holding it").good.values().sum()
+        self.counts
+            .lock()
+            .expect("nobody panics while holding it")
+            .good
+            .values()
+            .sum()
     }
 }
 
-fn note(counts: &Mutex<Counts>, started: Instant, name: &'static str, status: Result<u16, Failure>) {
+fn note(
+    counts: &Mutex<Counts>,
+    started: Instant,
+    name: &'static str,
+    status: Result<u16, Failure>,
+) {
     let mut counts = counts.lock().expect("nobody panics while holding it");
     match status {
         Ok(200) => *counts.good.entry(name).or_default() += 1,
-        other => counts.failures.push(format!("{name} after {:?}: {other:?}", started.elapsed())),
+        other => counts
+            .failures
+            .push(format!("{name} after {:?}: {other:?}", started.elapsed())),
     }
 }

@@ -28,7 +28,10 @@ pub struct Moto {
 impl Moto {
     /// Starts moto on a free port of 127.0.0.1 and waits until it answers.
     pub async fn start() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("moto").tempdir().context("making a directory for moto")?;
+        let dir = tempfile::Builder::new()
+            .prefix("moto")
+            .tempdir()
+            .context("making a directory for moto")?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let arguments = ["-H", "127.0.0.1", "-p", &address.port().to_string()].map(str::to_owned);
         let process = Process::start(&binary()?, &arguments, dir)?;
@@ -38,7 +41,11 @@ impl Moto {
             if let Some(status) = moto.process.ended()? {
                 bail!("moto ended with {status}:\n{}", moto.process.tail());
             }
-            ensure!(Instant::now() < deadline, "moto did not start:\n{}", moto.process.tail());
+            ensure!(
+                Instant::now() < deadline,
+                "moto did not start:\n{}",
+                moto.process.tail()
+            );
             sleep(Duration::from_millis(50)).await;
         }
         Ok(moto)
@@ -51,7 +58,11 @@ impl Moto {
 
     /// Makes a hosted zone and returns its identifier.
     pub async fn zone(&self, name: &str, private: bool) -> Result<String> {
-        let vpc = if private { "<VPC><VPCRegion>us-east-1</VPCRegion><VPCId>vpc-1</VPCId></VPC>" } else { "" };
+        let vpc = if private {
+            "<VPC><VPCRegion>us-east-1</VPCRegion><VPCId>vpc-1</VPCId></VPC>"
+        } else {
+            ""
+        };
         let body = format!(
             "<CreateHostedZoneRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><Name>{name}.</Name>{vpc}\
              <CallerReference>{name}{private}</CallerReference><HostedZoneConfig><PrivateZone>{private}</PrivateZone>\
@@ -67,12 +78,23 @@ impl Moto {
             "<ChangeResourceRecordSetsRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><ChangeBatch>\
              <Changes>{changes}</Changes></ChangeBatch></ChangeResourceRecordSetsRequest>"
         );
-        self.call("POST", &format!("/2013-04-01/hostedzone/{zone}/rrset"), &body).await.map(|_| ())
+        self.call(
+            "POST",
+            &format!("/2013-04-01/hostedzone/{zone}/rrset"),
+            &body,
+        )
+        .await
+        .map(|_| ())
     }
 
     /// Returns all records of a zone, as XML.
     pub async fn records(&self, zone: &str) -> Result<String> {
-        self.call("GET", &format!("/2013-04-01/hostedzone/{zone}/rrset?maxitems=300"), "").await
+        self.call(
+            "GET",
+            &format!("/2013-04-01/hostedzone/{zone}/rrset?maxitems=300"),
+            "",
+        )
+        .await
     }
 
     async fn call(&self, method: &str, path: &str, body: &str) -> Result<String> {
@@ -80,7 +102,10 @@ impl Moto {
             .method(method)
             .uri(format!("{}{path}", self.url()))
             // moto identifies the service by the scope of the signature, which it does not verify.
-            .header("authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/route53/aws4_request")
+            .header(
+                "authorization",
+                "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/route53/aws4_request",
+            )
             .body(Full::new(Bytes::from(body.to_owned())))?;
         let client = Client::builder(TokioExecutor::new()).build_http();
         let answer = client.request(request).await.context("asking moto")?;
@@ -92,8 +117,15 @@ impl Moto {
 }
 
 fn between(text: &str, from: &str, to: &str) -> Result<String> {
-    let rest = text.split_once(from).with_context(|| format!("no {from} in {text}"))?.1;
-    Ok(rest.split_once(to).with_context(|| format!("no {to} in {text}"))?.0.to_owned())
+    let rest = text
+        .split_once(from)
+        .with_context(|| format!("no {from} in {text}"))?
+        .1;
+    Ok(rest
+        .split_once(to)
+        .with_context(|| format!("no {to} in {text}"))?
+        .0
+        .to_owned())
 }
 
 /// Returns `GATEWRIGHT_MOTO`, or the program that `e2e/tools` installed.
@@ -102,5 +134,7 @@ fn binary() -> Result<PathBuf> {
         return Ok(path.into());
     }
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/venv/bin/moto_server");
-    tools.canonicalize().context("moto is missing: run e2e/tools install, or set GATEWRIGHT_MOTO to its moto_server")
+    tools.canonicalize().context(
+        "moto is missing: run e2e/tools install, or set GATEWRIGHT_MOTO to its moto_server",
+    )
 }

@@ -71,13 +71,15 @@ pub struct Pebble {
 impl Pebble {
     /// Starts it and returns when its directory answers.
     ///
-    /// It runs with one processor: with more, its locks deadlock under concurrent clients while its directory still
-    /// answers. A test without progress is ended by its own time limit.
+    /// It runs with one processor: with more, its locks deadlock under concurrent clients while its
+    /// directory still answers. A test without progress is ended by its own time limit.
     pub async fn start(options: &Options) -> Result<Self> {
         let (listen, management) = (free_address()?, free_address()?);
         let (dns_management, dns) = (free_address()?, free_address()?);
         let (http_port, tls_port) = (options.http_port.map_or_else(free_port, Ok)?, free_port()?);
-        let hosts = options.hosts.map_or_else(|| "127.0.0.1".to_owned(), |ip| ip.to_string());
+        let hosts = options
+            .hosts
+            .map_or_else(|| "127.0.0.1".to_owned(), |ip| ip.to_string());
         let dir = tempfile::Builder::new().prefix("pebble").tempdir()?;
         let ca_pem = server_certificate(dir.path())?;
         let config = json!({ "pebble": {
@@ -132,8 +134,13 @@ impl Pebble {
         }
         args.push(binary("pebble")?.display().to_string());
         args.extend(
-            ["-config", &file.display().to_string(), "-dnsserver", &options.resolver.unwrap_or(dns).to_string()]
-                .map(str::to_owned),
+            [
+                "-config",
+                &file.display().to_string(),
+                "-dnsserver",
+                &options.resolver.unwrap_or(dns).to_string(),
+            ]
+            .map(str::to_owned),
         );
         let process = Process::start(Path::new("/usr/bin/env"), &args, dir)?;
         let mut pebble = Self {
@@ -164,7 +171,10 @@ impl Pebble {
     async fn ready(&mut self) -> Result<()> {
         let until = Instant::now() + START_LIMIT;
         loop {
-            let trouble = match (self.get(self.listen, "/dir").await, TcpStream::connect(self.dns_management).await) {
+            let trouble = match (
+                self.get(self.listen, "/dir").await,
+                TcpStream::connect(self.dns_management).await,
+            ) {
                 (Ok(_), Ok(_)) => return Ok(()),
                 (Err(error), _) => format!("{error:#}"),
                 (_, Err(error)) => error.to_string(),
@@ -174,7 +184,11 @@ impl Pebble {
                     bail!("ended with {status}:\n{}", process.tail());
                 }
             }
-            ensure!(Instant::now() < until, "Pebble is not up: {trouble}\n{}", self.pebble.tail());
+            ensure!(
+                Instant::now() < until,
+                "Pebble is not up: {trouble}\n{}",
+                self.pebble.tail()
+            );
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -207,12 +221,22 @@ impl Pebble {
     /// Sets the ARI answer for a certificate.
     pub async fn set_renewal_info(&self, certificate_pem: &str, answer: &Value) -> Result<()> {
         let body = json!({ "certificate": certificate_pem, "ariResponse": answer.to_string() });
-        self.tls(self.management, "POST", "/set-renewal-info/", &body.to_string()).await.map(drop)
+        self.tls(
+            self.management,
+            "POST",
+            "/set-renewal-info/",
+            &body.to_string(),
+        )
+        .await
+        .map(drop)
     }
 
     /// Returns the number of certificates that it issued, by its log.
     pub fn issued(&self) -> usize {
-        self.pebble.log().matches("Issued certificate serial").count()
+        self.pebble
+            .log()
+            .matches("Issued certificate serial")
+            .count()
     }
 
     /// Returns the number of orders that were placed.
@@ -232,23 +256,36 @@ impl Pebble {
 
     /// Returns a DNS provider that writes into its DNS server.
     pub fn dns(&self) -> Arc<TestDns> {
-        Arc::new(TestDns { management: self.dns_management, records: tokio::sync::Mutex::default() })
+        Arc::new(TestDns {
+            management: self.dns_management,
+            records: tokio::sync::Mutex::default(),
+        })
     }
 
     async fn get(&self, address: SocketAddr, path: &str) -> Result<String> {
         self.tls(address, "GET", path, "").await
     }
 
-    async fn tls(&self, address: SocketAddr, method: &str, path: &str, body: &str) -> Result<String> {
+    async fn tls(
+        &self,
+        address: SocketAddr,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Result<String> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).context("our own CA")?)?;
-        let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let config = rustls::ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::from(address.ip());
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        let stream = TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await?;
         exchange(stream, method, path, body).await
     }
 }
@@ -259,8 +296,14 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(&variable) {
         return Ok(path.into());
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
-    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install pebble, or set {variable}", path.display());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../.tools")
+        .join(name);
+    ensure!(
+        path.exists(),
+        "no {name} at {}; run: e2e/tools install pebble, or set {variable}",
+        path.display()
+    );
     Ok(path)
 }
 
@@ -269,14 +312,16 @@ fn free_address() -> Result<SocketAddr> {
     Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
-/// Makes a CA, and a certificate for 127.0.0.1 and localhost in the directory (`server.pem`, `server.key`); returns the
-/// CA's certificate.
+/// Makes a CA, and a certificate for 127.0.0.1 and localhost in the directory (`server.pem`,
+/// `server.key`); returns the CA's certificate.
 pub fn server_certificate(dir: &Path) -> Result<String> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::<String>::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Otherwise OpenSSL takes the server's certificate, which has the same default name, for a self-signed one.
-    ca.distinguished_name.push(DnType::CommonName, "CA of the test");
+    // Otherwise OpenSSL takes the server's certificate, which has the same default name, for a
+    // self-signed one.
+    ca.distinguished_name
+        .push(DnType::CommonName, "CA of the test");
     let ca_pem = ca.self_signed(&ca_key)?.pem();
     let key = KeyPair::generate()?;
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
@@ -306,10 +351,15 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
         let _end = stream.take(ANSWER_LIMIT).read_to_end(&mut answer).await;
         let text = String::from_utf8(answer)?;
         let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
-        ensure!(head.split(' ').nth(1) == Some("200"), "{method} {path}: {head}");
+        ensure!(
+            head.split(' ').nth(1) == Some("200"),
+            "{method} {path}: {head}"
+        );
         Ok(body.to_owned())
     };
-    timeout(EXCHANGE_LIMIT, work).await.context("no answer in time")?
+    timeout(EXCHANGE_LIMIT, work)
+        .await
+        .context("no answer in time")?
 }
 
 /// A DNS provider that writes TXT records into Pebble's DNS server, and remembers them.
@@ -326,9 +376,16 @@ impl TestDns {
     }
 
     async fn tell(&self, path: &str, body: &Value) -> Result<(), DnsError> {
-        let failed = |e: String| DnsError::Unavailable { provider: "test".to_owned(), message: e };
-        let stream = TcpStream::connect(self.management).await.map_err(|e| failed(e.to_string()))?;
-        exchange(stream, "POST", path, &body.to_string()).await.map_err(|e| failed(e.to_string()))?;
+        let failed = |e: String| DnsError::Unavailable {
+            provider: "test".to_owned(),
+            message: e,
+        };
+        let stream = TcpStream::connect(self.management)
+            .await
+            .map_err(|e| failed(e.to_string()))?;
+        exchange(stream, "POST", path, &body.to_string())
+            .await
+            .map_err(|e| failed(e.to_string()))?;
         Ok(())
     }
 }
@@ -340,7 +397,14 @@ impl DnsProvider for TestDns {
     }
 
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
-        Ok(name.rsplitn(3, '.').take(2).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("."))
+        Ok(name
+            .rsplitn(3, '.')
+            .take(2)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+            .join("."))
     }
 
     async fn present(&self, record: &TxtRecord) -> Result<(), DnsError> {
@@ -348,21 +412,28 @@ impl DnsProvider for TestDns {
         let values = records.entry(record.name.clone()).or_default();
         if !values.contains(&record.value) {
             values.push(record.value.clone());
-            self.tell("/set-txt", &json!({ "host": format!("{}.", record.name), "value": record.value })).await?;
+            self.tell(
+                "/set-txt",
+                &json!({ "host": format!("{}.", record.name), "value": record.value }),
+            )
+            .await?;
         }
         Ok(())
     }
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
         let mut records = self.records.lock().await;
-        let Some(values) = records.get_mut(&record.name) else { return Ok(()) };
+        let Some(values) = records.get_mut(&record.name) else {
+            return Ok(());
+        };
         values.retain(|v| *v != record.value);
         let left = values.clone();
         let host = format!("{}.", record.name);
         // The server can only remove all values of a name.
         self.tell("/clear-txt", &json!({ "host": host })).await?;
         for value in &left {
-            self.tell("/set-txt", &json!({ "host": host, "value": value })).await?;
+            self.tell("/set-txt", &json!({ "host": host, "value": value }))
+                .await?;
         }
         if left.is_empty() {
             records.remove(&record.name);
@@ -379,12 +450,26 @@ impl DnsView for TestDns {
 
     async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
         let records = self.records.lock().await;
-        let there = records.get(&record.name).is_some_and(|v| v.contains(&record.value));
-        Ok(if there { Seen::Everywhere { silent: vec![] } } else { Seen::NotYet { missing: vec!["test".to_owned()] } })
+        let there = records
+            .get(&record.name)
+            .is_some_and(|v| v.contains(&record.value));
+        Ok(if there {
+            Seen::Everywhere { silent: vec![] }
+        } else {
+            Seen::NotYet {
+                missing: vec!["test".to_owned()],
+            }
+        })
     }
 
     async fn values(&self, name: &str) -> Result<Vec<String>, DnsError> {
-        Ok(self.records.lock().await.get(name).cloned().unwrap_or_default())
+        Ok(self
+            .records
+            .lock()
+            .await
+            .get(name)
+            .cloned()
+            .unwrap_or_default())
     }
 }
 
@@ -398,25 +483,36 @@ pub struct Responder {
 impl Responder {
     /// Starts it.
     pub async fn start(port: u16, thumbprint: &str) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.context("the port of HTTP-01")?;
+        let listener = TcpListener::bind(("127.0.0.1", port))
+            .await
+            .context("the port of HTTP-01")?;
         let thumbprint = Arc::new(Mutex::new(thumbprint.to_owned()));
         let known = thumbprint.clone();
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let thumbprint = known.lock().expect("nobody panics while holding it").clone();
+                let thumbprint = known
+                    .lock()
+                    .expect("nobody panics while holding it")
+                    .clone();
                 connections.spawn(async move {
                     let _gone = timeout(EXCHANGE_LIMIT, respond(stream, &thumbprint)).await;
                 });
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Self { accepting, thumbprint })
+        Ok(Self {
+            accepting,
+            thumbprint,
+        })
     }
 
     /// Sets the thumbprint of another account.
     pub fn set_thumbprint(&self, thumbprint: &str) {
-        *self.thumbprint.lock().expect("nobody panics while holding it") = thumbprint.to_owned();
+        *self
+            .thumbprint
+            .lock()
+            .expect("nobody panics while holding it") = thumbprint.to_owned();
     }
 }
 
@@ -434,8 +530,13 @@ async fn respond(mut stream: TcpStream, thumbprint: &str) -> std::io::Result<()>
     let head = String::from_utf8_lossy(&head).into_owned();
     let path = head.split(' ').nth(1).unwrap_or("/");
     let answer = match acme::challenge::http::answer(path, thumbprint) {
-        Some(body) => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()),
-        None => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned(),
+        Some(body) => format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        ),
+        None => {
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()
+        }
     };
     stream.write_all(answer.as_bytes()).await
 }
@@ -454,20 +555,29 @@ impl ResolvesServerCert for Shown {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let challenge = hello.alpn()?.any(|p| p == acme::challenge::alpn::PROTOCOL);
         let name = hello.server_name()?;
-        challenge.then(|| self.0.lock().expect("nobody panics while holding it").get(name).cloned())?
+        challenge.then(|| {
+            self.0
+                .lock()
+                .expect("nobody panics while holding it")
+                .get(name)
+                .cloned()
+        })?
     }
 }
 
 impl AlpnResponder {
     /// Starts it.
     pub async fn start(port: u16) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.context("the port of TLS-ALPN-01")?;
+        let listener = TcpListener::bind(("127.0.0.1", port))
+            .await
+            .context("the port of TLS-ALPN-01")?;
         let shown = Arc::new(Shown::default());
-        let mut config =
-            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()?
-                .with_no_client_auth()
-                .with_cert_resolver(shown.clone());
+        let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(shown.clone());
         config.alpn_protocols = vec![acme::challenge::alpn::PROTOCOL.to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let accepting = tokio::spawn(async move {
@@ -490,7 +600,11 @@ impl AlpnResponder {
 
     /// Returns the number of names with a challenge certificate.
     pub fn shown(&self) -> usize {
-        self.shown.0.lock().expect("nobody panics while holding it").len()
+        self.shown
+            .0
+            .lock()
+            .expect("nobody panics while holding it")
+            .len()
     }
 }
 
@@ -504,17 +618,26 @@ impl Drop for AlpnResponder {
 impl AlpnSolver for AlpnResponder {
     async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure> {
         let bug = |e: String| Failure::new(acme::Class::Bug, e);
-        let chain =
-            CertificateDer::from_pem_slice(certificate.certificate_pem.as_bytes()).map_err(|e| bug(e.to_string()))?;
+        let chain = CertificateDer::from_pem_slice(certificate.certificate_pem.as_bytes())
+            .map_err(|e| bug(e.to_string()))?;
+        let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.expose().as_bytes())
+            .map_err(|e| bug(e.to_string()))?;
         let key =
-            PrivateKeyDer::from_pem_slice(certificate.key_pem.expose().as_bytes()).map_err(|e| bug(e.to_string()))?;
-        let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|e| bug(e.to_string()))?;
+            rustls::crypto::ring::sign::any_supported_type(&key).map_err(|e| bug(e.to_string()))?;
         let certified = Arc::new(CertifiedKey::new(vec![chain], key));
-        self.shown.0.lock().expect("nobody panics while holding it").insert(name.to_owned(), certified);
+        self.shown
+            .0
+            .lock()
+            .expect("nobody panics while holding it")
+            .insert(name.to_owned(), certified);
         Ok(())
     }
 
     async fn cleanup(&self, name: &str) {
-        self.shown.0.lock().expect("nobody panics while holding it").remove(name);
+        self.shown
+            .0
+            .lock()
+            .expect("nobody panics while holding it")
+            .remove(name);
     }
 }

@@ -118,8 +118,8 @@ impl std::fmt::Display for Stage {
 }
 
 impl Probe {
-    /// `GET https://host/` at this address: SNI and authority are `host`, ALPN offers h2 and http/1.1, any certificate
-    /// is accepted.
+    /// `GET https://host/` at this address: SNI and authority are `host`, ALPN offers h2 and
+    /// http/1.1, any certificate is accepted.
     pub fn https(address: SocketAddr, host: &str) -> Self {
         Self {
             tls: true,
@@ -166,9 +166,13 @@ impl Probe {
         self
     }
 
-    /// Sets the protocols of ALPN; none sends no ALPN. `["h2"]` on a cleartext probe is HTTP/2 with prior knowledge.
+    /// Sets the protocols of ALPN; none sends no ALPN. `["h2"]` on a cleartext probe is HTTP/2 with
+    /// prior knowledge.
     pub fn alpn(mut self, protocols: &[&str]) -> Self {
-        self.alpn = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        self.alpn = protocols
+            .iter()
+            .map(|protocol| protocol.as_bytes().to_vec())
+            .collect();
         self
     }
 
@@ -229,7 +233,8 @@ impl Probe {
     /// Connects and returns the connection, for several requests.
     pub async fn connect(&self) -> Result<Connection, Failure> {
         let tcp = within(self.limit, Stage::Connect, TcpStream::connect(self.address)).await?;
-        tcp.set_nodelay(true).map_err(|error| broken(Stage::Connect, error))?;
+        tcp.set_nodelay(true)
+            .map_err(|error| broken(Stage::Connect, error))?;
         if !self.tls {
             return Connection::open(tcp, self.alpn == [b"h2"], None, self.limit).await;
         }
@@ -248,8 +253,14 @@ impl Probe {
             Some(roots) => {
                 let name = ServerName::try_from(host.to_ascii_lowercase())
                     .map_err(|_| bad("the authority is no name a certificate could have"))?;
-                let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
-                Some((verifier.build().map_err(|error| Failure::Probe(error.to_string()))?, name))
+                let verifier =
+                    WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone());
+                Some((
+                    verifier
+                        .build()
+                        .map_err(|error| Failure::Probe(error.to_string()))?,
+                    name,
+                ))
             }
             None => None,
         };
@@ -261,14 +272,19 @@ impl Probe {
         let mut config = match self.client.clone() {
             Some((certificate, key)) => {
                 let key = PrivateKeyDer::try_from(key).map_err(bad)?;
-                builder.with_client_auth_cert(vec![certificate], key).map_err(Failure::Tls)?
+                builder
+                    .with_client_auth_cert(vec![certificate], key)
+                    .map_err(Failure::Tls)?
             }
             None => builder.with_no_client_auth(),
         };
         config.enable_sni = self.sni.is_some();
         config.alpn_protocols = self.alpn.clone();
         config.resumption = rustls::client::Resumption::disabled();
-        let name = self.sni.clone().unwrap_or_else(|| "unsaid.invalid".to_owned());
+        let name = self
+            .sni
+            .clone()
+            .unwrap_or_else(|| "unsaid.invalid".to_owned());
         let name = ServerName::try_from(name).map_err(|_| bad("this SNI is no DNS name"))?;
         Ok((TlsConnector::from(Arc::new(config)), name))
     }
@@ -292,7 +308,8 @@ impl Connection {
     /// Sends the probe's request (authority, method, path, headers, body) over this connection.
     pub async fn ask(&mut self, probe: &Probe) -> Result<Answer, Failure> {
         let exchange = async {
-            // A connection accepts the next request once the driver has finished the previous answer.
+            // A connection accepts the next request once the driver has finished the previous
+            // answer.
             let response = match &mut self.sender {
                 Sender::Http1(sender) => {
                     sender.ready().await.map_err(http)?;
@@ -305,7 +322,9 @@ impl Connection {
             };
             read(response.map_err(http)?, self.peer.clone()).await
         };
-        timeout(probe.limit, exchange).await.unwrap_or(Err(Failure::Timeout(Stage::Exchange)))
+        timeout(probe.limit, exchange)
+            .await
+            .unwrap_or(Err(Failure::Timeout(Stage::Exchange)))
     }
 
     /// Waits until another request may be sent. Returns false once the peer accepts no more.
@@ -329,22 +348,44 @@ impl Connection {
         }
     }
 
-    async fn open<S>(stream: S, h2: bool, peer: Option<Peer>, limit: Duration) -> Result<Self, Failure>
+    async fn open<S>(
+        stream: S,
+        h2: bool,
+        peer: Option<Peer>,
+        limit: Duration,
+    ) -> Result<Self, Failure>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let late = |_| Failure::Timeout(Stage::Exchange);
         let io = TokioIo::new(stream);
-        // The request that waits gets the error of the connection, so that the drivers' results are not needed.
+        // The request that waits gets the error of the connection, so that the drivers' results are
+        // not needed.
         let (sender, driver) = if h2 {
             let handshake = http2::handshake(TokioExecutor::new(), io);
-            let (sender, connection) = timeout(limit, handshake).await.map_err(late)?.map_err(http)?;
-            (Sender::Http2(sender), tokio::spawn(async { drop(connection.await) }))
+            let (sender, connection) = timeout(limit, handshake)
+                .await
+                .map_err(late)?
+                .map_err(http)?;
+            (
+                Sender::Http2(sender),
+                tokio::spawn(async { drop(connection.await) }),
+            )
         } else {
-            let (sender, connection) = timeout(limit, http1::handshake(io)).await.map_err(late)?.map_err(http)?;
-            (Sender::Http1(sender), tokio::spawn(async { drop(connection.await) }))
+            let (sender, connection) = timeout(limit, http1::handshake(io))
+                .await
+                .map_err(late)?
+                .map_err(http)?;
+            (
+                Sender::Http1(sender),
+                tokio::spawn(async { drop(connection.await) }),
+            )
         };
-        Ok(Self { sender, driver, peer })
+        Ok(Self {
+            sender,
+            driver,
+            peer,
+        })
     }
 }
 
@@ -356,35 +397,62 @@ impl Drop for Connection {
 
 fn request(probe: &Probe, h2: bool) -> Result<Request<Full<Bytes>>, Failure> {
     let scheme = if probe.tls { "https" } else { "http" };
-    let uri = if h2 { format!("{scheme}://{}{}", probe.authority, probe.path) } else { probe.path.clone() };
-    let uri: Uri = uri.parse().map_err(|error| Failure::Probe(format!("{uri}: {error}")))?;
+    let uri = if h2 {
+        format!("{scheme}://{}{}", probe.authority, probe.path)
+    } else {
+        probe.path.clone()
+    };
+    let uri: Uri = uri
+        .parse()
+        .map_err(|error| Failure::Probe(format!("{uri}: {error}")))?;
     let mut request = Request::new(Full::new(probe.body.clone()));
     *request.method_mut() = probe.method.clone();
     *request.uri_mut() = uri;
     *request.headers_mut() = probe.headers.clone();
     if !h2 {
-        let host = HeaderValue::from_str(&probe.authority).map_err(|error| Failure::Probe(error.to_string()))?;
+        let host = HeaderValue::from_str(&probe.authority)
+            .map_err(|error| Failure::Probe(error.to_string()))?;
         request.headers_mut().insert(header::HOST, host);
     }
     Ok(request)
 }
 
-async fn read(response: Response<hyper::body::Incoming>, peer: Option<Peer>) -> Result<Answer, Failure> {
+async fn read(
+    response: Response<hyper::body::Incoming>,
+    peer: Option<Peer>,
+) -> Result<Answer, Failure> {
     let (head, body) = response.into_parts();
-    let body =
-        Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| match error.downcast::<hyper::Error>() {
+    let body = Limited::new(body, BODY_LIMIT)
+        .collect()
+        .await
+        .map_err(|error| match error.downcast::<hyper::Error>() {
             Ok(error) => http(*error),
             Err(error) => Failure::Http(error.to_string()),
         })?;
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.to_bytes(), peer })
+    Ok(Answer {
+        status: head.status.as_u16(),
+        headers: head.headers,
+        body: body.to_bytes(),
+        peer,
+    })
 }
 
-async fn within<T>(limit: Duration, stage: Stage, work: impl Future<Output = io::Result<T>>) -> Result<T, Failure> {
-    timeout(limit, work).await.map_err(|_| Failure::Timeout(stage))?.map_err(|error| broken(stage, error))
+async fn within<T>(
+    limit: Duration,
+    stage: Stage,
+    work: impl Future<Output = io::Result<T>>,
+) -> Result<T, Failure> {
+    timeout(limit, work)
+        .await
+        .map_err(|_| Failure::Timeout(stage))?
+        .map_err(|error| broken(stage, error))
 }
 
 fn broken(stage: Stage, error: io::Error) -> Failure {
-    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+    if let Some(tls) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+    {
         return Failure::Tls(tls.clone());
     }
     match error.kind() {
@@ -399,7 +467,10 @@ fn http(error: hyper::Error) -> Failure {
     let mut cause = std::error::Error::source(&error);
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<io::Error>() {
-            let copy = match io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            let copy = match io
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+            {
                 Some(tls) => return Failure::Tls(tls.clone()),
                 None => io::Error::new(io.kind(), io.to_string()),
             };
@@ -416,7 +487,11 @@ fn http(error: hyper::Error) -> Failure {
 /// Returns the host of an authority, without its port.
 fn host_of(authority: &str) -> &str {
     match authority.rsplit_once(':') {
-        Some((host, port)) if !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) => host,
+        Some((host, port))
+            if !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) =>
+        {
+            host
+        }
         _ => authority,
     }
 }

@@ -1,4 +1,5 @@
-//! A child process in a private directory: its output is kept and shown when a test fails, and it is always killed.
+//! A child process in a private directory: its output is kept and shown when a test fails, and it
+//! is always killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,8 +22,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` with `args` in `dir`. `setpriv` makes the kernel kill it when the thread that started it ends,
-    /// so that even an aborted test does not leave it running; it then executes the program under the same process id.
+    /// Starts `program` with `args` in `dir`. `setpriv` makes the kernel kill it when the thread
+    /// that started it ends, so that even an aborted test does not leave it running; it then
+    /// executes the program under the same process id.
     pub(crate) fn start(program: &Path, args: &[String], dir: TempDir) -> Result<Self> {
         let log = dir.path().join("log");
         let out = std::fs::File::create(&log).context("creating the log file")?;
@@ -35,7 +37,12 @@ impl Process {
             .stdout(out.try_clone()?)
             .stderr(out)
             .spawn()
-            .with_context(|| format!("starting {} under setpriv (package util-linux)", program.display()))?;
+            .with_context(|| {
+                format!(
+                    "starting {} under setpriv (package util-linux)",
+                    program.display()
+                )
+            })?;
         Ok(Self { child, dir, log })
     }
 
@@ -52,8 +59,13 @@ impl Process {
 
     /// Sends it a signal: `STOP`, `CONT` ...
     pub(crate) fn signal(&self, name: &str) -> Result<()> {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
-        anyhow::ensure!(sent.context("running kill")?.success(), "signal {name} could not be sent");
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status();
+        anyhow::ensure!(
+            sent.context("running kill")?.success(),
+            "signal {name} could not be sent"
+        );
         Ok(())
     }
 
@@ -92,11 +104,18 @@ impl Process {
 }
 
 impl Drop for Process {
-    #[allow(clippy::print_stderr, reason = "a failing test shows what its counterpart said")]
+    #[allow(
+        clippy::print_stderr,
+        reason = "a failing test shows what its counterpart said"
+    )]
     fn drop(&mut self) {
         self.stop();
         if std::thread::panicking() {
-            eprintln!("--- log of process {} ---\n{}", self.child.id(), self.tail());
+            eprintln!(
+                "--- log of process {} ---\n{}",
+                self.child.id(),
+                self.tail()
+            );
         }
     }
 }

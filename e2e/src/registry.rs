@@ -24,7 +24,10 @@ pub struct Registry {
 impl Registry {
     /// Starts it without TLS on a free port of 127.0.0.1, and waits until it answers.
     pub async fn start() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("registry").tempdir().context("making a directory")?;
+        let dir = tempfile::Builder::new()
+            .prefix("registry")
+            .tempdir()
+            .context("making a directory")?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let configuration = dir.path().join("config.yml");
         let storage = dir.path().join("storage");
@@ -42,7 +45,11 @@ impl Registry {
             if let Some(status) = process.ended()? {
                 bail!("the registry ended with {status}:\n{}", process.tail());
             }
-            ensure!(Instant::now() < deadline, "the registry did not start:\n{}", process.tail());
+            ensure!(
+                Instant::now() < deadline,
+                "the registry did not start:\n{}",
+                process.tail()
+            );
             sleep(Duration::from_millis(20)).await;
         }
         Ok(Self { process, address })
@@ -56,17 +63,35 @@ impl Registry {
     /// Pushes an archive with an OCI layout, unchanged and by its digest.
     pub fn push(&self, archive: &Path, name: &str) -> Result<()> {
         let out = Command::new(tool("skopeo")?)
-            .args(["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests", "--dest-tls-verify=false"])
+            .args([
+                "--insecure-policy",
+                "copy",
+                "--quiet",
+                "--all",
+                "--preserve-digests",
+                "--dest-tls-verify=false",
+            ])
             .arg(format!("oci-archive:{}", archive.display()))
             .arg(format!("docker://{}/{name}", self.address))
             .output()?;
-        ensure!(out.status.success(), "skopeo: {}\n{}", String::from_utf8_lossy(&out.stderr), self.process.tail());
+        ensure!(
+            out.status.success(),
+            "skopeo: {}\n{}",
+            String::from_utf8_lossy(&out.stderr),
+            self.process.tail()
+        );
         Ok(())
     }
 }
 
 fn tool(name: &str) -> Result<std::path::PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
-    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install registry", path.display());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../.tools")
+        .join(name);
+    ensure!(
+        path.exists(),
+        "no {name} at {}; run: e2e/tools install registry",
+        path.display()
+    );
     Ok(path)
 }

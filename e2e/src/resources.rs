@@ -20,7 +20,10 @@ use crate::served::PATIENCE;
 
 /// Wraps a message in an `Any`.
 pub fn any<M: Message + Name>(message: &M) -> Any {
-    Any { type_url: M::type_url(), value: message.encode_to_vec() }
+    Any {
+        type_url: M::type_url(),
+        value: message.encode_to_vec(),
+    }
 }
 
 /// A loopback address.
@@ -37,7 +40,9 @@ pub fn address(port: u16) -> core::Address {
 /// A config source: ADS, on the stream of the request.
 pub fn ads() -> core::ConfigSource {
     core::ConfigSource {
-        config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(Default::default())),
+        config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(
+            Default::default(),
+        )),
         resource_api_version: core::ApiVersion::V3 as i32,
         ..Default::default()
     }
@@ -50,7 +55,10 @@ pub fn eds_cluster(name: &str) -> Resource {
         cluster_discovery_type: Some(cluster::cluster::ClusterDiscoveryType::Type(
             cluster::cluster::DiscoveryType::Eds as i32,
         )),
-        eds_cluster_config: Some(cluster::cluster::EdsClusterConfig { eds_config: Some(ads()), ..Default::default() }),
+        eds_cluster_config: Some(cluster::cluster::EdsClusterConfig {
+            eds_config: Some(ads()),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     Resource::new(name, &message)
@@ -75,10 +83,12 @@ pub fn endpoints(name: &str, port: u16) -> Resource {
         cluster_name: name.into(),
         endpoints: vec![endpoint::LocalityLbEndpoints {
             lb_endpoints: vec![endpoint::LbEndpoint {
-                host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(endpoint::Endpoint {
-                    address: Some(address(port)),
-                    ..Default::default()
-                })),
+                host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(
+                    endpoint::Endpoint {
+                        address: Some(address(port)),
+                        ..Default::default()
+                    },
+                )),
                 ..Default::default()
             }],
             ..Default::default()
@@ -112,7 +122,10 @@ pub fn prefix() -> route::RouteMatch {
 
 /// Matches paths by a regular expression, which Envoy may reject.
 pub fn regex(pattern: &str) -> route::RouteMatch {
-    let regex = RegexMatcher { regex: pattern.into(), ..Default::default() };
+    let regex = RegexMatcher {
+        regex: pattern.into(),
+        ..Default::default()
+    };
     route::RouteMatch {
         path_specifier: Some(route::route_match::PathSpecifier::SafeRegex(regex)),
         ..Default::default()
@@ -121,25 +134,45 @@ pub fn regex(pattern: &str) -> route::RouteMatch {
 
 /// A route with a direct response.
 pub fn respond(r#match: route::RouteMatch, status: u32) -> route::Route {
-    let action = route::route::Action::DirectResponse(route::DirectResponseAction { status, ..Default::default() });
-    route::Route { r#match: Some(r#match), action: Some(action), ..Default::default() }
+    let action = route::route::Action::DirectResponse(route::DirectResponseAction {
+        status,
+        ..Default::default()
+    });
+    route::Route {
+        r#match: Some(r#match),
+        action: Some(action),
+        ..Default::default()
+    }
 }
 
 /// A route that forwards to a cluster.
 pub fn forward(cluster: &str) -> route::Route {
     let to = route::route_action::ClusterSpecifier::Cluster(cluster.into());
-    let action = route::route::Action::Route(route::RouteAction { cluster_specifier: Some(to), ..Default::default() });
-    route::Route { r#match: Some(prefix()), action: Some(action), ..Default::default() }
+    let action = route::route::Action::Route(route::RouteAction {
+        cluster_specifier: Some(to),
+        ..Default::default()
+    });
+    route::Route {
+        r#match: Some(prefix()),
+        action: Some(action),
+        ..Default::default()
+    }
 }
 
 /// A listener with one HTTP connection manager.
-pub fn http_listener(name: &str, port: u16, routes: hcm::http_connection_manager::RouteSpecifier) -> Resource {
+pub fn http_listener(
+    name: &str,
+    port: u16,
+    routes: hcm::http_connection_manager::RouteSpecifier,
+) -> Resource {
     let manager = hcm::HttpConnectionManager {
         stat_prefix: "http".into(),
         route_specifier: Some(routes),
         http_filters: vec![hcm::HttpFilter {
             name: "envoy.filters.http.router".into(),
-            config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(&Router::default()))),
+            config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(
+                &Router::default(),
+            ))),
             ..Default::default()
         }],
         ..Default::default()
@@ -148,7 +181,10 @@ pub fn http_listener(name: &str, port: u16, routes: hcm::http_connection_manager
         name: "hcm".into(),
         config_type: Some(listener::filter::ConfigType::TypedConfig(any(&manager))),
     };
-    let chain = listener::FilterChain { filters: vec![filter], ..Default::default() };
+    let chain = listener::FilterChain {
+        filters: vec![filter],
+        ..Default::default()
+    };
     let message = listener::Listener {
         name: name.into(),
         address: Some(address(port)),
@@ -177,24 +213,32 @@ pub fn scoped() -> hcm::http_connection_manager::RouteSpecifier {
     hcm::http_connection_manager::RouteSpecifier::ScopedRoutes(hcm::ScopedRoutes {
         name: "scopes".into(),
         scope_key_builder: Some(hcm::scoped_routes::ScopeKeyBuilder {
-            fragments: vec![FragmentBuilder { r#type: Some(fragment_builder::Type::HeaderValueExtractor(extractor)) }],
+            fragments: vec![FragmentBuilder {
+                r#type: Some(fragment_builder::Type::HeaderValueExtractor(extractor)),
+            }],
         }),
         rds_config_source: Some(ads()),
-        config_specifier: Some(hcm::scoped_routes::ConfigSpecifier::ScopedRds(hcm::ScopedRds {
-            scoped_rds_config_source: Some(ads()),
-            ..Default::default()
-        })),
+        config_specifier: Some(hcm::scoped_routes::ConfigSpecifier::ScopedRds(
+            hcm::ScopedRds {
+                scoped_rds_config_source: Some(ads()),
+                ..Default::default()
+            },
+        )),
     })
 }
 
 /// A scope whose key is its name.
 pub fn scope(name: &str, r#match: route::RouteMatch) -> Resource {
     let fragment = route::scoped_route_configuration::key::Fragment {
-        r#type: Some(route::scoped_route_configuration::key::fragment::Type::StringKey(name.into())),
+        r#type: Some(
+            route::scoped_route_configuration::key::fragment::Type::StringKey(name.into()),
+        ),
     };
     let message = route::ScopedRouteConfiguration {
         name: name.into(),
-        key: Some(route::scoped_route_configuration::Key { fragments: vec![fragment] }),
+        key: Some(route::scoped_route_configuration::Key {
+            fragments: vec![fragment],
+        }),
         route_configuration: Some(routes(name, vec![respond(r#match, 200)])),
         ..Default::default()
     };
@@ -235,13 +279,14 @@ pub fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
         };
         let manager = hcm::HttpConnectionManager {
             stat_prefix: "https".into(),
-            route_specifier: Some(hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes(
-                "inline",
-                vec![respond(prefix(), 200)],
-            ))),
+            route_specifier: Some(hcm::http_connection_manager::RouteSpecifier::RouteConfig(
+                routes("inline", vec![respond(prefix(), 200)]),
+            )),
             http_filters: vec![hcm::HttpFilter {
                 name: "envoy.filters.http.router".into(),
-                config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(&Router::default()))),
+                config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(
+                    &Router::default(),
+                ))),
                 ..Default::default()
             }],
             ..Default::default()
@@ -257,7 +302,9 @@ pub fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
             }],
             transport_socket: Some(core::TransportSocket {
                 name: "tls".into(),
-                config_type: Some(core::transport_socket::ConfigType::TypedConfig(any(&context))),
+                config_type: Some(core::transport_socket::ConfigType::TypedConfig(any(
+                    &context,
+                ))),
             }),
             ..Default::default()
         }
@@ -269,7 +316,9 @@ pub fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
         filter_chains: secrets.iter().map(chain).collect(),
         listener_filters: vec![listener::ListenerFilter {
             name: "tls_inspector".into(),
-            config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(&inspector))),
+            config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(
+                &inspector,
+            ))),
             ..Default::default()
         }],
         ..Default::default()
@@ -278,13 +327,19 @@ pub fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
 }
 
 /// A listener with on-demand certificates by SNI.
-pub fn on_demand_listener(name: &str, port: u16, routes: hcm::http_connection_manager::RouteSpecifier) -> Resource {
+pub fn on_demand_listener(
+    name: &str,
+    port: u16,
+    routes: hcm::http_connection_manager::RouteSpecifier,
+) -> Resource {
     use envoy_types::pb::envoy::extensions::transport_sockets::tls::{
         cert_mappers::sni, cert_selectors::on_demand_secret,
     };
     let mapper = core::TypedExtensionConfig {
         name: "sni".into(),
-        typed_config: Some(any(&sni::v3::Sni { default_value: "-".into() })),
+        typed_config: Some(any(&sni::v3::Sni {
+            default_value: "-".into(),
+        })),
     };
     let selector = on_demand_secret::v3::Config {
         config_source: Some(ads()),
@@ -301,7 +356,9 @@ pub fn on_demand_listener(name: &str, port: u16, routes: hcm::http_connection_ma
         }),
         disable_stateful_session_resumption: true,
         session_ticket_keys_type: Some(
-            tls::downstream_tls_context::SessionTicketKeysType::DisableStatelessSessionResumption(true),
+            tls::downstream_tls_context::SessionTicketKeysType::DisableStatelessSessionResumption(
+                true,
+            ),
         ),
         ..Default::default()
     };
@@ -309,12 +366,16 @@ pub fn on_demand_listener(name: &str, port: u16, routes: hcm::http_connection_ma
     let mut message = listener::Listener::decode(plain.body()).expect("just encoded");
     message.filter_chains[0].transport_socket = Some(core::TransportSocket {
         name: "tls".into(),
-        config_type: Some(core::transport_socket::ConfigType::TypedConfig(any(&context))),
+        config_type: Some(core::transport_socket::ConfigType::TypedConfig(any(
+            &context,
+        ))),
     });
     let inspector = envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector::default();
     message.listener_filters = vec![listener::ListenerFilter {
         name: "tls_inspector".into(),
-        config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(&inspector))),
+        config_type: Some(listener::listener_filter::ConfigType::TypedConfig(any(
+            &inspector,
+        ))),
         ..Default::default()
     }];
     Resource::new(name, &message)
@@ -330,7 +391,10 @@ pub fn status(port: u16, header: &str) -> u16 {
     let mut last = String::new();
     for _ in 0..600 {
         let answer = std::net::TcpStream::connect(("127.0.0.1", port)).and_then(|mut socket| {
-            write!(socket, "GET / HTTP/1.1\r\nHost: test\r\n{header}Connection: close\r\n\r\n")?;
+            write!(
+                socket,
+                "GET / HTTP/1.1\r\nHost: test\r\n{header}Connection: close\r\n\r\n"
+            )?;
             let mut answer = String::new();
             socket.read_to_string(&mut answer)?;
             Ok(answer)

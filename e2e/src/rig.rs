@@ -15,8 +15,15 @@ use crate::testca::{LIMIT, TestCa};
 
 /// Runs a test with a time limit.
 pub fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async { tokio::time::timeout(LIMIT * 5, test).await.context("no end in time")? })
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        tokio::time::timeout(LIMIT * 5, test)
+            .await
+            .context("no end in time")?
+    })
 }
 
 /// Returns the settings of an issuer called `ca`.
@@ -57,7 +64,10 @@ pub struct Rig {
 impl Rig {
     /// Starts the CA.
     pub async fn start() -> Result<Self> {
-        Ok(Self { ca: TestCa::start().await?, tmp: tempfile::tempdir()? })
+        Ok(Self {
+            ca: TestCa::start().await?,
+            tmp: tempfile::tempdir()?,
+        })
     }
 
     /// Returns the directory of the storage.

@@ -1,4 +1,5 @@
-//! An xDS server of one view, on a Unix socket or over mutual TLS, with access to the progress of its clients.
+//! An xDS server of one view, on a Unix socket or over mutual TLS, with access to the progress of
+//! its clients.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -7,8 +8,8 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use xds::{
-    Authority, Cache, Certificates, Generation, Kind, Limits, Pair, Progress, Resource, Server, ServerTls, UnixPeers,
-    Update, View, Views,
+    Authority, Cache, Certificates, Generation, Kind, Limits, Pair, Progress, Resource, Server,
+    ServerTls, UnixPeers, Update, View, Views,
 };
 
 /// Time limit, long enough for a busy machine; no assertion depends on durations.
@@ -33,7 +34,9 @@ pub struct Tls {
 impl Tls {
     /// Issues a client certificate for `identity`.
     pub fn client(&self, identity: &str) -> Pair {
-        self.authority.issue_client(identity, HOUR, SystemTime::now()).expect("issued")
+        self.authority
+            .issue_client(identity, HOUR, SystemTime::now())
+            .expect("issued")
     }
 }
 
@@ -60,8 +63,15 @@ impl Served {
     /// Serves an empty view to processes of this user.
     pub fn start(limits: Limits) -> Served {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut served =
-            Served { dir, limits, tls: None, stop: None, serving: None, cache: Cache::new(), view: View::new("fleet") };
+        let mut served = Served {
+            dir,
+            limits,
+            tls: None,
+            stop: None,
+            serving: None,
+            cache: Cache::new(),
+            view: View::new("fleet"),
+        };
         served.serve();
         served
     }
@@ -70,12 +80,31 @@ impl Served {
     pub fn over_tls(limits: Limits) -> Served {
         let now = SystemTime::now();
         let authority = Authority::new("test", HOUR, now).expect("an authority");
-        let shown = authority.issue_server(&["localhost".into(), "127.0.0.1".into()], HOUR, now).expect("issued");
+        let shown = authority
+            .issue_server(&["localhost".into(), "127.0.0.1".into()], HOUR, now)
+            .expect("issued");
         let config = ServerTls::mutual(&shown, authority.certificate()).expect("TLS");
-        let (dir, view, views) = (tempfile::tempdir().expect("a directory"), View::new("fleet"), Views::new());
+        let (dir, view, views) = (
+            tempfile::tempdir().expect("a directory"),
+            View::new("fleet"),
+            Views::new(),
+        );
         views.allow(IDENTITY, view.clone());
-        let tls = Some(Tls { authority, config, views, port: 0 });
-        let mut served = Served { dir, limits, tls, stop: None, serving: None, cache: Cache::new(), view };
+        let tls = Some(Tls {
+            authority,
+            config,
+            views,
+            port: 0,
+        });
+        let mut served = Served {
+            dir,
+            limits,
+            tls,
+            stop: None,
+            serving: None,
+            cache: Cache::new(),
+            view,
+        };
         served.serve();
         served
     }
@@ -105,18 +134,26 @@ impl Served {
         self.serving = Some(match &mut self.tls {
             None => {
                 let listener = xds::bind_unix(&self.socket(), 0o600).expect("a socket");
-                let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(self.socket()).expect("just made"));
-                let server = Server::new(self.cache.clone(), UnixPeers::new().allow(uid, self.view.clone()));
+                let uid = std::os::unix::fs::MetadataExt::uid(
+                    &std::fs::metadata(self.socket()).expect("just made"),
+                );
+                let server = Server::new(
+                    self.cache.clone(),
+                    UnixPeers::new().allow(uid, self.view.clone()),
+                );
                 let server = server.with_limits(self.limits.clone());
                 tokio::spawn(async move { server.serve_unix(listener, stopped).await })
             }
             Some(tls) => {
-                let listener = std::net::TcpListener::bind(("127.0.0.1", tls.port)).expect("a loopback port");
+                let listener =
+                    std::net::TcpListener::bind(("127.0.0.1", tls.port)).expect("a loopback port");
                 listener.set_nonblocking(true).expect("a socket option");
                 tls.port = listener.local_addr().expect("bound").port();
-                let listener = tokio::net::TcpListener::from_std(listener).expect("inside of the runtime");
+                let listener =
+                    tokio::net::TcpListener::from_std(listener).expect("inside of the runtime");
                 let server = Server::new(self.cache.clone(), Certificates::new(tls.views.clone()));
-                let (server, config) = (server.with_limits(self.limits.clone()), tls.config.clone());
+                let (server, config) =
+                    (server.with_limits(self.limits.clone()), tls.config.clone());
                 tokio::spawn(async move { server.serve_tls(listener, config, stopped).await })
             }
         });
@@ -149,15 +186,19 @@ impl Served {
         };
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(progress) => progress,
-            Err(_) => panic!("not within {PATIENCE:?}: {what}: {:#?}", self.cache.progress(&self.view)),
+            Err(_) => panic!(
+                "not within {PATIENCE:?}: {what}: {:#?}",
+                self.cache.progress(&self.view)
+            ),
         }
     }
 
     /// Waits until `nodes` nodes are connected and all of them acknowledged `generation`.
     pub async fn live(&self, generation: Generation, nodes: usize) {
-        self.until(&format!("{nodes} nodes acknowledge generation {generation}"), |p| {
-            p.acknowledged(generation) == (nodes, nodes)
-        })
+        self.until(
+            &format!("{nodes} nodes acknowledge generation {generation}"),
+            |p| p.acknowledged(generation) == (nodes, nodes),
+        )
         .await;
     }
 }

@@ -1,5 +1,5 @@
-//! An xDS client without a data plane: speaks delta or state-of-the-world ADS, keeps the resources, acknowledges or
-//! refuses as the test decides, and counts.
+//! An xDS client without a data plane: speaks delta or state-of-the-world ADS, keeps the resources,
+//! acknowledges or refuses as the test decides, and counts.
 //!
 //! It uses the generated messages and clients of `envoy-types`, not the server's own wire types.
 
@@ -27,7 +27,9 @@ pub async fn unix_channel(path: impl Into<PathBuf>) -> Result<Channel, tonic::tr
     Endpoint::from_static("http://xds.invalid")
         .connect_with_connector(tower::service_fn(move |_: Uri| {
             let path = path.clone();
-            async move { Ok::<_, std::io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?)) }
+            async move {
+                Ok::<_, std::io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?))
+            }
         }))
         .await
 }
@@ -61,7 +63,8 @@ pub struct DeltaClient {
     node: Option<Node>,
     held: HashMap<Kind, Held>,
     judge: Option<Judge>,
-    /// True to apply the accepted resources of a refused response, as Envoy does with clusters and listeners.
+    /// True to apply the accepted resources of a refused response, as Envoy does with clusters and
+    /// listeners.
     pub partial: bool,
     counting: bool,
 }
@@ -69,16 +72,29 @@ pub struct DeltaClient {
 impl DeltaClient {
     /// Opens a stream as `node`.
     pub async fn open(channel: Channel, node: &str) -> Result<DeltaClient, Status> {
-        let node = Node { id: node.to_owned(), ..Default::default() };
+        let node = Node {
+            id: node.to_owned(),
+            ..Default::default()
+        };
         DeltaClient::start(channel, Some(node), None).await
     }
 
-    /// Opens a stream as `node` with a wildcard subscription to `kind`, for servers that send nothing, not even
-    /// headers, before the first request.
-    pub async fn open_with(channel: Channel, node: &str, kind: Kind) -> Result<DeltaClient, Status> {
-        let node = Node { id: node.to_owned(), ..Default::default() };
-        let first =
-            DeltaDiscoveryRequest { node: Some(node), type_url: kind.type_url().to_owned(), ..Default::default() };
+    /// Opens a stream as `node` with a wildcard subscription to `kind`, for servers that send
+    /// nothing, not even headers, before the first request.
+    pub async fn open_with(
+        channel: Channel,
+        node: &str,
+        kind: Kind,
+    ) -> Result<DeltaClient, Status> {
+        let node = Node {
+            id: node.to_owned(),
+            ..Default::default()
+        };
+        let first = DeltaDiscoveryRequest {
+            node: Some(node),
+            type_url: kind.type_url().to_owned(),
+            ..Default::default()
+        };
         DeltaClient::start(channel, None, Some(first)).await
     }
 
@@ -91,8 +107,12 @@ impl DeltaClient {
         if let Some(first) = first {
             requests.try_send(first).expect("the channel is new");
         }
-        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
-        let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let responses = client
+            .delta_aggregated_resources(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
         Ok(DeltaClient {
             requests,
             responses,
@@ -127,7 +147,11 @@ impl DeltaClient {
     /// Starts with the resources of an earlier stream, like a client that reconnects.
     pub fn inherit(&mut self, earlier: &HashMap<Kind, Held>) {
         for (kind, held) in earlier {
-            let held = Held { versions: held.versions.clone(), bodies: held.bodies.clone(), ..Default::default() };
+            let held = Held {
+                versions: held.versions.clone(),
+                bodies: held.bodies.clone(),
+                ..Default::default()
+            };
             self.held.insert(*kind, held);
         }
     }
@@ -140,10 +164,14 @@ impl DeltaClient {
     /// Sends a request unchanged, except for the node.
     pub async fn request(&mut self, mut request: DeltaDiscoveryRequest) -> Result<(), Status> {
         request.node = self.node.take();
-        self.requests.send(request).await.map_err(|_| Status::unavailable("the stream is closed"))
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| Status::unavailable("the stream is closed"))
     }
 
-    /// Subscribes to names, or to everything if there are none; reports the versions of its resources.
+    /// Subscribes to names, or to everything if there are none; reports the versions of its
+    /// resources.
     pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
         let initial = self.held(kind).versions.into_iter().collect();
         self.request(DeltaDiscoveryRequest {
@@ -172,29 +200,48 @@ impl DeltaClient {
 
     /// Returns the next response, neither applied nor answered.
     pub async fn receive(&mut self) -> Result<DeltaDiscoveryResponse, Status> {
-        self.responses.message().await?.ok_or_else(|| Status::unavailable("the server closed the stream"))
+        self.responses
+            .message()
+            .await?
+            .ok_or_else(|| Status::unavailable("the server closed the stream"))
     }
 
     /// Applies and answers a response by the judge. Returns the kind, and true if it was accepted.
-    pub async fn answer(&mut self, response: DeltaDiscoveryResponse) -> Result<(Kind, bool), Status> {
+    pub async fn answer(
+        &mut self,
+        response: DeltaDiscoveryResponse,
+    ) -> Result<(Kind, bool), Status> {
         let kind = Kind::of_type_url(&response.type_url)
             .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
         let held = self.held.entry(kind).or_default();
         held.responses += 1;
         held.resources += response.resources.len();
-        held.bytes += response.resources.iter().map(Message::encoded_len).sum::<usize>();
+        held.bytes += response
+            .resources
+            .iter()
+            .map(Message::encoded_len)
+            .sum::<usize>();
         let mut faults = Vec::new();
         let mut good = Vec::new();
         for resource in &response.resources {
-            let body = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
-            match self.judge.as_ref().map_or(Ok(()), |judge| judge(kind, &resource.name, body)) {
+            let body = resource
+                .resource
+                .as_ref()
+                .map(|any| any.value.as_slice())
+                .unwrap_or_default();
+            match self
+                .judge
+                .as_ref()
+                .map_or(Ok(()), |judge| judge(kind, &resource.name, body))
+            {
                 Ok(()) => good.push((resource, body)),
                 Err(fault) => faults.push(fault),
             }
         }
         if (faults.is_empty() || self.partial) && !self.counting {
             for (resource, body) in good {
-                held.versions.insert(resource.name.clone(), resource.version.clone());
+                held.versions
+                    .insert(resource.name.clone(), resource.version.clone());
                 held.bodies.insert(resource.name.clone(), body.to_vec());
                 held.absent.remove(&resource.name);
             }
@@ -209,7 +256,11 @@ impl DeltaClient {
         self.request(DeltaDiscoveryRequest {
             type_url: response.type_url,
             response_nonce: response.nonce,
-            error_detail: (!accepted).then(|| ErrorDetail { code: 3, message: faults.join("; "), details: vec![] }),
+            error_detail: (!accepted).then(|| ErrorDetail {
+                code: 3,
+                message: faults.join("; "),
+                details: vec![],
+            }),
             ..Default::default()
         })
         .await?;
@@ -249,9 +300,16 @@ impl SotwClient {
     /// Opens a stream as `node`.
     pub async fn open(channel: Channel, node: &str) -> Result<SotwClient, Status> {
         let (requests, outgoing) = mpsc::channel(1024);
-        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
-        let responses = client.stream_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
-        let node = Node { id: node.to_owned(), ..Default::default() };
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let responses = client
+            .stream_aggregated_resources(ReceiverStream::new(outgoing))
+            .await?
+            .into_inner();
+        let node = Node {
+            id: node.to_owned(),
+            ..Default::default()
+        };
         Ok(SotwClient {
             requests,
             responses,
@@ -275,15 +333,23 @@ impl SotwClient {
             version_info: self.accepted.get(&kind).cloned().unwrap_or_default(),
             response_nonce: self.nonces.get(&kind).cloned().unwrap_or_default(),
             resource_names: self.names.get(&kind).cloned().unwrap_or_default(),
-            error_detail: error.map(|message| ErrorDetail { code: 3, message, details: vec![] }),
+            error_detail: error.map(|message| ErrorDetail {
+                code: 3,
+                message,
+                details: vec![],
+            }),
             ..Default::default()
         };
-        self.requests.send(request).await.map_err(|_| Status::unavailable("the stream is closed"))
+        self.requests
+            .send(request)
+            .await
+            .map_err(|_| Status::unavailable("the stream is closed"))
     }
 
     /// Replaces the subscription of `kind`.
     pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
-        self.names.insert(kind, names.iter().map(|n| (*n).to_owned()).collect());
+        self.names
+            .insert(kind, names.iter().map(|n| (*n).to_owned()).collect());
         self.send(kind, None).await
     }
 
@@ -292,15 +358,25 @@ impl SotwClient {
         &mut self,
         judge: impl Fn(Kind, &DiscoveryResponse) -> Result<(), String>,
     ) -> Result<(Kind, DiscoveryResponse), Status> {
-        let response =
-            self.responses.message().await?.ok_or_else(|| Status::unavailable("the server closed the stream"))?;
+        let response = self
+            .responses
+            .message()
+            .await?
+            .ok_or_else(|| Status::unavailable("the server closed the stream"))?;
         let kind = Kind::of_type_url(&response.type_url)
             .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
         self.nonces.insert(kind, response.nonce.clone());
         match judge(kind, &response) {
             Ok(()) => {
                 self.accepted.insert(kind, response.version_info.clone());
-                self.held.insert(kind, response.resources.iter().map(|any| any.value.clone()).collect());
+                self.held.insert(
+                    kind,
+                    response
+                        .resources
+                        .iter()
+                        .map(|any| any.value.clone())
+                        .collect(),
+                );
                 self.send(kind, None).await?;
             }
             Err(text) => self.send(kind, Some(text)).await?,

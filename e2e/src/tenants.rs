@@ -1,5 +1,5 @@
-//! A cluster with TenantGateways and cert-manager's CRDs, and the controller of TenantGateways. The test plays the
-//! controller of the Gateways' class.
+//! A cluster with TenantGateways and cert-manager's CRDs, and the controller of TenantGateways. The
+//! test plays the controller of the Gateways' class.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -61,8 +61,13 @@ async fn server() -> Result<ApiServer> {
 
 /// Installs cert-manager's CRDs.
 pub async fn install_cert_manager(server: &ApiServer) -> Result<()> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
-    ensure!(folder.exists(), "no CRDs at {}; run: e2e/tools install cert-manager-crds", folder.display());
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
+    ensure!(
+        folder.exists(),
+        "no CRDs at {}; run: e2e/tools install cert-manager-crds",
+        folder.display()
+    );
     server.install_crds(&folder).await
 }
 
@@ -102,14 +107,18 @@ pub async fn owned(server: &ApiServer, namespace: &str) -> Result<BTreeSet<Strin
     Ok(objects(server, namespace).await?.iter().map(id).collect())
 }
 
-/// Returns everything in a namespace that a TenantGateway owns, without fields that differ between two runs.
+/// Returns everything in a namespace that a TenantGateway owns, without fields that differ between
+/// two runs.
 pub async fn objects(server: &ApiServer, namespace: &str) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for (api_version, kind) in KINDS {
         let api = server.api(api_version, kind, namespace).await?;
         for object in api.list(&ListParams::default()).await? {
             let mut value = serde_json::to_value(&object)?;
-            let owners = value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            let owners = value["metadata"]["ownerReferences"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             if owners.iter().any(|owner| owner["kind"] == "TenantGateway") {
                 value["kind"] = json!(kind);
                 all.push(value);
@@ -122,7 +131,11 @@ pub async fn objects(server: &ApiServer, namespace: &str) -> Result<Vec<Value>> 
 /// Returns kind and name of an object, as the tests write them: `Gateway cozystack`.
 pub fn id(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
+    format!(
+        "{} {}",
+        text(&object["kind"]),
+        text(&object["metadata"]["name"])
+    )
 }
 
 /// Waits until exactly these objects are owned by a TenantGateway of the namespace.
@@ -134,7 +147,10 @@ pub async fn until_owned(server: &ApiServer, namespace: &str, expected: &[&str])
         if found == expected {
             return Ok(());
         }
-        assert!(Instant::now() < deadline, "{namespace} has {found:#?}\ninstead of {expected:#?}");
+        assert!(
+            Instant::now() < deadline,
+            "{namespace} has {found:#?}\ninstead of {expected:#?}"
+        );
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -160,10 +176,18 @@ pub async fn program(server: &ApiServer, kind: &str, namespace: &str, name: &str
                 "observedGeneration": object.metadata.generation, "lastTransitionTime": "2026-01-01T00:00:00Z"})
         })
         .collect();
-    let listeners = object.data["spec"]["listeners"].as_array().cloned().unwrap_or_default();
+    let listeners = object.data["spec"]["listeners"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let listener = |listener: &Value| json!({"name": listener["name"], "attachedRoutes": 0, "supportedKinds": [], "conditions": conditions});
     let status = json!({"conditions": conditions, "listeners": listeners.iter().map(listener).collect::<Vec<_>>()});
-    api.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await?;
+    api.patch_status(
+        name,
+        &PatchParams::default(),
+        &Patch::Merge(json!({"status": status})),
+    )
+    .await?;
     Ok(())
 }
 
@@ -176,10 +200,13 @@ pub fn ready(object: &Value) -> Option<&Value> {
 pub async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str) -> Result<Value> {
     let good = |object: &Value| {
         ready(object).is_some_and(|ready| {
-            ready["reason"] == reason && ready["observedGeneration"] == object["metadata"]["generation"]
+            ready["reason"] == reason
+                && ready["observedGeneration"] == object["metadata"]["generation"]
         })
     };
-    let found = cluster.until(TENANT, "TenantGateway", namespace, "cozystack", good).await?;
+    let found = cluster
+        .until(TENANT, "TenantGateway", namespace, "cozystack", good)
+        .await?;
     ready(&found).cloned().context("it has one")
 }
 
@@ -189,10 +216,13 @@ pub async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
     Ok(cluster.writes()?.split_off(since))
 }
 
-/// Makes four writes like those of a data plane, cert-manager, other controllers and people in a namespace: equal
-/// statuses with a new time, status entries of their own, annotations.
+/// Makes four writes like those of a data plane, cert-manager, other controllers and people in a
+/// namespace: equal statuses with a new time, status entries of their own, annotations.
 pub async fn rewrite(server: &ApiServer, space: &str, number: usize) -> Result<()> {
-    let theirs = PatchParams { field_manager: Some("theirs".to_owned()), ..PatchParams::default() };
+    let theirs = PatchParams {
+        field_manager: Some("theirs".to_owned()),
+        ..PatchParams::default()
+    };
     let time = format!("2026-01-01T00:{:02}:{:02}Z", number / 60 % 60, number % 60);
     let condition = |kind: &str| {
         json!({"type": kind, "status": "True", "reason": "Theirs", "message": number.to_string(),
@@ -200,25 +230,42 @@ pub async fn rewrite(server: &ApiServer, space: &str, number: usize) -> Result<(
     };
     let addresses = json!([{"type": "IPAddress", "value": format!("10.0.0.{}", number % 250)}]);
     let patch = Patch::Merge(json!({"status": {"addresses": addresses}}));
-    server.api(GATEWAY, "Gateway", space).await?.patch_status("cozystack", &theirs, &patch).await?;
+    server
+        .api(GATEWAY, "Gateway", space)
+        .await?
+        .patch_status("cozystack", &theirs, &patch)
+        .await?;
 
     let routes = server.api(GATEWAY, "HTTPRoute", space).await?;
     let all = routes.list(&ListParams::default()).await?.items;
     if let Some(route) = all.get(number % all.len().max(1)) {
-        let mut parents = route.data["status"]["parents"].as_array().cloned().unwrap_or_default();
+        let mut parents = route.data["status"]["parents"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         parents.retain(|parent| parent["controllerName"] != "theirs.org/controller");
-        parents.push(json!({"controllerName": "theirs.org/controller", "parentRef": {"name": "cozystack"},
-            "conditions": [condition("Accepted")]}));
+        parents.push(
+            json!({"controllerName": "theirs.org/controller", "parentRef": {"name": "cozystack"},
+            "conditions": [condition("Accepted")]}),
+        );
         let patch = Patch::Merge(json!({"status": {"parents": parents}}));
-        routes.patch_status(&route.name_any(), &theirs, &patch).await?;
+        routes
+            .patch_status(&route.name_any(), &theirs, &patch)
+            .await?;
     }
     let certificates = server.api(CERT_MANAGER, "Certificate", space).await?;
     let all = certificates.list(&ListParams::default()).await?.items;
     if let Some(certificate) = all.get(number % all.len().max(1)) {
         let patch = Patch::Merge(json!({"status": {"conditions": [condition("Issuing")]}}));
-        certificates.patch_status(&certificate.name_any(), &theirs, &patch).await?;
+        certificates
+            .patch_status(&certificate.name_any(), &theirs, &patch)
+            .await?;
     }
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"theirs.org/seen": time}}}));
-    server.api("v1", "Namespace", "").await?.patch(space, &theirs, &patch).await?;
+    server
+        .api("v1", "Namespace", "")
+        .await?
+        .patch(space, &theirs, &patch)
+        .await?;
     Ok(())
 }

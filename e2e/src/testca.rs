@@ -1,6 +1,7 @@
-//! A small ACME CA for behaviour that Pebble lacks: rate limits with `Retry-After`, HTML error pages, slow
-//! finalization, any renewal window, the existing order for a repeated request. It verifies every signature and nonce;
-//! challenges are not validated. It speaks plain HTTP on loopback.
+//! A small ACME CA for behaviour that Pebble lacks: rate limits with `Retry-After`, HTML error
+//! pages, slow finalization, any renewal window, the existing order for a repeated request. It
+//! verifies every signature and nonce; challenges are not validated. It speaks plain HTTP on
+//! loopback.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -17,8 +18,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CustomExtension, IsCa, Issuer, KeyPair,
-    PKCS_ECDSA_P384_SHA384, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CustomExtension, IsCa,
+    Issuer, KeyPair, PKCS_ECDSA_P384_SHA384, SerialNumber,
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -41,7 +42,8 @@ enum AccountKey {
 
 impl AccountKey {
     fn of(jwk: &Value) -> Result<Self> {
-        let part = |name: &str| Ok::<_, anyhow::Error>(BASE64.decode(jwk[name].as_str().context("jwk")?)?);
+        let part =
+            |name: &str| Ok::<_, anyhow::Error>(BASE64.decode(jwk[name].as_str().context("jwk")?)?);
         match jwk["kty"].as_str() {
             Some("EC") => {
                 ensure!(jwk["crv"] == "P-256", Kind("badPublicKey"));
@@ -55,15 +57,19 @@ impl AccountKey {
     /// Verifies a signature; the algorithm must be the key's (RFC 8555, 6.2).
     fn verify(&self, algorithm: &Value, signed: &str, signature: &[u8]) -> Result<()> {
         use ring::signature::{
-            ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
+            ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
+            UnparsedPublicKey,
         };
         let checked = match (self, algorithm.as_str()) {
             (Self::P256(point), Some("ES256")) => {
-                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed.as_bytes(), signature)
+                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
+                    .verify(signed.as_bytes(), signature)
             }
-            (Self::Rsa(n, e), Some("RS256")) => {
-                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, signed.as_bytes(), signature)
-            }
+            (Self::Rsa(n, e), Some("RS256")) => RsaPublicKeyComponents { n, e }.verify(
+                &RSA_PKCS1_2048_8192_SHA256,
+                signed.as_bytes(),
+                signature,
+            ),
             _ => bail!(Kind("badSignatureAlgorithm")),
         };
         checked.map_err(|_| Kind("unauthorized").into())
@@ -144,7 +150,11 @@ impl TestCa {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Self { address, state, accepting })
+        Ok(Self {
+            address,
+            state,
+            accepting,
+        })
     }
 
     /// Returns its directory URL.
@@ -178,9 +188,16 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().expect("nobody panics while holding it")
 }
 
-async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<Answer, std::convert::Infallible> {
+async fn answer(
+    state: Arc<Mutex<State>>,
+    request: Request<Incoming>,
+) -> Result<Answer, std::convert::Infallible> {
     let (parts, body) = request.into_parts();
-    let body = Limited::new(body, BODY_LIMIT).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    let body = Limited::new(body, BODY_LIMIT)
+        .collect()
+        .await
+        .map(|b| b.to_bytes())
+        .unwrap_or_default();
     let path = parts.uri.path().to_owned();
     let (parts, body) = honest(&state, parts.method, &path, &body).into_parts();
     let body = body.collect().await?.to_bytes();
@@ -204,16 +221,27 @@ fn honest(state: &Mutex<State>, method: Method, path: &str, body: &Bytes) -> Ans
         (Method::GET, path) if path.starts_with("/renewal-info/") => state.renewal_info(),
         (Method::POST, path) => state.signed(path, body).unwrap_or_else(|e| {
             let kind = e.downcast_ref::<Kind>().map_or("malformed", |k| k.0);
-            problem(if kind == "alreadyReplaced" { 409 } else { 400 }, kind, &format!("{e:#}"))
+            problem(
+                if kind == "alreadyReplaced" { 409 } else { 400 },
+                kind,
+                &format!("{e:#}"),
+            )
         }),
         _ => problem(404, "malformed", "no such resource"),
     };
     let nonce = state.nonce();
-    answer.headers_mut().insert("replay-nonce", nonce.parse().expect("digits are a header"));
-    // RFC 8555, 6.5.1 and 7.1: nonces must not be cached, and every resource links to the directory.
-    answer.headers_mut().insert("cache-control", "no-store".parse().expect("a header"));
+    answer
+        .headers_mut()
+        .insert("replay-nonce", nonce.parse().expect("digits are a header"));
+    // RFC 8555, 6.5.1 and 7.1: nonces must not be cached, and every resource links to the
+    // directory.
+    answer
+        .headers_mut()
+        .insert("cache-control", "no-store".parse().expect("a header"));
     let index = format!("<{}/directory>;rel=\"index\"", state.base);
-    answer.headers_mut().append("link", index.parse().expect("a URL is a header"));
+    answer
+        .headers_mut()
+        .append("link", index.parse().expect("a URL is a header"));
     answer
 }
 
@@ -230,9 +258,21 @@ impl std::fmt::Display for Kind {
 impl std::error::Error for Kind {}
 
 fn reply(status: StatusCode, body: &Value) -> Answer {
-    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let kind = if body_is_problem(status) { "application/problem+json" } else { "application/json" };
-    Response::builder().status(status).header("content-type", kind).body(Full::new(body)).expect("a valid response")
+    let body = if body.is_null() {
+        Bytes::new()
+    } else {
+        Bytes::from(body.to_string())
+    };
+    let kind = if body_is_problem(status) {
+        "application/problem+json"
+    } else {
+        "application/json"
+    };
+    Response::builder()
+        .status(status)
+        .header("content-type", kind)
+        .body(Full::new(body))
+        .expect("a valid response")
 }
 
 /// Returns true for the status of an error, whose body is a problem document (RFC 8555, 6.7).
@@ -246,7 +286,9 @@ fn problem(status: u16, kind: &str, detail: &str) -> Answer {
 }
 
 fn with(mut answer: Answer, header: &'static str, value: &str) -> Answer {
-    answer.headers_mut().insert(header, value.parse().expect("a valid header"));
+    answer
+        .headers_mut()
+        .insert(header, value.parse().expect("a valid header"));
     answer
 }
 
@@ -273,8 +315,11 @@ impl State {
     }
 
     fn renewal_info(&self) -> Answer {
-        let Some((start, end, why)) = &self.behaviour.window else { return problem(404, "malformed", "unknown") };
-        let body = json!({ "suggestedWindow": { "start": start, "end": end }, "explanationURL": why });
+        let Some((start, end, why)) = &self.behaviour.window else {
+            return problem(404, "malformed", "unknown");
+        };
+        let body =
+            json!({ "suggestedWindow": { "start": start, "end": end }, "explanationURL": why });
         with(reply(StatusCode::OK, &body), "retry-after", "21600")
     }
 
@@ -283,14 +328,24 @@ impl State {
         let jws: Value = serde_json::from_slice(body).context("no JWS")?;
         let part = |name: &str| jws[name].as_str().context("a part is missing");
         let header: Value = serde_json::from_slice(&BASE64.decode(part("protected")?)?)?;
-        ensure!(header["url"] == format!("{}{path}", self.base), Kind("unauthorized"));
-        let known = self.nonces.remove(header["nonce"].as_str().unwrap_or_default());
+        ensure!(
+            header["url"] == format!("{}{path}", self.base),
+            Kind("unauthorized")
+        );
+        let known = self
+            .nonces
+            .remove(header["nonce"].as_str().unwrap_or_default());
         // Every n-th, not at random, so that the test is reproducible.
-        let unlucky = self.behaviour.bad_nonces > 0 && (self.next * 37) % 100 < self.behaviour.bad_nonces;
+        let unlucky =
+            self.behaviour.bad_nonces > 0 && (self.next * 37) % 100 < self.behaviour.bad_nonces;
         ensure!(known && !unlucky, Kind("badNonce"));
         let (account, key) = match (&header["kid"], &header["jwk"]) {
             (Value::String(kid), Value::Null) => {
-                let id = kid.rsplit('/').next().and_then(|i| i.parse().ok()).unwrap_or(usize::MAX);
+                let id = kid
+                    .rsplit('/')
+                    .next()
+                    .and_then(|i| i.parse().ok())
+                    .unwrap_or(usize::MAX);
                 let key = self.accounts.get(id).context(Kind("accountDoesNotExist"))?;
                 (Some(id), key.clone())
             }
@@ -301,24 +356,44 @@ impl State {
         key.verify(&header["alg"], &signed, &BASE64.decode(part("signature")?)?)?;
         if let Some(seconds) = self.behaviour.busy {
             self.counts.busy += 1;
-            let page = Response::builder().status(503).header("retry-after", seconds).body(Full::default())?;
+            let page = Response::builder()
+                .status(503)
+                .header("retry-after", seconds)
+                .body(Full::default())?;
             return Ok(page);
         }
         if self.behaviour.html_errors > 0 {
             self.behaviour.html_errors -= 1;
             let page = Full::new(Bytes::from_static(b"<html><h1>502 Bad Gateway</h1></html>"));
-            return Ok(Response::builder().status(502).header("content-type", "text/html").body(page)?);
+            return Ok(Response::builder()
+                .status(502)
+                .header("content-type", "text/html")
+                .body(page)?);
         }
         let payload = BASE64.decode(part("payload")?)?;
-        let payload: Value = if payload.is_empty() { json!(null) } else { serde_json::from_slice(&payload)? };
+        let payload: Value = if payload.is_empty() {
+            json!(null)
+        } else {
+            serde_json::from_slice(&payload)?
+        };
         if self.behaviour.deactivated && account.is_some() {
             self.counts.asked += usize::from(path == "/new-order");
-            return Ok(problem(403, "unauthorized", "Account is not valid, has status \"deactivated\""));
+            return Ok(problem(
+                403,
+                "unauthorized",
+                "Account is not valid, has status \"deactivated\"",
+            ));
         }
         self.resource(path, account, &key, &payload)
     }
 
-    fn resource(&mut self, path: &str, account: Option<usize>, key: &AccountKey, payload: &Value) -> Result<Answer> {
+    fn resource(
+        &mut self,
+        path: &str,
+        account: Option<usize>,
+        key: &AccountKey,
+        payload: &Value,
+    ) -> Result<Answer> {
         let segments: Vec<_> = path.trim_start_matches('/').split('/').collect();
         if let ["new-account"] = segments[..] {
             return self.new_account(key, payload);
@@ -341,7 +416,11 @@ impl State {
                 let (id, index) = (number(id)?, number(index)?);
                 if payload["status"] == "deactivated" {
                     let order = self.orders.get_mut(id).context("no such order")?;
-                    let name = order.names.get(index).context("no such authorization")?.clone();
+                    let name = order
+                        .names
+                        .get(index)
+                        .context("no such authorization")?
+                        .clone();
                     order.failed = true;
                     self.counts.deactivated.insert(name);
                 }
@@ -356,14 +435,25 @@ impl State {
                 order.failed |= failing.contains(&order.names[index]);
                 let up = format!("<{}/authz/{id}/{index}>;rel=\"up\"", self.base);
                 // RFC 8555, 7.5.1: a client finds the authorization by this link.
-                Ok(with(reply(StatusCode::OK, &self.challenge(id, index, &self.kind_of(id, index))), "link", &up))
+                Ok(with(
+                    reply(
+                        StatusCode::OK,
+                        &self.challenge(id, index, &self.kind_of(id, index)),
+                    ),
+                    "link",
+                    &up,
+                ))
             }
             ["finalize", id] => self.finalize(account, number(id)?, payload),
             ["certificate", id] => {
                 let order = self.orders.get(number(id)?).context("no such order")?;
                 let chain = order.chain.clone().context("not issued")?;
                 let answer = Response::new(Full::new(Bytes::from(chain)));
-                Ok(with(answer, "content-type", "application/pem-certificate-chain"))
+                Ok(with(
+                    answer,
+                    "content-type",
+                    "application/pem-certificate-chain",
+                ))
             }
             _ => bail!("no such resource"),
         }
@@ -388,7 +478,11 @@ impl State {
 
     fn new_order(&mut self, account: usize, payload: &Value) -> Result<Answer> {
         if let Some((detail, seconds)) = &self.behaviour.limit {
-            return Ok(with(problem(429, "rateLimited", detail), "retry-after", &seconds.to_string()));
+            return Ok(with(
+                problem(429, "rateLimited", detail),
+                "retry-after",
+                &seconds.to_string(),
+            ));
         }
         self.counts.asked += 1;
         let names: Vec<String> = payload["identifiers"]
@@ -397,8 +491,17 @@ impl State {
             .iter()
             .filter_map(|i| i["value"].as_str().map(str::to_owned))
             .collect();
-        if let Some(refusal) = names.iter().find_map(|name| self.behaviour.refusing.get(name)) {
-            let Refusal { status, kind, detail, subproblems, retry_after } = refusal;
+        if let Some(refusal) = names
+            .iter()
+            .find_map(|name| self.behaviour.refusing.get(name))
+        {
+            let Refusal {
+                status,
+                kind,
+                detail,
+                subproblems,
+                retry_after,
+            } = refusal;
             let kind = format!("urn:ietf:params:acme:error:{kind}");
             let subs = subproblems
                 .iter()
@@ -413,10 +516,16 @@ impl State {
         }
         let replaces = payload["replaces"].as_str().map(str::to_owned);
         if let Some(replaces) = &replaces {
-            // RFC 9773, 5: only one order may replace a certificate, unless that order became invalid.
-            ensure!(self.replaced.insert(replaces.clone()), Kind("alreadyReplaced"));
+            // RFC 9773, 5: only one order may replace a certificate, unless that order became
+            // invalid.
+            ensure!(
+                self.replaced.insert(replaces.clone()),
+                Kind("alreadyReplaced")
+            );
         }
-        let open = |o: &Order| o.account == account && o.names == names && o.finalized.is_none() && !o.failed;
+        let open = |o: &Order| {
+            o.account == account && o.names == names && o.finalized.is_none() && !o.failed
+        };
         let id = match self.orders.iter().position(open) {
             // As Boulder does: a repeated request gets the order that is pending.
             Some(id) => id,
@@ -450,11 +559,19 @@ impl State {
                 wait = self.behaviour.processing.1;
                 "processing"
             }
-            None if order.names.iter().any(|name| self.behaviour.stuck.contains(name)) => "pending",
+            None if order
+                .names
+                .iter()
+                .any(|name| self.behaviour.stuck.contains(name)) =>
+            {
+                "pending"
+            }
             None if order.accepted.len() == order.names.len() => "ready",
             None => "pending",
         };
-        let authorizations: Vec<_> = (0..order.names.len()).map(|i| format!("{base}/authz/{id}/{i}")).collect();
+        let authorizations: Vec<_> = (0..order.names.len())
+            .map(|i| format!("{base}/authz/{id}/{i}"))
+            .collect();
         let mut body = json!({
             "status": status,
             "identifiers": order.names.iter().map(|n| json!({ "type": "dns", "value": n })).collect::<Vec<_>>(),
@@ -467,8 +584,19 @@ impl State {
         if let Some(replaces) = &order.replaces {
             body["replaces"] = json!(replaces);
         }
-        let answer = reply(if created { StatusCode::CREATED } else { StatusCode::OK }, &body);
-        let answer = if created { with(answer, "location", &format!("{base}/order/{id}")) } else { answer };
+        let answer = reply(
+            if created {
+                StatusCode::CREATED
+            } else {
+                StatusCode::OK
+            },
+            &body,
+        );
+        let answer = if created {
+            with(answer, "location", &format!("{base}/order/{id}"))
+        } else {
+            answer
+        };
         Ok(match wait {
             Some(seconds) => with(answer, "retry-after", &seconds.to_string()),
             None => answer,
@@ -478,7 +606,10 @@ impl State {
     fn authorization(&self, id: usize, index: usize) -> Result<Answer> {
         let order = self.orders.get(id).context("no such order")?;
         let name = order.names.get(index).context("no such authorization")?;
-        let status = match (order.accepted.contains(&index), self.behaviour.failing.contains(name)) {
+        let status = match (
+            order.accepted.contains(&index),
+            self.behaviour.failing.contains(name),
+        ) {
             (false, _) => "pending",
             (true, true) => "invalid",
             (true, false) if self.behaviour.stuck.contains(name) => "pending",
@@ -490,8 +621,7 @@ impl State {
         if bare == name {
             challenges.push(self.challenge(id, index, "http-01"));
         }
-        let mut body =
-            json!({ "identifier": { "type": "dns", "value": bare }, "status": status, "challenges": challenges });
+        let mut body = json!({ "identifier": { "type": "dns", "value": bare }, "status": status, "challenges": challenges });
         if bare != name {
             body["wildcard"] = json!(true);
         }
@@ -529,55 +659,89 @@ impl State {
             return Ok(problem(503, "serverInternal", "come back later"));
         }
         let order = self.orders.get(id).context("no such order")?;
-        ensure!(order.finalized.is_none() && order.accepted.len() == order.names.len(), Kind("orderNotReady"));
+        ensure!(
+            order.finalized.is_none() && order.accepted.len() == order.names.len(),
+            Kind("orderNotReady")
+        );
         let der = BASE64.decode(payload["csr"].as_str().context("csr")?)?;
-        let mut csr = CertificateSigningRequestParams::from_der(&der.as_slice().into()).context(Kind("badCSR"))?;
+        let mut csr = CertificateSigningRequestParams::from_der(&der.as_slice().into())
+            .context(Kind("badCSR"))?;
         let mut asked: Vec<_> = csr
             .params
             .subject_alt_names
             .iter()
-            .filter_map(|n| if let rcgen::SanType::DnsName(n) = n { Some(n.to_string()) } else { None })
+            .filter_map(|n| {
+                if let rcgen::SanType::DnsName(n) = n {
+                    Some(n.to_string())
+                } else {
+                    None
+                }
+            })
             .collect();
         asked.sort();
         let mut ordered = order.names.clone();
         ordered.sort();
         ensure!(asked == ordered, Kind("badCSR"));
         if behaviour.wrong_name {
-            csr.params.subject_alt_names = vec![rcgen::SanType::DnsName("other.example".try_into()?)];
+            csr.params.subject_alt_names =
+                vec![rcgen::SanType::DnsName("other.example".try_into()?)];
         }
         for name in behaviour.added {
-            csr.params.subject_alt_names.push(rcgen::SanType::DnsName(name.try_into()?));
+            csr.params
+                .subject_alt_names
+                .push(rcgen::SanType::DnsName(name.try_into()?));
         }
         let now = Timestamp::now() + behaviour.ahead;
-        let life = behaviour.life.unwrap_or(SignedDuration::from_hours(24 * 90));
+        let life = behaviour
+            .life
+            .unwrap_or(SignedDuration::from_hours(24 * 90));
         let calendar = |t: Timestamp| time::OffsetDateTime::from_unix_timestamp(t.as_second());
         csr.params.not_before = calendar(now - SignedDuration::from_mins(1))?;
         csr.params.not_after = calendar(now + life)?;
         csr.params.serial_number = Some(SerialNumber::from(1000 + id as u64));
         csr.params.use_authority_key_identifier_extension = true;
-        csr.params.custom_extensions.extend(behaviour.issuer_at.as_deref().map(authority_information));
+        csr.params
+            .custom_extensions
+            .extend(behaviour.issuer_at.as_deref().map(authority_information));
         if let Some(template) = behaviour.template {
             template(&mut csr.params);
         }
         let leaf = match behaviour.other_key {
-            true => csr.params.signed_by(&KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?, &self.issuer)?.pem(),
+            true => csr
+                .params
+                .signed_by(
+                    &KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?,
+                    &self.issuer,
+                )?
+                .pem(),
             false => csr.signed_by(&self.issuer)?.pem(),
         };
-        let chain = if behaviour.leaf_only { leaf } else { format!("{leaf}{}", self.ca_pem) };
+        let chain = if behaviour.leaf_only {
+            leaf
+        } else {
+            format!("{leaf}{}", self.ca_pem)
+        };
         let order = self.orders.get_mut(id).context("no such order")?;
         order.chain = Some(chain);
         order.finalized = Some(behaviour.processing.0);
-        *self.counts.certificates.entry(order.names.join(",")).or_default() += 1;
+        *self
+            .counts
+            .certificates
+            .entry(order.names.join(","))
+            .or_default() += 1;
         self.order(account, id, false)
     }
 }
 
-/// Makes the extension with the URL of a certificate's issuer: `AuthorityInfoAccess` with `caIssuers`, shorter than 128
-/// bytes.
+/// Makes the extension with the URL of a certificate's issuer: `AuthorityInfoAccess` with
+/// `caIssuers`, shorter than 128 bytes.
 fn authority_information(url: &str) -> CustomExtension {
     let tagged = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
     let ca_issuers = [0x06, 8, 0x2b, 6, 1, 5, 5, 7, 0x30, 2];
-    let description = tagged(0x30, &[&ca_issuers[..], &tagged(0x86, url.as_bytes())].concat());
+    let description = tagged(
+        0x30,
+        &[&ca_issuers[..], &tagged(0x86, url.as_bytes())].concat(),
+    );
     CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], tagged(0x30, &description))
 }
 

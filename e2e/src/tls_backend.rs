@@ -1,4 +1,5 @@
-//! A TLS backend that answers with the properties of the handshake: SNI, ALPN and the client's certificate.
+//! A TLS backend that answers with the properties of the handshake: SNI, ALPN and the client's
+//! certificate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,7 +40,10 @@ impl TestRoot {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
+        Ok(Self(CertifiedIssuer::self_signed(
+            params,
+            KeyPair::generate()?,
+        )?))
     }
 
     /// Returns its certificate in PEM.
@@ -47,7 +51,8 @@ impl TestRoot {
         self.0.pem()
     }
 
-    /// An edition of its certificate with this name, which is the same, and the same key, which ended in 2021.
+    /// An edition of its certificate with this name, which is the same, and the same key, which
+    /// ended in 2021.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -70,7 +75,10 @@ impl TestRoot {
             params.subject_alt_names.push(SanType::URI(uri.try_into()?));
         }
         let key = KeyPair::generate()?;
-        Ok(Pair { certificate: params.signed_by(&key, &self.0)?, key })
+        Ok(Pair {
+            certificate: params.signed_by(&key, &self.0)?,
+            key,
+        })
     }
 }
 
@@ -81,7 +89,8 @@ pub struct TlsBackend {
 }
 
 impl TlsBackend {
-    /// Starts a backend with a certificate. With `clients`, a client needs a certificate of that CA.
+    /// Starts a backend with a certificate. With `clients`, a client needs a certificate of that
+    /// CA.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -95,14 +104,16 @@ impl TlsBackend {
     /// When it cannot listen.
     pub async fn start_on(address: &str, shown: &Pair, clients: Option<&TestRoot>) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?;
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(root) => {
                 let mut roots = RootCertStore::empty();
                 roots.add(root.0.der().clone())?;
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .build()?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -145,8 +156,13 @@ impl Drop for TlsBackend {
 
 async fn converse(stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>) {
     let (_, tls) = stream.get_ref();
-    let client = tls.peer_certificates().and_then(|chain| chain.first()).map(|leaf| serial(leaf));
-    let alpn = tls.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
+    let client = tls
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map(|leaf| serial(leaf));
+    let alpn = tls
+        .alpn_protocol()
+        .map(|name| String::from_utf8_lossy(name).into_owned());
     let is_http1 = alpn.as_deref() != Some("h2");
     let seen = json!({"sni": tls.server_name(), "alpn": alpn, "client": client}).to_string();
     let service = service_fn(move |_: Request<Incoming>| {
@@ -155,17 +171,24 @@ async fn converse(stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>
             let mut answer = Response::new(Full::new(Bytes::from(seen)));
             if is_http1 {
                 // Each request needs a handshake of its own.
-                answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+                answer.headers_mut().insert(
+                    header::CONNECTION,
+                    header::HeaderValue::from_static("close"),
+                );
             }
             Ok::<_, std::convert::Infallible>(answer)
         }
     });
     // The client may disconnect at any time.
-    let _ended = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+    let _ended = auto::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 /// Returns the serial number of a certificate, in hex.
 pub fn serial(der: &[u8]) -> String {
     use x509_parser::prelude::{FromDer, X509Certificate};
-    X509Certificate::from_der(der).map(|(_, leaf)| leaf.raw_serial_as_string()).unwrap_or_default()
+    X509Certificate::from_der(der)
+        .map(|(_, leaf)| leaf.raw_serial_as_string())
+        .unwrap_or_default()
 }

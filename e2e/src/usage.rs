@@ -5,14 +5,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Returns the processor time of a process since its start, including threads that have ended, in steps of 10 ms.
+/// Returns the processor time of a process since its start, including threads that have ended, in
+/// steps of 10 ms.
 ///
 /// # Errors
 /// When there is no such process.
 pub fn processor_time(pid: u32) -> Result<Duration> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("reading the process's times")?;
-    let mut fields = text.rsplit(')').next().context("a name")?.split_whitespace().skip(11);
-    let mut ticks = || -> Result<u64> { Ok(fields.next().context("the process's times")?.parse()?) };
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/stat")).context("reading the process's times")?;
+    let mut fields = text
+        .rsplit(')')
+        .next()
+        .context("a name")?
+        .split_whitespace()
+        .skip(11);
+    let mut ticks =
+        || -> Result<u64> { Ok(fields.next().context("the process's times")?.parse()?) };
     Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
 }
 
@@ -31,22 +39,33 @@ pub fn threads_time(pid: u32) -> Result<Duration> {
     Ok(sum)
 }
 
-/// Returns the processor time of a process's main thread: in Envoy the one that applies configuration.
+/// Returns the processor time of a process's main thread: in Envoy the one that applies
+/// configuration.
 ///
 /// # Errors
 /// When there is no such process.
 pub fn main_thread_time(pid: u32) -> Result<Duration> {
-    on_processor(&fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).context("reading schedstat")?)
+    on_processor(
+        &fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat"))
+            .context("reading schedstat")?,
+    )
 }
 
-/// Returns a field of a process's status that counts kilobytes (`VmRSS`, `VmHWM`, `RssAnon`), in bytes.
+/// Returns a field of a process's status that counts kilobytes (`VmRSS`, `VmHWM`, `RssAnon`), in
+/// bytes.
 ///
 /// # Errors
 /// When there is no such process, or no such field.
 pub fn memory(pid: u32, field: &str) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("reading the process status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let kilobytes = line.with_context(|| format!("the process status has no {field}"))?.trim().trim_end_matches(" kB");
+    let status =
+        fs::read_to_string(format!("/proc/{pid}/status")).context("reading the process status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kilobytes = line
+        .with_context(|| format!("the process status has no {field}"))?
+        .trim()
+        .trim_end_matches(" kB");
     Ok(kilobytes.parse::<u64>()? * 1024)
 }
 
@@ -57,9 +76,22 @@ pub fn memory(pid: u32, field: &str) -> Result<u64> {
 pub fn child(parent: u32, program: &str) -> Result<u32> {
     for entry in fs::read_dir("/proc").context("listing processes")? {
         let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        let Ok(status) = fs::read_to_string(entry.path().join("status")) else {
+            continue;
+        };
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::trim)
+        };
         if field("PPid:") == Some(parent.to_string().as_str()) && field("Name:") == Some(program) {
             return Ok(pid);
         }
@@ -69,6 +101,9 @@ pub fn child(parent: u32, program: &str) -> Result<u32> {
 
 /// Parses the first number of a schedstat: nanoseconds on a processor.
 fn on_processor(schedstat: &str) -> Result<Duration> {
-    let nanoseconds = schedstat.split_whitespace().next().context("schedstat is empty")?;
+    let nanoseconds = schedstat
+        .split_whitespace()
+        .next()
+        .context("schedstat is empty")?;
     Ok(Duration::from_nanos(nanoseconds.parse()?))
 }

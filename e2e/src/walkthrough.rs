@@ -1,5 +1,5 @@
-//! Runs a page of `docs/` as a reader would: its marked blocks are run one after the other in one shell, and the
-//! following block `text shows` is compared with their output.
+//! Runs a page of `docs/` as a reader would: its marked blocks are run one after the other in one
+//! shell, and the following block `text shows` is compared with their output.
 //!
 //! | Mark of a block | Meaning |
 //! | --- | --- |
@@ -42,7 +42,8 @@ pub struct Step {
     pub end: End,
     /// The commands.
     pub commands: String,
-    /// Expected lines in this order, perhaps with others between. `…` is any text; any white space matches any other.
+    /// Expected lines in this order, perhaps with others between. `…` is any text; any white space
+    /// matches any other.
     pub shows: Vec<String>,
 }
 
@@ -50,7 +51,10 @@ impl Step {
     /// Returns an error if the output lacks an expected line.
     pub fn compare(&self, printed: &str) -> Result<()> {
         match missing(&self.shows, printed) {
-            Some(line) => bail!("line {}: the page shows {line:?}, and its commands printed:\n{printed}", self.line),
+            Some(line) => bail!(
+                "line {}: the page shows {line:?}, and its commands printed:\n{printed}",
+                self.line
+            ),
             None => Ok(()),
         }
     }
@@ -61,7 +65,9 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = page.lines().zip(1..);
     while let Some((line, number)) = lines.next() {
-        let Some(info) = line.strip_prefix("```") else { continue };
+        let Some(info) = line.strip_prefix("```") else {
+            continue;
+        };
         let mut inside = Vec::new();
         loop {
             match lines.next() {
@@ -77,8 +83,15 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
             ("sh", "fails") => End::Failure,
             ("sh", "serves") => End::Never,
             ("text", "shows") => {
-                let last = steps.last_mut().with_context(|| format!("line {number}: nothing was run before"))?;
-                last.shows.extend(inside.into_iter().filter(|line| !line.trim().is_empty()).map(str::to_owned));
+                let last = steps
+                    .last_mut()
+                    .with_context(|| format!("line {number}: nothing was run before"))?;
+                last.shows.extend(
+                    inside
+                        .into_iter()
+                        .filter(|line| !line.trim().is_empty())
+                        .map(str::to_owned),
+                );
                 continue;
             }
             ("sh", "") => continue,
@@ -86,7 +99,13 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
             _ => continue,
         };
         let (part, commands) = (part.to_owned(), inside.join("\n"));
-        steps.push(Step { line: number + 1, part, end, commands, shows: Vec::new() });
+        steps.push(Step {
+            line: number + 1,
+            part,
+            end,
+            commands,
+            shows: Vec::new(),
+        });
     }
     ensure!(!steps.is_empty(), "no block of the page is marked `sh run`");
     Ok(steps)
@@ -95,7 +114,10 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
 /// Returns the manifests of a page: its YAML blocks that have a `kind`, each with its line.
 pub fn manifests(page: &str) -> Vec<(usize, String)> {
     let has_kind = |text: &str| text.lines().any(|line| line.starts_with("kind:"));
-    yaml(page).into_iter().filter(|(_, text)| has_kind(text)).collect()
+    yaml(page)
+        .into_iter()
+        .filter(|(_, text)| has_kind(text))
+        .collect()
 }
 
 /// Returns the YAML blocks of a page, each with its line.
@@ -103,9 +125,16 @@ pub fn yaml(page: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut lines = page.lines().zip(1..);
     while let Some((line, number)) = lines.next() {
-        let Some((indent, "yaml")) = line.split_once("```") else { continue };
-        let inside = lines.by_ref().map(|(line, _)| line).take_while(|line| line.trim() != "```");
-        let text: Vec<&str> = inside.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
+        let Some((indent, "yaml")) = line.split_once("```") else {
+            continue;
+        };
+        let inside = lines
+            .by_ref()
+            .map(|(line, _)| line)
+            .take_while(|line| line.trim() != "```");
+        let text: Vec<&str> = inside
+            .map(|line| line.strip_prefix(indent).unwrap_or(line))
+            .collect();
         found.push((number + 1, text.join("\n") + "\n"));
     }
     found
@@ -114,16 +143,23 @@ pub fn yaml(page: &str) -> Vec<(usize, String)> {
 /// Returns the first expected line that is missing in the output.
 fn missing<'a>(shows: &'a [String], printed: &str) -> Option<&'a str> {
     let mut printed = printed.lines();
-    shows.iter().find(|line| !printed.any(|there| is_like(line, there))).map(String::as_str)
+    shows
+        .iter()
+        .find(|line| !printed.any(|there| is_like(line, there)))
+        .map(String::as_str)
 }
 
 fn is_like(line: &str, printed: &str) -> bool {
     let spaced = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (line, printed) = (spaced(line), spaced(printed));
     let mut parts = line.split(ANY).map(str::trim);
-    let Some(mut rest) = printed.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let Some(mut rest) = printed.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
     let parts: Vec<&str> = parts.collect();
-    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    let Some((last, between)) = parts.split_last() else {
+        return rest.is_empty();
+    };
     for part in between {
         match rest.split_once(part) {
             Some((_, after)) => rest = after,
@@ -142,14 +178,15 @@ pub struct Place {
     pub path: Vec<PathBuf>,
     /// Further environment variables.
     pub environment: Vec<(&'static str, String)>,
-    /// True for a network namespace of its own, in which any port is free; its processes end with it. Else they run on
-    /// this machine.
+    /// True for a network namespace of its own, in which any port is free; its processes end with
+    /// it. Else they run on this machine.
     pub alone: bool,
     /// Commands of what the page presupposes.
     pub before: String,
     /// Words of the page that stand for something of the reader, and the ones to use for them.
     pub replaced: Vec<(&'static str, String)>,
-    /// The command that succeeds when a command marked `sh serves` is ready; the file `$output` has what that printed.
+    /// The command that succeeds when a command marked `sh serves` is ready; the file `$output` has
+    /// what that printed.
     pub ready: String,
 }
 
@@ -177,13 +214,23 @@ fn steps_of(page: &Path, part: &str) -> Result<Vec<(PathBuf, Step)>> {
     let text = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
     let mut steps = steps(&text).with_context(|| page.display().to_string())?;
     steps.retain(|step| step.part == part);
-    ensure!(!steps.is_empty(), "{}: no block belongs to part {part:?}", page.display());
-    Ok(steps.into_iter().map(|step| (page.to_owned(), step)).collect())
+    ensure!(
+        !steps.is_empty(),
+        "{}: no block belongs to part {part:?}",
+        page.display()
+    );
+    Ok(steps
+        .into_iter()
+        .map(|step| (page.to_owned(), step))
+        .collect())
 }
 
 fn run(mut steps: Vec<(PathBuf, Step)>, place: &Place) -> Result<()> {
     for (word, instead) in &place.replaced {
-        ensure!(steps.iter().any(|(_, step)| step.commands.contains(word)), "no page has {word:?}");
+        ensure!(
+            steps.iter().any(|(_, step)| step.commands.contains(word)),
+            "no page has {word:?}"
+        );
         for (_, step) in &mut steps {
             step.commands = step.commands.replace(word, instead);
         }
@@ -208,7 +255,11 @@ fn run(mut steps: Vec<(PathBuf, Step)>, place: &Place) -> Result<()> {
                 script,
                 "{{\n{commands}\n}} >'{output}' 2>&1 &\noutput='{output}'\n\
                  until {}; do kill -0 $! || exit 1; sleep 0.1; done",
-                if place.ready.is_empty() { "true" } else { &place.ready }
+                if place.ready.is_empty() {
+                    "true"
+                } else {
+                    &place.ready
+                }
             )?,
         }
     }
@@ -218,14 +269,26 @@ fn run(mut steps: Vec<(PathBuf, Step)>, place: &Place) -> Result<()> {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", &SECONDS.to_string()]);
     if place.alone {
-        command.args(["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-        let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+        command.args([
+            "unshare",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]);
+        let is_root = std::fs::metadata("/proc/self")
+            .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
         if !is_root {
             command.arg("--map-root-user");
         }
     }
     let before = std::env::var_os("PATH").unwrap_or_default();
-    let path = place.path.iter().cloned().chain(std::env::split_paths(&before));
+    let path = place
+        .path
+        .iter()
+        .cloned()
+        .chain(std::env::split_paths(&before));
     let ended = command
         .arg("bash")
         .arg(&file)
@@ -237,7 +300,8 @@ fn run(mut steps: Vec<(PathBuf, Step)>, place: &Place) -> Result<()> {
         .context("running the commands of a page")?;
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     for (number, (page, step)) in steps.iter().enumerate() {
-        let printed = String::from_utf8_lossy(&std::fs::read(output(number)).unwrap_or_default()).into_owned();
+        let printed = String::from_utf8_lossy(&std::fs::read(output(number)).unwrap_or_default())
+            .into_owned();
         let at = format!("{}:{}", page.display(), step.line);
         let is_last = !output(number + 1).exists();
         ensure!(
@@ -246,7 +310,8 @@ fn run(mut steps: Vec<(PathBuf, Step)>, place: &Place) -> Result<()> {
             ended.status,
             step.commands
         );
-        step.compare(&printed).with_context(|| format!("{}\n{said}", page.display()))?;
+        step.compare(&printed)
+            .with_context(|| format!("{}\n{said}", page.display()))?;
     }
     Ok(())
 }
@@ -258,7 +323,11 @@ mod tests {
     const PAGE: &str = "# A page\n\n```sh run\necho one\necho two\n```\n\nshows\n\n```text shows\none\n…o\n```\n\n```sh\nexit 1\n```\n";
 
     fn place(dir: &Path) -> Place {
-        Place { dir: dir.to_owned(), environment: vec![("WHO", "you".to_owned())], ..Place::default() }
+        Place {
+            dir: dir.to_owned(),
+            environment: vec![("WHO", "you".to_owned())],
+            ..Place::default()
+        }
     }
 
     /// Runs a page with this text.
@@ -281,7 +350,9 @@ mod tests {
         assert_eq!(steps(PAGE).expect("a page"), [step]);
         assert!(steps("```sh runs\na\n```\n").is_err(), "an unknown mark");
         assert!(
-            steps("```text shows\na\n```\n").is_err() && steps("```sh run\necho\n").is_err() && steps("none").is_err()
+            steps("```text shows\na\n```\n").is_err()
+                && steps("```sh run\necho\n").is_err()
+                && steps("none").is_err()
         );
     }
 
@@ -315,32 +386,62 @@ mod tests {
     fn a_part_is_run_by_itself() {
         let page = "```sh run\nexit 1\n```\n```sh serves b\necho $SITE; touch up; sleep 60\n```\n\
                     ```text shows\nours\n```\n```sh fails b\ntest -e down\n```\n```sh fails c\ntrue\n```\n";
-        let dir = tempfile::Builder::new().prefix("page").tempdir().expect("a directory");
+        let dir = tempfile::Builder::new()
+            .prefix("page")
+            .tempdir()
+            .expect("a directory");
         let file = dir.path().join("page.md");
         std::fs::write(&file, page).expect("a page");
         let before = "SITE=ours".to_owned();
-        let b = Place { before: before.clone(), ready: "test -e up".to_owned(), ..place(dir.path()) };
+        let b = Place {
+            before: before.clone(),
+            ready: "test -e up".to_owned(),
+            ..place(dir.path())
+        };
         follow_part(&file, "b", &b).expect("it serves, and fails as it says");
-        let failed = follow_part(&file, "c", &place(dir.path())).expect_err("it succeeds").to_string();
+        let failed = follow_part(&file, "c", &place(dir.path()))
+            .expect_err("it succeeds")
+            .to_string();
         assert!(failed.contains("the command succeeds"), "{failed}");
         let up = vec![("touch up", "touch down".to_owned())];
-        let other = Place { before, ready: "test -e down".to_owned(), replaced: up, ..place(dir.path()) };
+        let other = Place {
+            before,
+            ready: "test -e down".to_owned(),
+            replaced: up,
+            ..place(dir.path())
+        };
         follow_part(&file, "b", &other).expect_err("the file is there now");
-        assert!(follow_part(&file, "d", &place(dir.path())).is_err(), "there is no such part");
+        assert!(
+            follow_part(&file, "d", &place(dir.path())).is_err(),
+            "there is no such part"
+        );
     }
 
     #[test]
     fn manifests_have_a_kind_and_may_be_indented() {
-        let page = "```yaml\ntls: {}\n```\n1. a\n\n   ```yaml\n   kind: A\n   spec:\n     a: 1\n   ```\n";
-        assert_eq!(manifests(page), [(7, "kind: A\nspec:\n  a: 1\n".to_owned())]);
+        let page =
+            "```yaml\ntls: {}\n```\n1. a\n\n   ```yaml\n   kind: A\n   spec:\n     a: 1\n   ```\n";
+        assert_eq!(
+            manifests(page),
+            [(7, "kind: A\nspec:\n  a: 1\n".to_owned())]
+        );
     }
 
     #[test]
     fn a_command_that_fails_or_differs_is_named_by_its_line() {
-        let failed = followed("a\n```sh run\necho so far\nfalse\n```\n").expect_err("it fails").to_string();
-        assert!(failed.contains("page.md:3: exit status: 1") && failed.contains("so far"), "{failed}");
-        let other = followed("```sh run\necho a\n```\n```text shows\nb\n```\n").expect_err("it differs");
+        let failed = followed("a\n```sh run\necho so far\nfalse\n```\n")
+            .expect_err("it fails")
+            .to_string();
+        assert!(
+            failed.contains("page.md:3: exit status: 1") && failed.contains("so far"),
+            "{failed}"
+        );
+        let other =
+            followed("```sh run\necho a\n```\n```text shows\nb\n```\n").expect_err("it differs");
         let other = format!("{other:#}");
-        assert!(other.contains("line 2: the page shows \"b\"") && other.contains("printed:\na"), "{other}");
+        assert!(
+            other.contains("line 2: the page shows \"b\"") && other.contains("printed:\na"),
+            "{other}"
+        );
     }
 }

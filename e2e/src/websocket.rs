@@ -1,5 +1,5 @@
-//! A strict WebSocket server (RFC 6455, and RFC 8441 over HTTP/2) with a page for browsers, and a client over HTTP/2 that
-//! sends no key.
+//! A strict WebSocket server (RFC 6455, and RFC 8441 over HTTP/2) with a page for browsers, and a
+//! client over HTTP/2 that sends no key.
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,8 +44,9 @@ const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const TEXT: u8 = 0x81;
 const CLOSE: u8 = 0x88;
 
-/// A running server; stopped on drop. It answers a message with that message, the version of HTTP of the handshake and
-/// its key, or `-` if there was none. A handshake over HTTP/1.1 without a valid key is answered 400.
+/// A running server; stopped on drop. It answers a message with that message, the version of HTTP
+/// of the handshake and its key, or `-` if there was none. A handshake over HTTP/1.1 without a
+/// valid key is answered 400.
 #[derive(Debug)]
 pub struct WebSocketServer {
     address: SocketAddr,
@@ -59,7 +60,9 @@ impl WebSocketServer {
     /// # Errors
     /// When it cannot listen.
     pub async fn start(shown: Option<&Pair>) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("binding the WebSocket server")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .context("binding the WebSocket server")?;
         let address = listener.local_addr()?;
         let acceptor = shown.map(acceptor).transpose()?;
         let (tell, told) = mpsc::unbounded_channel();
@@ -80,7 +83,11 @@ impl WebSocketServer {
                 }
             }
         });
-        Ok(Self { address, told, accepting })
+        Ok(Self {
+            address,
+            told,
+            accepting,
+        })
     }
 
     /// The address on which it listens.
@@ -104,7 +111,9 @@ impl Drop for WebSocketServer {
 }
 
 fn acceptor(shown: &Pair) -> Result<TlsAcceptor> {
-    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ));
     let key = PrivateKeyDer::try_from(shown.key.serialize_der()).map_err(anyhow::Error::msg)?;
     let mut config = builder
         .with_safe_default_protocol_versions()?
@@ -114,7 +123,10 @@ fn acceptor(shown: &Pair) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, tell: mpsc::UnboundedSender<String>) {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    tell: mpsc::UnboundedSender<String>,
+) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http2().enable_connect_protocol();
     let service = service_fn(move |request| {
@@ -122,21 +134,40 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
         async move { Ok::<_, std::convert::Infallible>(answer(request, &tell)) }
     });
     // The client may disconnect at any time.
-    let _ended = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+    let _ended = builder
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+        .await;
 }
 
-fn answer(request: Request<Incoming>, tell: &mpsc::UnboundedSender<String>) -> Response<Full<Bytes>> {
+fn answer(
+    request: Request<Incoming>,
+    tell: &mpsc::UnboundedSender<String>,
+) -> Response<Full<Bytes>> {
     if request.uri().path() == "/tell" {
         // Without a receiver the test has ended.
-        let _ended = tell.send(request.uri().query().unwrap_or_default().replace("%20", " "));
+        let _ended = tell.send(
+            request
+                .uri()
+                .query()
+                .unwrap_or_default()
+                .replace("%20", " "),
+        );
         return Response::new(Full::default());
     }
     if request.uri().path() != "/ws" {
         let page = Response::builder().header(header::CONTENT_TYPE, "text/html");
         return page.body(Full::from(PAGE)).expect("a response");
     }
-    let key = request.headers().get("sec-websocket-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
-    let answer = if request.extensions().get::<Protocol>().is_some_and(|protocol| protocol.as_str() == "websocket") {
+    let key = request
+        .headers()
+        .get("sec-websocket-key")
+        .and_then(|key| key.to_str().ok())
+        .map(str::to_owned);
+    let answer = if request
+        .extensions()
+        .get::<Protocol>()
+        .is_some_and(|protocol| protocol.as_str() == "websocket")
+    {
         Response::builder()
     } else {
         let is_key = |key: &&String| STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == 16);
@@ -146,7 +177,12 @@ fn answer(request: Request<Incoming>, tell: &mpsc::UnboundedSender<String>) -> R
                 .header(header::CONNECTION, "upgrade")
                 .header(header::UPGRADE, "websocket")
                 .header(header::SEC_WEBSOCKET_ACCEPT, accept(key)),
-            None => return Response::builder().status(400).body(Full::default()).expect("a response"),
+            None => {
+                return Response::builder()
+                    .status(400)
+                    .body(Full::default())
+                    .expect("a response");
+            }
         }
     };
     let opened = format!("{:?} {}", request.version(), key.as_deref().unwrap_or("-"));
@@ -161,7 +197,10 @@ fn answer(request: Request<Incoming>, tell: &mpsc::UnboundedSender<String>) -> R
 
 /// RFC 6455, 4.2.2.
 fn accept(key: &str) -> String {
-    STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{GUID}").as_bytes()))
+    STANDARD.encode(digest(
+        &SHA1_FOR_LEGACY_USE_ONLY,
+        format!("{key}{GUID}").as_bytes(),
+    ))
 }
 
 /// Answers short messages.
@@ -172,13 +211,20 @@ async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin, opened: &str) -> 
         let [kind, length, mask @ ..] = head;
         let mut payload = vec![0; usize::from(length & 0x7f)];
         stream.read_exact(&mut payload).await?;
-        payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+        payload
+            .iter_mut()
+            .zip(mask.iter().cycle())
+            .for_each(|(byte, mask)| *byte ^= mask);
         if kind == TEXT {
             payload.extend(format!(" {opened}").as_bytes());
         }
-        let length =
-            u8::try_from(payload.len()).ok().filter(|length| *length < 126).ok_or(io::ErrorKind::InvalidData)?;
-        stream.write_all(&[&[kind, length], &*payload].concat()).await?;
+        let length = u8::try_from(payload.len())
+            .ok()
+            .filter(|length| *length < 126)
+            .ok_or(io::ErrorKind::InvalidData)?;
+        stream
+            .write_all(&[&[kind, length], &*payload].concat())
+            .await?;
         if kind == CLOSE {
             return Ok(());
         }
@@ -196,11 +242,17 @@ pub struct Opened {
     pub message: Option<String>,
 }
 
-/// Opens a WebSocket over HTTP/2 without a key, over TLS or with prior knowledge, and sends `hello`.
+/// Opens a WebSocket over HTTP/2 without a key, over TLS or with prior knowledge, and sends
+/// `hello`.
 ///
 /// # Errors
 /// When the connection fails.
-pub async fn over_http2(address: SocketAddr, host: &str, tls: bool, headers: &[(&str, &str)]) -> Result<Opened> {
+pub async fn over_http2(
+    address: SocketAddr,
+    host: &str,
+    tls: bool,
+    headers: &[(&str, &str)],
+) -> Result<Opened> {
     let tcp = TcpStream::connect(address).await.context("connecting")?;
     if !tls {
         return open(tcp, "http", host, headers).await;
@@ -213,7 +265,10 @@ pub async fn over_http2(address: SocketAddr, host: &str, tls: bool, headers: &[(
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let name = ServerName::try_from(host.to_owned())?;
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("the handshake")?;
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, tcp)
+        .await
+        .context("the handshake")?;
     open(stream, "https", host, headers).await
 }
 
@@ -221,8 +276,9 @@ async fn open<S>(stream: S, scheme: &str, host: &str, headers: &[(&str, &str)]) 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.context("HTTP/2")?;
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .context("HTTP/2")?;
     let mut connection = Box::pin(connection);
     // The settings of the server arrive before the answer to any request.
     let ask = Request::get(format!("{scheme}://{host}/")).body(Empty::<Bytes>::new())?;
@@ -233,7 +289,11 @@ where
     let offered = connection.is_extended_connect_protocol_enabled();
     let _driver = tokio::spawn(connection);
     if !offered {
-        return Ok(Opened { offered, status: 0, message: None });
+        return Ok(Opened {
+            offered,
+            status: 0,
+            message: None,
+        });
     }
     let mut connect = Request::builder()
         .method(Method::CONNECT)
@@ -243,17 +303,37 @@ where
     for (name, value) in headers {
         connect = connect.header(*name, *value);
     }
-    let answer = sender.send_request(connect.body(Empty::new())?).await.context("the extended CONNECT")?;
+    let answer = sender
+        .send_request(connect.body(Empty::new())?)
+        .await
+        .context("the extended CONNECT")?;
     let status = answer.status().as_u16();
     if status != 200 {
-        return Ok(Opened { offered, status, message: None });
+        return Ok(Opened {
+            offered,
+            status,
+            message: None,
+        });
     }
-    let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.context("the opened stream")?);
+    let mut stream = TokioIo::new(
+        hyper::upgrade::on(answer)
+            .await
+            .context("the opened stream")?,
+    );
     // Masked by zeros.
-    stream.write_all(&[&[TEXT, 0x80 | 5, 0, 0, 0, 0], &b"hello"[..]].concat()).await?;
+    stream
+        .write_all(&[&[TEXT, 0x80 | 5, 0, 0, 0, 0], &b"hello"[..]].concat())
+        .await?;
     let mut head = [0; 2];
-    stream.read_exact(&mut head).await.context("the head of a message")?;
+    stream
+        .read_exact(&mut head)
+        .await
+        .context("the head of a message")?;
     let mut payload = vec![0; usize::from(head[1] & 0x7f)];
     stream.read_exact(&mut payload).await.context("a message")?;
-    Ok(Opened { offered, status, message: Some(String::from_utf8(payload)?) })
+    Ok(Opened {
+        offered,
+        status,
+        message: Some(String::from_utf8(payload)?),
+    })
 }

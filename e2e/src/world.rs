@@ -1,4 +1,5 @@
-//! Engine, xDS server and a real Envoy in one process: in come objects, out come answers to requests.
+//! Engine, xDS server and a real Envoy in one process: in come objects, out come answers to
+//! requests.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
@@ -76,7 +77,15 @@ impl World {
         };
         let envoy = Envoy::start(&bootstrap(&options).to_string()).await?;
         let engine = Mutex::new(engine);
-        let mut world = Self { cache, envoy, engine, view, stop: Some(stop), server, dir };
+        let mut world = Self {
+            cache,
+            envoy,
+            engine,
+            view,
+            stop: Some(stop),
+            server,
+            dir,
+        };
         world.acknowledged(generation).await?;
         world.envoy.ready().await?;
         Ok(world)
@@ -84,7 +93,11 @@ impl World {
 
     /// Applies changes and publishes the resulting resources.
     pub fn apply(&self, changes: Vec<Change>) -> (Delta, Generation) {
-        let delta = self.engine.lock().expect("no test panics while it applies").apply(changes, SystemTime::now());
+        let delta = self
+            .engine
+            .lock()
+            .expect("no test panics while it applies")
+            .apply(changes, SystemTime::now());
         let generation = self.cache.publish(&self.view, publish::update(&delta));
         (delta, generation)
     }
@@ -114,9 +127,15 @@ impl World {
                 progress.changed().await?;
             }
         };
-        tokio::time::timeout(Duration::from_secs(180), wait).await.with_context(|| {
-            format!("generation {generation}: {:?}\n{}", self.cache.progress(&self.view), self.envoy.log())
-        })?
+        tokio::time::timeout(Duration::from_secs(180), wait)
+            .await
+            .with_context(|| {
+                format!(
+                    "generation {generation}: {:?}\n{}",
+                    self.cache.progress(&self.view),
+                    self.envoy.log()
+                )
+            })?
     }
 
     /// Applies changes, and waits for the acknowledgement.
@@ -152,24 +171,32 @@ pub fn object(value: Value) -> Change {
 
 /// An object of the Gateway API in namespace `default`.
 pub fn api(kind: &str, name: &str, spec: Value) -> Change {
-    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
-        "metadata": {"namespace": "default", "name": name}, "spec": spec}))
+    object(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "metadata": {"namespace": "default", "name": name}, "spec": spec}),
+    )
 }
 
 /// A GatewayClass of ours, called `ours`.
 pub fn class() -> Change {
-    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}}))
+    object(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}}),
+    )
 }
 
 /// A Service in namespace `default` with one endpoint behind its port 80.
 pub fn service(name: &str, address: std::net::SocketAddr) -> Vec<Change> {
     vec![
-        object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name},
-            "spec": {"ports": [{"name": "p", "port": 80}]}})),
-        object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        object(
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name},
+            "spec": {"ports": [{"name": "p", "port": 80}]}}),
+        ),
+        object(
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"namespace": "default", "name": format!("{name}-1"), "labels": {"kubernetes.io/service-name": name}},
-            "ports": [{"name": "p", "port": address.port()}], "endpoints": [{"addresses": [address.ip().to_string()]}]})),
+            "ports": [{"name": "p", "port": address.port()}], "endpoints": [{"addresses": [address.ip().to_string()]}]}),
+        ),
     ]
 }
 
@@ -179,7 +206,9 @@ pub fn service(name: &str, address: std::net::SocketAddr) -> Vec<Change> {
 /// When the certificate cannot be made.
 pub fn secret(name: &str, hostname: &str) -> Result<Change> {
     let made = rcgen::generate_simple_self_signed([hostname.to_owned()])?;
-    Ok(object(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+    Ok(object(
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"namespace": "default", "name": name},
-        "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}})))
+        "stringData": {"tls.crt": made.cert.pem(), "tls.key": made.signing_key.serialize_pem()}}),
+    ))
 }

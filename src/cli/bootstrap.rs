@@ -21,24 +21,24 @@ pub struct Bootstrap {
     /// Path of Envoy's admin socket [default: envoy-admin.sock in the private directory]
     #[arg(long, value_name = "SOCKET")]
     pub envoy_admin: Option<PathBuf>,
-    /// Address of the controller's xDS server, for an Envoy in a cluster [default: the socket of `gatewright
-    /// standalone`]
+    /// Address of the controller's xDS server, for an Envoy in a cluster [default: the socket of
+    /// `gatewright standalone`]
     #[arg(long, value_name = "HOST:PORT", requires_all = ["tls_dir", "envoy_admin", "file"])]
     pub xds: Option<String>,
     /// Directory with tls.crt and tls.key, the Envoy's client certificate for xDS, and ca.crt
     #[arg(long, value_name = "DIR", requires = "xds")]
     pub tls_dir: Option<PathBuf>,
-    /// Listening address of Envoy's HTTP readiness check at /ready, for load balancers: ready from the first
-    /// configuration until Envoy drains. Gateways cannot use its port. Its clients can exhaust its connections: in a
-    /// pod prefer `gatewright ready` [default: none]
+    /// Listening address of Envoy's HTTP readiness check at /ready, for load balancers: ready from
+    /// the first configuration until Envoy drains. Gateways cannot use its port. Its clients can
+    /// exhaust its connections: in a pod prefer `gatewright ready` [default: none]
     #[arg(long, value_name = "ADDRESS", requires = "xds")]
     pub ready: Option<SocketAddr>,
-    /// Memory limit of Envoy's container, in bytes. The heap limit is 90% of it; just below that limit Envoy refuses
-    /// new connections and requests
+    /// Memory limit of Envoy's container, in bytes. The heap limit is 90% of it; just below that
+    /// limit Envoy refuses new connections and requests
     #[arg(long, value_name = "BYTES", requires = "xds", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1 << 26..))]
     pub memory_limit: u64,
-    /// Path of a file for the bootstrap, instead of standard output; xds-keys.json and xds-roots.json are written
-    /// beside it
+    /// Path of a file for the bootstrap, instead of standard output; xds-keys.json and
+    /// xds-roots.json are written beside it
     #[arg(long, value_name = "FILE", requires = "xds")]
     pub file: Option<PathBuf>,
     #[command(flatten)]

@@ -9,9 +9,10 @@ use xds::View;
 /// The Envoys of fleet Dedicated.
 #[derive(Clone, Debug, Args)]
 pub struct Dedicated {
-    /// Name of the Service of the Envoys of fleet Dedicated, in the controller's namespace. They authenticate as that
-    /// fleet, with --envoy-credentials secret by Secret gatewright-envoy-dedicated [default: the Envoys of --envoys
-    /// serve both fleets and can read the certificates of both]
+    /// Name of the Service of the Envoys of fleet Dedicated, in the controller's namespace. They
+    /// authenticate as that fleet, with --envoy-credentials secret by Secret
+    /// gatewright-envoy-dedicated [default: the Envoys of --envoys serve both fleets and can read
+    /// the certificates of both]
     #[arg(long, value_name = "NAME")]
     pub dedicated_envoys: Option<String>,
     /// Configuration that the Envoys of each fleet can read
@@ -24,15 +25,18 @@ pub struct Dedicated {
 pub enum Seen {
     /// Only that of their fleet
     Apart,
-    /// Everything, for both fleets; the Envoys of --envoys serve fleet Dedicated until one of its Envoys is ready. For
-    /// a migration to separate Envoys without interruption
+    /// Everything, for both fleets; the Envoys of --envoys serve fleet Dedicated until one of its
+    /// Envoys is ready. For a migration to separate Envoys without interruption
     Joined,
 }
 
 impl Dedicated {
     /// The Envoys that serve Gateways of the dedicated fleet, in the controller's namespace.
     pub fn envoys(&self, namespace: &str) -> DedicatedEnvoys {
-        let service = self.dedicated_envoys.as_deref().map(|name| ObjectName::new(namespace, name));
+        let service = self
+            .dedicated_envoys
+            .as_deref()
+            .map(|name| ObjectName::new(namespace, name));
         match (service, self.fleet_views) {
             (None, _) => DedicatedEnvoys::OfSharedFleet,
             (Some(service), Seen::Joined) => DedicatedEnvoys::Joining(service),
@@ -51,6 +55,7 @@ impl Dedicated {
     /// The fleets that have Envoys of their own, and an identity each.
     pub fn fleets(&self) -> Vec<EnvoyFleet> {
         let all = EnvoyFleet::OF_MANY.into_iter();
-        all.filter(|fleet| *fleet == EnvoyFleet::Shared || self.dedicated_envoys.is_some()).collect()
+        all.filter(|fleet| *fleet == EnvoyFleet::Shared || self.dedicated_envoys.is_some())
+            .collect()
     }
 }

@@ -20,11 +20,12 @@ pub struct Drain {
     /// Path of Envoy's admin socket
     #[arg(long, value_name = "SOCKET")]
     pub envoy_admin: PathBuf,
-    /// Duration, in seconds, for which Envoy keeps serving as before, while nodes and load balancers remove the pod
+    /// Duration, in seconds, for which Envoy keeps serving as before, while nodes and load
+    /// balancers remove the pod
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub serve: u64,
-    /// Maximum duration of the drain after that, in seconds, until the remaining connections are closed; not less than
-    /// Envoy's --drain-time-s
+    /// Maximum duration of the drain after that, in seconds, until the remaining connections are
+    /// closed; not less than Envoy's --drain-time-s
     #[arg(long, value_name = "SECONDS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub drain: u64,
 }

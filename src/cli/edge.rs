@@ -8,8 +8,8 @@ use gatewright_core::limits::Limits;
 use gatewright_envoy as envoy;
 use gatewright_envoy::UdpSessions;
 
-/// Limits of connections, of clients and to backends. A changed limit closes connections at the next start, because
-/// Envoy replaces its filter chains or clusters.
+/// Limits of connections, of clients and to backends. A changed limit closes connections at the
+/// next start, because Envoy replaces its filter chains or clusters.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits of connections")]
 pub struct Edge {
@@ -19,24 +19,26 @@ pub struct Edge {
     /// Idle timeout of a TLS passthrough or TCP connection without bytes, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.tcp_idle_seconds, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub tcp_idle_timeout: u64,
-    /// Idle timeout of a UDP session without datagrams, in seconds; a session is what one socket of a client sends
+    /// Idle timeout of a UDP session without datagrams, in seconds; a session is what one socket of
+    /// a client sends
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.udp_idle_seconds, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub udp_idle_timeout: u64,
-    /// Maximum number of UDP sessions of an Envoy. Each UDP port has an equal part of them, by --max-udp-ports, and
-    /// drops datagrams of further clients [default: 65536; standalone: fewer where the limit of open files is small]
+    /// Maximum number of UDP sessions of an Envoy. Each UDP port has an equal part of them, by
+    /// --max-udp-ports, and drops datagrams of further clients [default: 65536; standalone: fewer
+    /// where the limit of open files is small]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub udp_sessions: Option<u32>,
-    /// Maximum age of a client's HTTP connection, in seconds; it is then closed gracefully, between two requests; 0 for
-    /// no maximum
+    /// Maximum age of a client's HTTP connection, in seconds; it is then closed gracefully, between
+    /// two requests; 0 for no maximum
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.max_connection_seconds, value_parser = clap::value_parser!(u64).range(0..=604_800))]
     pub max_connection_age: u64,
-    /// Maximum number of connections of an Envoy to one port of one Service, and of pending requests there; further
-    /// requests are answered 503, further TCP connections are closed
+    /// Maximum number of connections of an Envoy to one port of one Service, and of pending
+    /// requests there; further requests are answered 503, further TCP connections are closed
     #[arg(long, value_name = "COUNT", default_value_t = envoy::Edge::DEFAULT.backend_connections, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub backend_connections: u32,
-    /// Maximum number of host certificates in the memory of an Envoy, of 45 KB each: a larger one, with a chain of more
-    /// than 3.5 KiB, counts for more. Beyond it, a certificate is fetched on demand and replaces those that were fetched
-    /// longest ago
+    /// Maximum number of host certificates in the memory of an Envoy, of 45 KB each: a larger one,
+    /// with a chain of more than 3.5 KiB, counts for more. Beyond it, a certificate is fetched on
+    /// demand and replaces those that were fetched longest ago
     #[arg(long, value_name = "COUNT", default_value_t = 5000, value_parser = parse_certificates)]
     pub envoy_certificates: usize,
 }
@@ -44,7 +46,9 @@ pub struct Edge {
 fn parse_certificates(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if (100..=1_000_000).contains(&count) => Ok(count),
-        _ => Err(format!("expected a number from 100 to 1000000, found {text:?}")),
+        _ => Err(format!(
+            "expected a number from 100 to 1000000, found {text:?}"
+        )),
     }
 }
 

@@ -9,12 +9,13 @@ use ipnet::IpNet;
 /// The endpoints that are used.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Endpoints {
-    /// Networks whose endpoints of Services are not used, for example those of nodes. Link-local and multicast
-    /// addresses, metadata services of clouds and Envoy's own listeners are always denied (docs/endpoints.md)
+    /// Networks whose endpoints of Services are not used, for example those of nodes. Link-local
+    /// and multicast addresses, metadata services of clouds and Envoy's own listeners are always
+    /// denied (docs/endpoints.md)
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub denied_endpoint_networks: Vec<IpNet>,
-    /// Path, in the filesystem of each Envoy, of the system's root certificates, for BackendTLSPolicies with
-    /// wellKnownCACertificates: System; `none` if Envoys have no such file
+    /// Path, in the filesystem of each Envoy, of the system's root certificates, for
+    /// BackendTLSPolicies with wellKnownCACertificates: System; `none` if Envoys have no such file
     #[arg(long, value_name = "FILE", default_value = SYSTEM_ROOTS)]
     pub system_roots: String,
 }
@@ -22,6 +23,8 @@ pub struct Endpoints {
 impl Endpoints {
     /// The path of the root certificates of an Envoy's system; `None` if it has none.
     pub fn system_roots(&self) -> Option<Arc<str>> {
-        Some(self.system_roots.as_str()).filter(|file| !file.is_empty() && *file != "none").map(Arc::from)
+        Some(self.system_roots.as_str())
+            .filter(|file| !file.is_empty() && *file != "none")
+            .map(Arc::from)
     }
 }

@@ -13,14 +13,15 @@ pub struct EnvoyCredentials {
     /// Client certificates by which Envoys authenticate to the xDS server
     #[arg(long, value_enum, default_value_t = Credentials::Secret)]
     pub envoy_credentials: Credentials,
-    /// Listening address of the service that issues certificates for pods of Envoys; unused with --envoy-credentials
-    /// secret
+    /// Listening address of the service that issues certificates for pods of Envoys; unused with
+    /// --envoy-credentials secret
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18001")]
     pub envoy_identity: SocketAddr,
     /// Lifetime of a pod's certificate, in seconds; it is renewed when a third of it is left
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(15..=86_400))]
     pub envoy_identity_seconds: u64,
-    /// Maximum number of xDS streams of a pod with its own certificate at this replica; an Envoy has one
+    /// Maximum number of xDS streams of a pod with its own certificate at this replica; an Envoy
+    /// has one
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub xds_streams_per_pod: u32,
 }

@@ -23,7 +23,8 @@ pub struct EnvoyIdentity {
     /// File with the service account token of the pod; it is read again before each request
     #[arg(long, value_name = "FILE")]
     pub token: PathBuf,
-    /// File with the CA certificates to trust for the controller, from the ConfigMap gatewright-xds-roots
+    /// File with the CA certificates to trust for the controller, from the ConfigMap
+    /// gatewright-xds-roots
     #[arg(long, value_name = "FILE")]
     pub roots: PathBuf,
     /// Directory for tls.crt, tls.key and ca.crt: --tls-dir of `gatewright bootstrap`

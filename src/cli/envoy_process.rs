@@ -14,16 +14,21 @@ pub enum EnvoyLifetime {
 /// The settings of Envoy's process.
 #[derive(Clone, Debug, Args)]
 pub struct EnvoyProcess {
-    /// Fate of Envoy when this program is killed or fails; on SIGTERM and SIGINT Envoy always ends with it [default:
-    /// independent; with-program for the built-in example and with --once]
-    #[arg(long, value_enum, value_name = "HOW", env = "GATEWRIGHT_ENVOY_LIFETIME")]
+    /// Fate of Envoy when this program is killed or fails; on SIGTERM and SIGINT Envoy always ends
+    /// with it [default: independent; with-program for the built-in example and with --once]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        env = "GATEWRIGHT_ENVOY_LIFETIME"
+    )]
     pub envoy_lifetime: Option<EnvoyLifetime>,
-    /// Drain time of the old Envoy in a hot restart (changed bootstrap or version of Envoy), in seconds; its remaining
-    /// connections are then closed
+    /// Drain time of the old Envoy in a hot restart (changed bootstrap or version of Envoy), in
+    /// seconds; its remaining connections are then closed
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(6..=86400))]
     pub envoy_patience: u32,
-    /// Take over the private directory from the running program, without an interruption: that program ends, and its
-    /// Envoy continues to serve
+    /// Take over the private directory from the running program, without an interruption: that
+    /// program ends, and its Envoy continues to serve
     #[arg(long)]
     pub take_over: bool,
 }

@@ -36,7 +36,8 @@ pub struct Envoys {
 pub enum EnvoysVerb {
     /// Print the connected Envoys
     List,
-    /// Revoke an Envoy: its connection is closed, and its certificates are refused from now on, at every replica
+    /// Revoke an Envoy: its connection is closed, and its certificates are refused from now on, at
+    /// every replica
     Revoke {
         /// Name or UID of a pod, name of a connected Envoy, or SHA-256 fingerprint of a certificate
         name: String,

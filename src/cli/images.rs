@@ -15,7 +15,8 @@ Examples:
   gatewright images --values values.yaml -o json | jq -r '.[].reference'
 An image without a digest is pinned by its tag only.")]
 pub struct Images {
-    /// File with values of the chart, as for helm --values; may be repeated, the last takes precedence
+    /// File with values of the chart, as for helm --values; may be repeated, the last takes
+    /// precedence
     #[arg(short = 'f', long, value_name = "FILE")]
     pub values: Vec<PathBuf>,
     /// Output format

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Log")]
 pub struct Log {
-    /// Format of the log on standard error: text, or one JSON object per line with the fields of the event (object,
-    /// namespace, condition, reason, envoy, ...)
+    /// Format of the log on standard error: text, or one JSON object per line with the fields of
+    /// the event (object, namespace, condition, reason, envoy, ...)
     #[arg(long, value_enum, value_name = "FORMAT", env = "GATEWRIGHT_LOG_FORMAT", default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 }

@@ -10,12 +10,13 @@ use gatewright_core::model::Hostname;
 /// The hostnames that namespaces may have under TenantGateways.
 #[derive(Clone, Debug, Args)]
 pub struct Names {
-    /// Treatment of namespaces without the label namespace.cozystack.io/host under a TenantGateway of another namespace
-    /// that does not list them in attachedNamespaces
+    /// Treatment of namespaces without the label namespace.cozystack.io/host under a TenantGateway
+    /// of another namespace that does not list them in attachedNamespaces
     #[arg(long, value_enum, default_value_t = Unlabelled::Deny)]
     pub unlabelled_namespaces: Unlabelled,
-    /// Hostname that is reserved under TenantGateways for one namespace (dashboard.example.org=cozy-dashboard), or from
-    /// everybody (*.platform.example.org); may be repeated
+    /// Hostname that is reserved under TenantGateways for one namespace
+    /// (dashboard.example.org=cozy-dashboard), or from everybody (*.platform.example.org); may be
+    /// repeated
     #[arg(long = "reserved-hostname", value_name = "HOSTNAME[=NAMESPACE]", value_delimiter = ',', value_parser = reserved)]
     pub reserved_hostnames: Vec<(Hostname, Option<String>)>,
 }
@@ -24,7 +25,8 @@ impl Names {
     /// The reserved hostnames, each with the namespace that may have it.
     pub fn reserved(&self) -> BTreeMap<Hostname, Option<Arc<str>>> {
         let all = self.reserved_hostnames.iter();
-        all.map(|(hostname, namespace)| (hostname.clone(), namespace.as_deref().map(Arc::from))).collect()
+        all.map(|(hostname, namespace)| (hostname.clone(), namespace.as_deref().map(Arc::from)))
+            .collect()
     }
 }
 
@@ -44,7 +46,9 @@ fn reserved(text: &str) -> Result<(Hostname, Option<String>), String> {
     };
     let hostname = Hostname::parse(hostname).map_err(|error| error.to_string())?;
     match (hostname.is_any(), namespace.as_deref()) {
-        (true, _) | (_, Some("")) => Err(format!("{text:?}: expected a hostname, or hostname=namespace")),
+        (true, _) | (_, Some("")) => Err(format!(
+            "{text:?}: expected a hostname, or hostname=namespace"
+        )),
         _ => Ok((hostname, namespace)),
     }
 }
@@ -57,7 +61,10 @@ mod tests {
     fn reserved_hostnames_are_read() {
         let read = |text: &str| reserved(text).map(|(hostname, only)| (hostname.to_string(), only));
         assert_eq!(read("a.org"), Ok(("a.org".to_owned(), None)));
-        assert_eq!(read("*.a.org=cozy-a"), Ok(("*.a.org".to_owned(), Some("cozy-a".to_owned()))));
+        assert_eq!(
+            read("*.a.org=cozy-a"),
+            Ok(("*.a.org".to_owned(), Some("cozy-a".to_owned())))
+        );
         for wrong in ["", "=a", "a.org=", "A.org", "192.0.2.1"] {
             assert!(reserved(wrong).is_err(), "{wrong}");
         }

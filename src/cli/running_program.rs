@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::{Output, State};
 
-/// The admin socket of the running program, and the output format. For every subcommand of a command.
+/// The admin socket of the running program, and the output format. For every subcommand of a
+/// command.
 #[derive(Clone, Debug, Args)]
 pub struct RunningProgram {
     /// Output format
@@ -24,6 +25,8 @@ pub struct RunningProgram {
 impl RunningProgram {
     /// The private directory.
     pub fn state(&self) -> State {
-        State { state_dir: self.state_dir.clone() }
+        State {
+            state_dir: self.state_dir.clone(),
+        }
     }
 }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use gatewright_core::limits::Limits;
 
-use super::{Acme, Edge, Endpoints, EnvoyProcess, GatewayApi, InternalCa, IssuerUse, Log, State, Tenants};
+use super::{
+    Acme, Edge, Endpoints, EnvoyProcess, GatewayApi, InternalCa, IssuerUse, Log, State, Tenants,
+};
 
 /// `standalone`
 #[derive(Clone, Debug, Args)]
@@ -19,7 +21,8 @@ Examples:
 pub struct Standalone {
     /// Directory of manifests to watch [default: the built-in example]
     pub dir: Option<PathBuf>,
-    /// Wait until every Envoy has acknowledged everything, print the table, and exit 0 if everything is served, else 1
+    /// Wait until every Envoy has acknowledged everything, print the table, and exit 0 if
+    /// everything is served, else 1
     #[arg(long)]
     pub once: bool,
     /// Path of the Envoy binary [default: `envoy` on PATH, else the one that `make demo` installed]

@@ -1,5 +1,5 @@
-//! The admin socket: serves queries to the running program. Only users with access to its private directory can
-//! connect.
+//! The admin socket: serves queries to the running program. Only users with access to its private
+//! directory can connect.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,8 @@ pub enum AdminQuery {
     BroughtCertificates,
     /// The metrics, in OpenMetrics text.
     Metrics,
-    /// The readiness: `true`, with notices for people on further lines; `false`; or the list of what is pending.
+    /// The readiness: `true`, with notices for people on further lines; `false`; or the list of
+    /// what is pending.
     Ready,
 }
 
@@ -114,41 +115,50 @@ pub async fn serve(
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    let router =
-        Router::new()
-            .route(
-                "/status",
-                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Status).await) }),
-            )
-            .route(
-                "/debug/xds",
-                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Clients).await) }),
-            )
-            .route(
-                "/metrics",
-                get(|State(asks): State<Asks>| async move { typed(METRICS, put(&asks, AdminQuery::Metrics).await) }),
-            )
-            .route(
-                "/certs/brought",
-                get(|State(asks): State<Asks>| async move {
-                    typed(JSON, put(&asks, AdminQuery::BroughtCertificates).await)
-                }),
-            )
-            .route("/livez", get(async move || live(&heartbeat)))
-            .route("/readyz", get(ready))
-            .route("/explain", get(explain))
-            .route(
-                "/owners",
-                get(|State(asks): State<Asks>| async move { typed(JSON, put(&asks, AdminQuery::Owners).await) }),
-            )
-            .route("/owners/release", post(release))
-            .with_state(asks)
-            .merge(others);
+    let router = Router::new()
+        .route(
+            "/status",
+            get(|State(asks): State<Asks>| async move {
+                typed(JSON, put(&asks, AdminQuery::Status).await)
+            }),
+        )
+        .route(
+            "/debug/xds",
+            get(|State(asks): State<Asks>| async move {
+                typed(JSON, put(&asks, AdminQuery::Clients).await)
+            }),
+        )
+        .route(
+            "/metrics",
+            get(|State(asks): State<Asks>| async move {
+                typed(METRICS, put(&asks, AdminQuery::Metrics).await)
+            }),
+        )
+        .route(
+            "/certs/brought",
+            get(|State(asks): State<Asks>| async move {
+                typed(JSON, put(&asks, AdminQuery::BroughtCertificates).await)
+            }),
+        )
+        .route("/livez", get(async move || live(&heartbeat)))
+        .route("/readyz", get(ready))
+        .route("/explain", get(explain))
+        .route(
+            "/owners",
+            get(|State(asks): State<Asks>| async move {
+                typed(JSON, put(&asks, AdminQuery::Owners).await)
+            }),
+        )
+        .route("/owners/release", post(release))
+        .with_state(asks)
+        .merge(others);
     let stopped = async move {
         // An error means that the sender was dropped.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    axum::serve(listener, router).with_graceful_shutdown(stopped).await
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stopped)
+        .await
 }
 
 const JSON: &str = "application/json";
@@ -156,21 +166,31 @@ pub(crate) const METRICS: &str = "application/openmetrics-text; version=1.0.0; c
 
 pub(crate) async fn put(asks: &Asks, what: AdminQuery) -> Result<String, StatusCode> {
     let (sender, answer) = oneshot::channel();
-    asks.send(AdminRequest { what, answer: sender }).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    asks.send(AdminRequest {
+        what,
+        answer: sender,
+    })
+    .await
+    .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     answer.await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
 }
 
 pub(crate) fn typed(kind: &'static str, answer: Result<impl IntoResponse, StatusCode>) -> Response {
-    answer.map(|text| ([(field::CONTENT_TYPE, kind)], text)).into_response()
+    answer
+        .map(|text| ([(field::CONTENT_TYPE, kind)], text))
+        .into_response()
 }
 
-/// Answers the liveness probe: whether the main loop runs. The main loop is not queried itself, so that a long queue
-/// causes no restart.
+/// Answers the liveness probe: whether the main loop runs. The main loop is not queried itself, so
+/// that a long queue causes no restart.
 pub(crate) fn live(heartbeat: &Heartbeat) -> Response {
     match heartbeat.hangs(Instant::now()) {
         None => "ok\n".into_response(),
         Some(age) => {
-            let text = format!("the main loop has been blocked for {} seconds\n", age.as_secs());
+            let text = format!(
+                "the main loop has been blocked for {} seconds\n",
+                age.as_secs()
+            );
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
     }
@@ -181,9 +201,11 @@ async fn ready(State(asks): State<Asks>) -> Response {
         Ok("true") => "ok\n".into_response(),
         // The notices for people follow.
         Ok(text) if text.starts_with("true\n") => format!("ok\n{}\n", &text[5..]).into_response(),
-        Ok("false") | Err(_) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "not everything is acknowledged\n".to_owned()).into_response()
-        }
+        Ok("false") | Err(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not everything is acknowledged\n".to_owned(),
+        )
+            .into_response(),
         Ok(waiting) => (StatusCode::SERVICE_UNAVAILABLE, format!("{waiting}\n")).into_response(),
     }
 }
@@ -213,15 +235,22 @@ async fn release(State(asks): State<Asks>, Query(released): Query<Released>) -> 
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
-    let asked = question(&asked.url, &asked.method).map(|question| Question { upgrade: asked.upgrade, ..question });
+    let asked = question(&asked.url, &asked.method).map(|question| Question {
+        upgrade: asked.upgrade,
+        ..question
+    });
     match asked {
         Ok(question) => {
             let explanation = match put(&asks, AdminQuery::Explain(question.clone())).await {
-                Ok(text) => serde_json::from_str(&text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR),
+                Ok(text) => {
+                    serde_json::from_str(&text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+                }
                 Err(status) => Err(status),
             };
             match explanation {
-                Ok(explanation) => typed(JSON, Ok(checked(explanation, &question).await.to_string())),
+                Ok(explanation) => {
+                    typed(JSON, Ok(checked(explanation, &question).await.to_string()))
+                }
                 Err(status) => status.into_response(),
             }
         }
@@ -234,13 +263,18 @@ async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Respon
 /// # Errors
 /// When Envoy could not serve such a URL.
 pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
-    let uri: hyper::Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+    let uri: hyper::Uri = url
+        .parse()
+        .map_err(|error| format!("{url:?} is no URL: {error}"))?;
     let tls = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
         _ => return Err(format!("{url:?}: expected http://HOST/ or https://HOST/")),
     };
-    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| format!("{url:?} has no host"))?;
+    let host = uri
+        .host()
+        .filter(|host| !host.is_empty())
+        .ok_or_else(|| format!("{url:?} has no host"))?;
     Ok(Question {
         tls,
         host: host.to_ascii_lowercase(),
@@ -268,9 +302,15 @@ pub async fn tell(socket: &Path, path_and_query: &str) -> Result<String, AdminEr
     exchange(socket, Method::POST, path_and_query).await
 }
 
-async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result<String, AdminError> {
-    let failed =
-        |why: &dyn std::fmt::Display| AdminError::Exchange { path: socket.to_path_buf(), why: why.to_string() };
+async fn exchange(
+    socket: &Path,
+    method: Method,
+    path_and_query: &str,
+) -> Result<String, AdminError> {
+    let failed = |why: &dyn std::fmt::Display| AdminError::Exchange {
+        path: socket.to_path_buf(),
+        why: why.to_string(),
+    };
     let work = async {
         let connect = |why: std::io::Error| {
             let path = socket.to_path_buf();
@@ -280,8 +320,9 @@ async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result
             }
         };
         let stream = UnixStream::connect(socket).await.map_err(connect)?;
-        let (mut client, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+        let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| failed(&error))?;
         let request = Request::builder()
             .method(method)
             .uri(path_and_query)
@@ -290,21 +331,33 @@ async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result
             .body(Empty::<Bytes>::new())
             .map_err(|error| failed(&error))?;
         let exchange = async {
-            let answer = client.send_request(request).await.map_err(|error| failed(&error))?;
+            let answer = client
+                .send_request(request)
+                .await
+                .map_err(|error| failed(&error))?;
             let status = answer.status();
-            let body = Limited::new(answer.into_body(), ANSWER).collect().await.map_err(|error| failed(&error))?;
+            let body = Limited::new(answer.into_body(), ANSWER)
+                .collect()
+                .await
+                .map_err(|error| failed(&error))?;
             let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
             if status.is_success() {
                 Ok(text)
             } else {
-                Err(AdminError::Refused(if text.is_empty() { status.to_string() } else { text }))
+                Err(AdminError::Refused(if text.is_empty() {
+                    status.to_string()
+                } else {
+                    text
+                }))
             }
         };
         // Errors of the connection after the answer are ignored.
         let (answer, _) = tokio::join!(exchange, connection);
         answer
     };
-    timeout(LIMIT, work).await.map_err(|_| failed(&format!("no answer within {LIMIT:?}")))?
+    timeout(LIMIT, work)
+        .await
+        .map_err(|_| failed(&format!("no answer within {LIMIT:?}")))?
 }
 
 #[cfg(test)]
@@ -324,7 +377,10 @@ mod tests {
         let socket = dir.path().join("admin.sock");
         let place = socket.display().to_string();
         let nobody = said(&socket).await;
-        assert!(nobody.starts_with(&format!("no gatewright answers at {place}: ")), "{nobody}");
+        assert!(
+            nobody.starts_with(&format!("no gatewright answers at {place}: ")),
+            "{nobody}"
+        );
         let listener = UnixListener::bind(&socket).expect("bound");
         let other = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -332,16 +388,29 @@ mod tests {
             }
         });
         let another = said(&socket).await;
-        assert!(another.starts_with(&format!("the gatewright at {place} does not answer: ")), "{another}");
-        assert!([nobody, another].iter().all(|text| text.contains("--admin")));
+        assert!(
+            another.starts_with(&format!("the gatewright at {place} does not answer: ")),
+            "{another}"
+        );
+        assert!(
+            [nobody, another]
+                .iter()
+                .all(|text| text.contains("--admin"))
+        );
         other.abort();
     }
 
     #[test]
     fn a_url_is_taken_apart() {
         let asked = question("https://Shop.example.org:8443/a?b", "GET").expect("a URL");
-        assert_eq!((asked.tls, &*asked.host, asked.port, &*asked.path), (true, "shop.example.org", 8443, "/a"));
-        assert_eq!(question("http://a.example.org", "GET").expect("a URL").port, 80);
+        assert_eq!(
+            (asked.tls, &*asked.host, asked.port, &*asked.path),
+            (true, "shop.example.org", 8443, "/a")
+        );
+        assert_eq!(
+            question("http://a.example.org", "GET").expect("a URL").port,
+            80
+        );
         assert!(question("shop.example.org", "GET").is_err());
     }
 }

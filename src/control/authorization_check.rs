@@ -1,4 +1,5 @@
-//! Asks the authorization servers of an explanation, as Envoy would: a server that gives no answer lets no request pass.
+//! Asks the authorization servers of an explanation, as Envoy would: a server that gives no answer
+//! lets no request pass.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -30,12 +31,19 @@ const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
 
 type Body = Full<Bytes>;
 
-/// Asks the servers of an explanation in JSON. The link of the first that gives no answer fails, and is the last.
+/// Asks the servers of an explanation in JSON. The link of the first that gives no answer fails,
+/// and is the last.
 pub(crate) async fn checked(mut explanation: Value, question: &Question) -> Value {
-    let Some(links) = explanation["links"].as_array_mut() else { return explanation };
+    let Some(links) = explanation["links"].as_array_mut() else {
+        return explanation;
+    };
     for index in 0..links.len() {
-        let Some(link) = links[index].as_object_mut() else { continue };
-        let server = link.remove("server").and_then(|server| serde_json::from_value(server).ok());
+        let Some(link) = links[index].as_object_mut() else {
+            continue;
+        };
+        let server = link
+            .remove("server")
+            .and_then(|server| serde_json::from_value(server).ok());
         let Some(server) = server else { continue };
         let (ok, why) = verdict(&server, question).await;
         let text = link["text"].as_str().unwrap_or_default();
@@ -56,66 +64,122 @@ async fn verdict(server: &AuthorizationServer, question: &Question) -> (bool, St
     let each = asked.iter().map(|address| async move {
         match timeout(LIMIT, ask(server, *address, question)).await {
             Ok(answered) => answered.map_err(|why| format!("{address}: {why}")),
-            Err(_) => Err(format!("{address}: no answer within {} seconds", LIMIT.as_secs())),
+            Err(_) => Err(format!(
+                "{address}: no answer within {} seconds",
+                LIMIT.as_secs()
+            )),
         }
     });
-    let silent: Vec<String> = join_all(each).await.into_iter().filter_map(Result::err).collect();
+    let silent: Vec<String> = join_all(each)
+        .await
+        .into_iter()
+        .filter_map(Result::err)
+        .collect();
     let (count, text) = (silent.len(), silent.join("; "));
     match count {
-        0 if server.tls => (true, "and accepts connections; its TLS was not tried".to_owned()),
+        0 if server.tls => (
+            true,
+            "and accepts connections; its TLS was not tried".to_owned(),
+        ),
         0 => (true, "and answers".to_owned()),
-        _ if count == asked.len() => {
-            (false, format!("and gives no answer ({text}): every request is answered 403, since nobody permits it"))
-        }
+        _ if count == asked.len() => (
+            false,
+            format!(
+                "and gives no answer ({text}): every request is answered 403, since nobody permits it"
+            ),
+        ),
         _ => (
             true,
-            format!("and answers; NOTE: not at each of its endpoints ({text}): requests to these are answered 403"),
+            format!(
+                "and answers; NOTE: not at each of its endpoints ({text}): requests to these are answered 403"
+            ),
         ),
     }
 }
 
 /// Asks a server at one of its endpoints for its consent to a request.
-async fn ask(server: &AuthorizationServer, address: SocketAddr, question: &Question) -> Result<(), String> {
-    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+async fn ask(
+    server: &AuthorizationServer,
+    address: SocketAddr,
+    question: &Question,
+) -> Result<(), String> {
+    let stream = TcpStream::connect(address)
+        .await
+        .map_err(|error| error.to_string())?;
     if server.tls {
         return Ok(());
     }
     let to = &server.authority;
     match &server.protocol {
         CheckProtocol::Http { prefix, http2 } => {
-            let request = Request::builder().method(question.method.as_str()).header(CONTENT_LENGTH, "0");
+            let request = Request::builder()
+                .method(question.method.as_str())
+                .header(CONTENT_LENGTH, "0");
             let path = format!("{prefix}{}", question.path);
             let answer = if *http2 {
-                over_http2(stream, request.uri(format!("http://{to}{path}")), Bytes::new()).await?
+                over_http2(
+                    stream,
+                    request.uri(format!("http://{to}{path}")),
+                    Bytes::new(),
+                )
+                .await?
             } else {
                 over_http1(stream, request.uri(path).header(HOST, to)).await?
             };
             // Envoy takes these for the failure of a server, and every other status for its answer.
-            if answer.status().is_server_error() { Err(format!("it answers {}", answer.status())) } else { Ok(()) }
+            if answer.status().is_server_error() {
+                Err(format!("it answers {}", answer.status()))
+            } else {
+                Ok(())
+            }
         }
         CheckProtocol::Grpc => {
-            let request = Request::builder().method(Method::POST).uri(format!("http://{to}{CHECK}"));
-            let request = request.header(CONTENT_TYPE, "application/grpc").header(TE, "trailers");
-            let message = framed(&check_request(&question.method, &question.host, &question.path));
+            let request = Request::builder()
+                .method(Method::POST)
+                .uri(format!("http://{to}{CHECK}"));
+            let request = request
+                .header(CONTENT_TYPE, "application/grpc")
+                .header(TE, "trailers");
+            let message = framed(&check_request(
+                &question.method,
+                &question.host,
+                &question.path,
+            ));
             consent(over_http2(stream, request, message).await?).await
         }
     }
 }
 
 async fn over_http1(stream: TcpStream, request: Builder) -> Result<Response<Incoming>, String> {
-    let request = request.body(Body::default()).map_err(|error| error.to_string())?;
-    let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| described(&error))?;
+    let request = request
+        .body(Body::default())
+        .map_err(|error| error.to_string())?;
+    let (mut client, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| described(&error))?;
     // The connection ends with the client.
     tokio::spawn(named("authorization check", connection));
-    client.send_request(request).await.map_err(|error| described(&error))
+    client
+        .send_request(request)
+        .await
+        .map_err(|error| described(&error))
 }
 
-async fn over_http2(stream: TcpStream, request: Builder, body: Bytes) -> Result<Response<Incoming>, String> {
-    let request = request.body(Body::new(body)).map_err(|error| error.to_string())?;
+async fn over_http2(
+    stream: TcpStream,
+    request: Builder,
+    body: Bytes,
+) -> Result<Response<Incoming>, String> {
+    let request = request
+        .body(Body::new(body))
+        .map_err(|error| error.to_string())?;
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut client, connection) = handshake.map_err(|error| described(&error))?;
     tokio::spawn(named("authorization check", connection));
-    client.send_request(request).await.map_err(|error| described(&error))
+    client
+        .send_request(request)
+        .await
+        .map_err(|error| described(&error))
 }
 
 /// An error with its cause.
@@ -132,18 +196,30 @@ async fn consent(answer: Response<Incoming>) -> Result<(), String> {
     if !parts.status.is_success() {
         return Err(format!("it answers {} and not by gRPC", parts.status));
     }
-    let body = Limited::new(body, ANSWER).collect().await.map_err(|error| error.to_string())?;
+    let body = Limited::new(body, ANSWER)
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
     let status = |fields: &HeaderMap| fields.get("grpc-status").cloned();
-    match body.trailers().and_then(status).or_else(|| status(&parts.headers)) {
+    match body
+        .trailers()
+        .and_then(status)
+        .or_else(|| status(&parts.headers))
+    {
         Some(status) if status == "0" => Ok(()),
-        Some(status) => Err(format!("it answers with the gRPC status {}", status.to_str().unwrap_or("?"))),
+        Some(status) => Err(format!(
+            "it answers with the gRPC status {}",
+            status.to_str().unwrap_or("?")
+        )),
         None => Err("it does not answer by gRPC".to_owned()),
     }
 }
 
 /// A message of gRPC: not compressed, with its length.
 fn framed(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).expect("it has a URL").to_be_bytes();
+    let length = u32::try_from(message.len())
+        .expect("it has a URL")
+        .to_be_bytes();
     [&[0], length.as_slice(), message].concat().into()
 }
 
@@ -156,16 +232,33 @@ mod tests {
 
     fn server(endpoints: Vec<SocketAddr>, protocol: CheckProtocol) -> AuthorizationServer {
         let (service, authority) = ("default/guard:80".to_owned(), "guard.default".to_owned());
-        AuthorizationServer { service, authority, endpoints, protocol, tls: false }
+        AuthorizationServer {
+            service,
+            authority,
+            endpoints,
+            protocol,
+            tls: false,
+        }
     }
 
     fn http() -> CheckProtocol {
-        CheckProtocol::Http { prefix: "/check".to_owned(), http2: false }
+        CheckProtocol::Http {
+            prefix: "/check".to_owned(),
+            http2: false,
+        }
     }
 
     fn question() -> Question {
         let (host, path, method) = ("a.example".to_owned(), "/x".to_owned(), "GET".to_owned());
-        Question { tls: false, host, port: 80, path, method, upgrade: None, address: None }
+        Question {
+            tls: false,
+            host,
+            port: 80,
+            path,
+            method,
+            upgrade: None,
+            address: None,
+        }
     }
 
     /// A server that says this to whoever connects, and its address.
@@ -188,44 +281,76 @@ mod tests {
 
     #[tokio::test]
     async fn consent_and_refusal_are_answers() {
-        for text in ["HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n"] {
-            assert_eq!(found(http(), &[saying(text).await]).await, (true, "and answers".to_owned()));
+        for text in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n",
+        ] {
+            assert_eq!(
+                found(http(), &[saying(text).await]).await,
+                (true, "and answers".to_owned())
+            );
         }
     }
 
     #[tokio::test]
     async fn everything_else_is_none() {
-        let refusing = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+        let refusing = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port")
+            .local_addr()
+            .expect("an address");
         let failing = saying("HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n").await;
         for (address, protocol, expected) in [
             (refusing, http(), "refused"),
             (failing, http(), "it answers 503"),
             (saying("220 mail\r\n").await, http(), "HTTP"),
             (saying("").await, http(), "connection closed"),
-            (saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await, CheckProtocol::Grpc, "gives no answer"),
+            (
+                saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await,
+                CheckProtocol::Grpc,
+                "gives no answer",
+            ),
         ] {
             let (ok, text) = found(protocol, &[address]).await;
             assert!(!ok, "{text}");
-            assert!(text.contains(expected) && text.contains(&address.to_string()), "{expected}: {text}");
+            assert!(
+                text.contains(expected) && text.contains(&address.to_string()),
+                "{expected}: {text}"
+            );
         }
     }
 
     #[tokio::test]
     async fn one_of_two_endpoints_is_a_note() {
-        let refusing = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+        let refusing = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port")
+            .local_addr()
+            .expect("an address");
         let good = saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
         let (ok, text) = found(http(), &[refusing, good]).await;
-        assert!(ok && text.contains("NOTE") && text.contains(&refusing.to_string()), "{text}");
+        assert!(
+            ok && text.contains("NOTE") && text.contains(&refusing.to_string()),
+            "{text}"
+        );
     }
 
     #[tokio::test]
     async fn the_link_of_a_silent_server_is_the_last() {
-        let refusing = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address");
+        let refusing = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port")
+            .local_addr()
+            .expect("an address");
         let silent = serde_json::to_value(server(vec![refusing], http())).expect("JSON");
         let links = json!([{"ok": true, "text": "tenant"}, {"ok": true, "text": "default/guard:80", "server": silent},
             {"ok": true, "text": "backend"}]);
         let checked = checked(json!({"links": links}), &question()).await;
-        assert_eq!(checked["links"].as_array().map(Vec::len), Some(2), "{checked}");
+        assert_eq!(
+            checked["links"].as_array().map(Vec::len),
+            Some(2),
+            "{checked}"
+        );
         assert_eq!(checked["links"][1]["ok"], json!(false));
         assert!(checked["links"][1].get("server").is_none(), "{checked}");
     }

@@ -1,5 +1,5 @@
-//! Accept loop for untrusted clients: bounded number of connections in total and per address, one request each, with a
-//! timeout.
+//! Accept loop for untrusted clients: bounded number of connections in total and per address, one
+//! request each, with a timeout.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -22,10 +22,12 @@ const EACH: usize = 64;
 /// The pause after a failed accept.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Accepts connections until `stop`; `what` names their purpose in the log. A connection is closed after `limit`.
+/// Accepts connections until `stop`; `what` names their purpose in the log. A connection is closed
+/// after `limit`.
 ///
-/// No new connection is refused. At the limit of a client its oldest connection is closed, and at the total limit the
-/// oldest of the client with the most: a client that sends its request at once is answered long before that.
+/// No new connection is refused. At the limit of a client its oldest connection is closed, and at
+/// the total limit the oldest of the client with the most: a client that sends its request at once
+/// is answered long before that.
 pub(crate) async fn receive<F, E>(
     listener: TcpListener,
     what: &'static str,
@@ -76,7 +78,8 @@ pub(crate) async fn receive<F, E>(
     connections.shutdown().await;
 }
 
-/// Returns the key of a client: its address, or for IPv6 its /64 network, which one client controls.
+/// Returns the key of a client: its address, or for IPv6 its /64 network, which one client
+/// controls.
 pub(crate) fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -101,7 +104,11 @@ impl Seats {
         let of = if held >= EACH {
             client
         } else if self.by_client.values().map(VecDeque::len).sum::<usize>() >= MAX_CONNECTIONS {
-            *self.by_client.iter().max_by_key(|(_, connections)| connections.len())?.0
+            *self
+                .by_client
+                .iter()
+                .max_by_key(|(_, connections)| connections.len())?
+                .0
         } else {
             return None;
         };
@@ -110,11 +117,16 @@ impl Seats {
 
     fn take(&mut self, client: IpAddr, connection: AbortHandle) {
         self.clients.insert(connection.id(), client);
-        self.by_client.entry(client).or_default().push_back(connection);
+        self.by_client
+            .entry(client)
+            .or_default()
+            .push_back(connection);
     }
 
     fn leave(&mut self, id: Id) {
-        let Some(client) = self.clients.remove(&id) else { return };
+        let Some(client) = self.clients.remove(&id) else {
+            return;
+        };
         if let Some(connections) = self.by_client.get_mut(&client) {
             connections.retain(|connection| connection.id() != id);
             if connections.is_empty() {
@@ -138,7 +150,9 @@ mod tests {
 
     async fn connect(from: [u8; 4], to: SocketAddr) -> TcpStream {
         let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind((from, 0).into()).expect("an address of this machine");
+        socket
+            .bind((from, 0).into())
+            .expect("an address of this machine");
         socket.connect(to).await.expect("it listens")
     }
 
@@ -156,11 +170,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it has one");
         let (stopper, stop) = watch::channel(false);
-        tokio::spawn(receive(listener, "test", LONG, stop, |mut stream: TcpStream| async move {
-            let mut said = [0];
-            stream.read_exact(&mut said).await?;
-            stream.write_all(&said).await
-        }));
+        tokio::spawn(receive(
+            listener,
+            "test",
+            LONG,
+            stop,
+            |mut stream: TcpStream| async move {
+                let mut said = [0];
+                stream.read_exact(&mut said).await?;
+                stream.write_all(&said).await
+            },
+        ));
         (address, stopper)
     }
 
@@ -171,8 +191,14 @@ mod tests {
         for _ in 0..2 * MAX_CONNECTIONS {
             silent.push(connect([127, 0, 0, 1], address).await);
         }
-        assert!(is_answered(connect([127, 0, 0, 2], address).await).await, "another address");
-        assert!(is_answered(connect([127, 0, 0, 1], address).await).await, "and the same one");
+        assert!(
+            is_answered(connect([127, 0, 0, 2], address).await).await,
+            "another address"
+        );
+        assert!(
+            is_answered(connect([127, 0, 0, 1], address).await).await,
+            "and the same one"
+        );
         // All but the newest connections were closed, so reads end at once.
         for mut old in silent.drain(..2 * MAX_CONNECTIONS - EACH + 1) {
             assert_eq!(old.read(&mut [0]).await.unwrap_or(0), 0);
@@ -192,7 +218,10 @@ mod tests {
             }
         }
         for from in 1..=100 {
-            assert!(is_answered(connect([127, 0, 2, from], address).await).await, "newcomer {from}");
+            assert!(
+                is_answered(connect([127, 0, 2, from], address).await).await,
+                "newcomer {from}"
+            );
         }
     }
 

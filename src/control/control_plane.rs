@@ -1,4 +1,5 @@
-//! The running state of the control plane: the engine, its publications, and their acknowledgement. One task owns it.
+//! The running state of the control plane: the engine, its publications, and their acknowledgement.
+//! One task owns it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,7 +26,8 @@ use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
-    Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, ResourceKey, RouteKey, ServiceIntent, Settings,
+    Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, ResourceKey, RouteKey, ServiceIntent,
+    Settings,
 };
 use gatewright_envoy::Edge;
 
@@ -34,7 +36,8 @@ use refusal_log::{Refusal, RefusalLog};
 use refusals::{Refusals, RefusedKey, refusals};
 use states::States;
 
-/// The maximum number of changes whose acknowledgement is still to be announced: without Envoys none ever is.
+/// The maximum number of changes whose acknowledgement is still to be announced: without Envoys
+/// none ever is.
 const ANNOUNCED: usize = 256;
 
 /// The engine, the xDS cache, and the state of publications.
@@ -74,8 +77,8 @@ pub struct ControlPlane {
     states: States,
     /// The Gateways whose publications are not acknowledged by all Envoys yet.
     awaited: BTreeSet<ObjectName>,
-    /// The ListenerSets whose status was evaluated during that time. The status of others has not changed, and will not
-    /// by the acknowledgement.
+    /// The ListenerSets whose status was evaluated during that time. The status of others has not
+    /// changed, and will not by the acknowledgement.
     in_doubt: BTreeSet<ObjectKey>,
     /// The number of connected Envoys, and the rejections, at the last evaluation.
     known: (PerView<usize>, Refusals),
@@ -112,13 +115,25 @@ struct Announcement {
 }
 
 impl ControlPlane {
-    /// Creates a control plane that serves nothing. Derived objects of TenantGateways are taken in at once.
-    pub fn new(settings: Settings, tenancy: tenancy::Settings, cache: Cache, views: impl Into<FleetViews>) -> Self {
+    /// Creates a control plane that serves nothing. Derived objects of TenantGateways are taken in
+    /// at once.
+    pub fn new(
+        settings: Settings,
+        tenancy: tenancy::Settings,
+        cache: Cache,
+        views: impl Into<FleetViews>,
+    ) -> Self {
         let controller = settings.controller.clone();
-        Self::over(controller, Pipeline::new(settings, tenancy, Written::Here), cache, views.into())
+        Self::over(
+            controller,
+            Pipeline::new(settings, tenancy, Written::Here),
+            cache,
+            views.into(),
+        )
     }
 
-    /// Creates a control plane that serves nothing. Objects come only from the watches of a cluster.
+    /// Creates a control plane that serves nothing. Objects come only from the watches of a
+    /// cluster.
     pub fn in_cluster(
         settings: Settings,
         tenancy: tenancy::Settings,
@@ -126,7 +141,12 @@ impl ControlPlane {
         views: impl Into<FleetViews>,
     ) -> Self {
         let controller = settings.controller.clone();
-        Self::over(controller, Pipeline::new(settings, tenancy, Written::ToTheCluster), cache, views.into())
+        Self::over(
+            controller,
+            Pipeline::new(settings, tenancy, Written::ToTheCluster),
+            cache,
+            views.into(),
+        )
     }
 
     fn over(controller: String, pipeline: Pipeline, cache: Cache, views: FleetViews) -> Self {
@@ -217,13 +237,19 @@ impl ControlPlane {
         let changed = self.publish(&delta);
         self.states.note(self.engine().digest(), &changed);
         // Endpoints and certificates change without a change of anybody's configuration.
-        let is_configuration = |key: &&ResourceKey| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_));
-        let touched = delta.resources.keys().filter(is_configuration).filter_map(ResourceKey::frontend);
+        let is_configuration =
+            |key: &&ResourceKey| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_));
+        let touched = delta
+            .resources
+            .keys()
+            .filter(is_configuration)
+            .filter_map(ResourceKey::frontend);
         let touched = touched.map(|id| &id.gateway);
         for gateway in touched.chain(&delta.gateways) {
             let fleet = self.engine().fleet_of(gateway);
             if let Some(view) = self.views.id(&fleet) {
-                self.published.insert(gateway.clone(), (view, self.generations[view]));
+                self.published
+                    .insert(gateway.clone(), (view, self.generations[view]));
             }
             self.awaited.insert(gateway.clone());
         }
@@ -242,27 +268,42 @@ impl ControlPlane {
                     self.awaited.remove(&key.name);
                 }
                 let places = self.since.range((key.clone(), String::new())..);
-                let places = places.map_while(|(place, _)| (place.0 == *key).then(|| place.clone()));
+                let places =
+                    places.map_while(|(place, _)| (place.0 == *key).then(|| place.clone()));
                 for place in places.collect::<Vec<_>>() {
                     self.since.remove(&place);
                 }
             }
         }
         self.end_views(&envoys);
-        let published: Vec<_> = changed.into_iter().filter(|(view, _)| self.generations.get(*view).is_some()).collect();
+        let published: Vec<_> = changed
+            .into_iter()
+            .filter(|(view, _)| self.generations.get(*view).is_some())
+            .collect();
         if published.is_empty() {
             events.push(Event::Unchanged { subject });
         } else {
-            self.waiting.push_back(Announcement { subject, hosts, host, published, at });
+            self.waiting.push_back(Announcement {
+                subject,
+                hosts,
+                host,
+                published,
+                at,
+            });
             if self.waiting.len() > ANNOUNCED {
                 self.waiting.pop_front();
             }
         }
-        Ok(Effects { events, services, envoys, wanted })
+        Ok(Effects {
+            events,
+            services,
+            envoys,
+            wanted,
+        })
     }
 
-    /// Takes in the total number of unknown names that Envoys of one view have subscribed to. Returns events for the
-    /// log.
+    /// Takes in the total number of unknown names that Envoys of one view have subscribed to.
+    /// Returns events for the log.
     pub fn count_unknown_names(&mut self, id: ViewId, total: u64, at: Duration) -> Events {
         // The Gateway of the view may be deleted.
         if self.generations.get(id).is_none() || !self.floods[id].asked(total, at) {
@@ -274,7 +315,11 @@ impl ControlPlane {
 
     /// Takes in these totals of all views.
     pub fn count_all_unknown_names(&mut self, at: Duration) -> Events {
-        let totals: Vec<_> = self.views.iter().map(|(id, view)| (id, self.cache.unknown(view))).collect();
+        let totals: Vec<_> = self
+            .views
+            .iter()
+            .map(|(id, view)| (id, self.cache.unknown(view)))
+            .collect();
         let mut events = Events::default();
         for (id, total) in totals {
             events.append(self.count_unknown_names(id, total, at));
@@ -284,8 +329,11 @@ impl ControlPlane {
 
     /// Does the time-dependent work. Returns events for the log.
     pub fn tick(&mut self, at: Duration) -> Events {
-        let ended: Vec<ViewId> =
-            self.floods.iter_mut().filter_map(|(id, flood)| flood.ends(at).then_some(id)).collect();
+        let ended: Vec<ViewId> = self
+            .floods
+            .iter_mut()
+            .filter_map(|(id, flood)| flood.ends(at).then_some(id))
+            .collect();
         for id in &ended {
             self.publish_listeners(*id, false);
         }
@@ -315,23 +363,39 @@ impl ControlPlane {
         let progress = self.with_others(own);
         self.note_overtaken(&progress, at);
         let mut events = Events::default();
-        let refused = self.rejections(&progress).map(|r| (Refusal::of(r), RefusedKey::of(r))).collect();
-        let nodes = progress.values().flat_map(|progress| &progress.nodes).map(|node| &*node.node).collect();
+        let refused = self
+            .rejections(&progress)
+            .map(|r| (Refusal::of(r), RefusedKey::of(r)))
+            .collect();
+        let nodes = progress
+            .values()
+            .flat_map(|progress| &progress.nodes)
+            .map(|node| &*node.node)
+            .collect();
         events.extend(self.changed_refusals(refused, &nodes, at));
         self.waiting.retain(|waiting| {
             let published = waiting.published.iter();
-            let acks =
-                published.filter_map(|(view, made)| Some((progress.get(*view)?, self.overtaken.get(*view)?, *made)));
-            let acks: Vec<Acks> = acks.map(|(progress, overtaken, made)| Acks::of(progress, overtaken, made)).collect();
+            let acks = published.filter_map(|(view, made)| {
+                Some((progress.get(*view)?, self.overtaken.get(*view)?, *made))
+            });
+            let acks: Vec<Acks> = acks
+                .map(|(progress, overtaken, made)| Acks::of(progress, overtaken, made))
+                .collect();
             let envoys: usize = acks.iter().map(|acks| acks.done).sum();
-            let is_done = envoys > 0 && acks.iter().all(|acks| acks.all == 0 || acks.are_complete());
+            let is_done =
+                envoys > 0 && acks.iter().all(|acks| acks.all == 0 || acks.are_complete());
             if is_done {
                 events.push(Event::Acknowledged {
                     subject: waiting.subject.clone(),
                     hosts: waiting.hosts,
                     host: waiting.host.clone(),
                     envoys,
-                    generation: waiting.published.iter().map(|(_, made)| *made).max().unwrap_or_default(),
+                    generation: waiting
+                        .published
+                        .iter()
+                        .map(|(_, made)| *made)
+                        .max()
+                        .unwrap_or_default(),
                     took: at.saturating_sub(waiting.at),
                 });
             }
@@ -343,20 +407,37 @@ impl ControlPlane {
     /// Returns the objects whose status may have changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
-        let known = (self.views.each(|view| progress[view].nodes.len()), refusals(self.rejections(&progress)));
+        let known = (
+            self.views.each(|view| progress[view].nodes.len()),
+            refusals(self.rejections(&progress)),
+        );
         if known != self.known {
             let (count, before) = std::mem::replace(&mut self.known, known);
             let (count, before, after) = (count == self.known.0, before, &self.known.1);
             let differ = |(key, text): &(&RefusedKey, &Arc<str>)| {
                 before.get(*key) != Some(text) || after.get(*key) != Some(text)
             };
-            let changed: BTreeSet<_> = before.iter().chain(after).filter(differ).map(|(key, _)| &key.part).collect();
+            let changed: BTreeSet<_> = before
+                .iter()
+                .chain(after)
+                .filter(differ)
+                .map(|(key, _)| &key.part)
+                .collect();
             if count && changed.iter().all(|part| part.is_some()) {
-                let routes = changed.into_iter().flatten().filter_map(|part| RouteKey::of_envoy_route(&part.route));
+                let routes = changed
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|part| RouteKey::of_envoy_route(&part.route));
                 self.touched.extend(routes.map(|route| route.object()));
             } else {
-                // A rejection of a whole resource, or a change of the number of Envoys, affects every status.
-                self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
+                // A rejection of a whole resource, or a change of the number of Envoys, affects
+                // every status.
+                self.touched.extend(
+                    self.pipeline
+                        .engine()
+                        .statuses()
+                        .map(|(key, _)| key.clone()),
+                );
             }
         }
         let done = |gateway: &&ObjectName| self.acks_of(gateway, &progress).are_complete();
@@ -372,19 +453,35 @@ impl ControlPlane {
         std::mem::take(&mut self.touched)
     }
 
-    /// Returns the statuses of some objects, including the progress of Envoys; `None` for an object that is not ours.
-    pub fn laid_over(&mut self, keys: BTreeSet<ObjectKey>) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
+    /// Returns the statuses of some objects, including the progress of Envoys; `None` for an object
+    /// that is not ours.
+    pub fn laid_over(
+        &mut self,
+        keys: BTreeSet<ObjectKey>,
+    ) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
         let mut fleet = self.fleet();
         let progress = self.progress();
-        fleet.acks = keys.iter().map(|key| (key.clone(), self.acks(key, &progress))).collect();
-        let status = |key: &ObjectKey| self.engine().status(key).map(|status| fleet.add_acknowledgements(key, &status));
-        keys.into_iter().map(|key| (key.clone(), status(&key))).collect()
+        fleet.acks = keys
+            .iter()
+            .map(|key| (key.clone(), self.acks(key, &progress)))
+            .collect();
+        let status = |key: &ObjectKey| {
+            self.engine()
+                .status(key)
+                .map(|status| fleet.add_acknowledgements(key, &status))
+        };
+        keys.into_iter()
+            .map(|key| (key.clone(), status(&key)))
+            .collect()
     }
 
-    /// Notes that a status is being evaluated: if it lacks acknowledgements, it is among the touched ones once they
-    /// arrive. An Envoy that has just connected may need long for publications that others acknowledged before.
+    /// Notes that a status is being evaluated: if it lacks acknowledgements, it is among the
+    /// touched ones once they arrive. An Envoy that has just connected may need long for
+    /// publications that others acknowledged before.
     pub fn note_status_evaluated(&mut self, key: &ObjectKey) {
-        let Some(gateway) = self.gateway_of(key).cloned() else { return };
+        let Some(gateway) = self.gateway_of(key).cloned() else {
+            return;
+        };
         let acks = self.acknowledgement(key);
         if acks.are_complete() {
             return;
@@ -410,14 +507,21 @@ impl ControlPlane {
                 attributed
             }
         };
-        FleetAcks { refused: attributed, ..FleetAcks::default() }
+        FleetAcks {
+            refused: attributed,
+            ..FleetAcks::default()
+        }
     }
 
     /// Returns the Gateway that an object is, or extends.
     fn gateway_of<'a>(&'a self, key: &'a ObjectKey) -> Option<&'a ObjectName> {
         match key.kind {
             Kind::Gateway => Some(&key.name),
-            _ => self.engine().store().listener_set(&SetKey::of(key)?).and_then(|set| set.parent.as_ref()),
+            _ => self
+                .engine()
+                .store()
+                .listener_set(&SetKey::of(key)?)
+                .and_then(|set| set.parent.as_ref()),
         }
     }
 
@@ -426,8 +530,15 @@ impl ControlPlane {
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
         let progress = self.progress();
-        fleet.acks = keys.map(|(key, _)| (key.clone(), self.acks(key, &progress))).collect();
-        let clock = Clock { fleet, controller: &self.controller, now, since: RefCell::new(&mut self.since) };
+        fleet.acks = keys
+            .map(|(key, _)| (key.clone(), self.acks(key, &progress)))
+            .collect();
+        let clock = Clock {
+            fleet,
+            controller: &self.controller,
+            now,
+            since: RefCell::new(&mut self.since),
+        };
         json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
 
@@ -443,7 +554,10 @@ impl ControlPlane {
             })
         };
         let rejections: Vec<Value> = self.rejections(&progress).map(rejection).collect();
-        let nodes: Vec<&NodeProgress> = progress.values().flat_map(|progress| &progress.nodes).collect();
+        let nodes: Vec<&NodeProgress> = progress
+            .values()
+            .flat_map(|progress| &progress.nodes)
+            .collect();
         json!({
             "published": self.publication(),
             "envoys": nodes,
@@ -456,9 +570,20 @@ impl ControlPlane {
     pub fn metrics(&self, others: Vec<Box<dyn Collector>>, at: Duration) -> String {
         let progress = self.progress();
         let connected = |(id, view): (ViewId, &xds::View)| {
-            let Acks { done, all, left_behind, .. } = self.acks_of_view(id, &progress);
+            let Acks {
+                done,
+                all,
+                left_behind,
+                ..
+            } = self.acks_of_view(id, &progress);
             let (view, age) = (view.name().to_owned(), self.lags[id].age(at));
-            Connected { view, all, behind: all - done, left_behind: left_behind.len(), age }
+            Connected {
+                view,
+                all,
+                behind: all - done,
+                left_behind: left_behind.len(),
+                age,
+            }
         };
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {
@@ -494,7 +619,9 @@ impl Context for Clock<'_> {
 
     fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String {
         let mut since = self.since.borrow_mut();
-        let entry = since.entry((key.clone(), place.to_owned())).or_insert((status, self.now));
+        let entry = since
+            .entry((key.clone(), place.to_owned()))
+            .or_insert((status, self.now));
         if entry.0 != status {
             *entry = (status, self.now);
         }
@@ -512,11 +639,15 @@ fn subject(changes: &[Change]) -> Subject {
         Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
             format!("certificate {secret}")
         }
-        Change::Fact(Fact::ServiceProblem(gateway, _)) => format!("the Service of gateway {gateway}"),
+        Change::Fact(Fact::ServiceProblem(gateway, _)) => {
+            format!("the Service of gateway {gateway}")
+        }
         Change::Fact(Fact::EnvoysProblem(gateway, _)) => format!("the Envoys of gateway {gateway}"),
         Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
         Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
-        Change::Fact(Fact::Governed(gateway, _)) => format!("whether a TenantGateway has gateway {gateway}"),
+        Change::Fact(Fact::Governed(gateway, _)) => {
+            format!("whether a TenantGateway has gateway {gateway}")
+        }
         Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
         Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
         Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
@@ -526,15 +657,18 @@ fn subject(changes: &[Change]) -> Subject {
         [one] => text(one),
         [first, rest @ ..] => format!("{} and {} more", text(first), rest.len()),
     };
-    Subject { object: changes.first().and_then(Change::key), text }
+    Subject {
+        object: changes.first().and_then(Change::key),
+        text,
+    }
 }
 
 /// Returns the hostnames that a delta affects.
 fn hosts(delta: &Delta) -> BTreeSet<String> {
     let host = |key| match key {
-        ResourceKey::SniCluster(_, host) | ResourceKey::Scope(_, host) | ResourceKey::Secret(SecretName::Sni(host)) => {
-            Some(host.to_string())
-        }
+        ResourceKey::SniCluster(_, host)
+        | ResourceKey::Scope(_, host)
+        | ResourceKey::Secret(SecretName::Sni(host)) => Some(host.to_string()),
         ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
         ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
         ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))

@@ -36,7 +36,12 @@ impl Answers {
 impl Collector for Answers {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Answers to Envoys that asked for a certificate of their own, by outcome";
-        let mut family = encoder.encode_descriptor("envoy_certificate_answers", help, None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor(
+            "envoy_certificate_answers",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
         for ((outcome, _), count) in OUTCOMES.iter().zip(&*self.0) {
             let count = ConstCounter::new(count.load(Ordering::Relaxed));
             count.encode(family.encode_family(&[("outcome", *outcome)])?)?;

@@ -1,9 +1,9 @@
-//! The port where a pod with an Envoy gets a certificate of its own: `POST /v1/certificate` over TLS, with the pod's
-//! token as bearer and a certificate signing request (PKCS #10, PEM) as body. The response is the certificate, or one
-//! line with the reason of the refusal.
+//! The port where a pod with an Envoy gets a certificate of its own: `POST /v1/certificate` over
+//! TLS, with the pod's token as bearer and a certificate signing request (PKCS #10, PEM) as body.
+//! The response is the certificate, or one line with the reason of the refusal.
 //!
-//! The port is open to untrusted clients: connections, refused tokens per address, and concurrent requests are bounded. A
-//! client whose token cannot be verified gets nothing.
+//! The port is open to untrusted clients: connections, refused tokens per address, and concurrent
+//! requests are bounded. A client whose token cannot be verified gets nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -44,12 +44,13 @@ const HEADERS: Duration = Duration::from_secs(5);
 const BUFFER: usize = 32 << 10;
 /// The maximum size of a certificate signing request, which has some hundreds of bytes.
 const BODY: usize = 16 << 10;
-/// The maximum number of requests that are verified concurrently: each needs two requests to the API server.
+/// The maximum number of requests that are verified concurrently: each needs two requests to the
+/// API server.
 const AT_ONCE: usize = 4;
 /// The maximum time that a request waits for that.
 const TURN: Duration = Duration::from_secs(10);
-/// The maximum number of refused tokens of one address within [`PERIOD`]. Accepted ones are not counted: an Envoy is not
-/// locked out by its own requests.
+/// The maximum number of refused tokens of one address within [`PERIOD`]. Accepted ones are not
+/// counted: an Envoy is not locked out by its own requests.
 const EACH: u32 = 30;
 /// The same of an IPv6 /64, which the pods of a node may share.
 const NETWORK: u32 = 16 * EACH;
@@ -131,8 +132,10 @@ pub async fn serve(
         answers,
     };
     let port = Arc::new(port);
-    bounded_listener::receive(listener, "certificates of Envoys", EXCHANGE, stop, |tcp| exchange(tcp, port.clone()))
-        .await;
+    bounded_listener::receive(listener, "certificates of Envoys", EXCHANGE, stop, |tcp| {
+        exchange(tcp, port.clone())
+    })
+    .await;
 }
 
 /// Serves one request.
@@ -140,12 +143,22 @@ async fn exchange(tcp: TcpStream, port: Arc<Port>) -> Result<(), String> {
     let from = tcp.peer_addr().map_err(|error| error.to_string())?.ip();
     let config = port.certifier.tls().ok_or("there is no xDS CA yet")?;
     let handshake = timeout(HEADERS, TlsAcceptor::from(config).accept(tcp)).await;
-    let io = handshake.map_err(|_| "the TLS handshake took too long")?.map_err(|error| error.to_string())?;
-    let router =
-        Router::new().route(PATH, post(ask)).layer(DefaultBodyLimit::max(BODY)).with_state(Asking { port, from });
+    let io = handshake
+        .map_err(|_| "the TLS handshake took too long")?
+        .map_err(|error| error.to_string())?;
+    let router = Router::new()
+        .route(PATH, post(ask))
+        .layer(DefaultBodyLimit::max(BODY))
+        .with_state(Asking { port, from });
     let mut builder = http1::Builder::new();
-    builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
-    let served = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)).await;
+    builder
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(BUFFER);
+    let served = builder
+        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router))
+        .await;
     served.map_err(|error| error.to_string())
 }
 
@@ -155,16 +168,30 @@ struct Asking {
     from: IpAddr,
 }
 
-async fn ask(State(Asking { port, from }): State<Asking>, headers: HeaderMap, request: String) -> Response {
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+async fn ask(
+    State(Asking { port, from }): State<Asking>,
+    headers: HeaderMap,
+    request: String,
+) -> Response {
+    let shown = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let token = shown.and_then(|text| text.strip_prefix("Bearer "));
     match port.certified(from, token, &request).await {
-        Ok(Certified { certificate, identity, until }) => {
+        Ok(Certified {
+            certificate,
+            identity,
+            until,
+        }) => {
             let (fleet, pod) = (identity.fleet, identity.pod);
             let (namespace, name) = (pod.namespace, pod.name);
             port.answers.note(StatusCode::OK);
             info!(%fleet, namespace, name, uid = pod.uid, node = pod.node, %until, "certificate of an Envoy issued");
-            ([(header::CONTENT_TYPE, "application/pem-certificate-chain")], certificate).into_response()
+            (
+                [(header::CONTENT_TYPE, "application/pem-certificate-chain")],
+                certificate,
+            )
+                .into_response()
         }
         Err((code, why)) => {
             port.answers.note(code);
@@ -184,26 +211,44 @@ impl Port {
         request: &str,
     ) -> Result<Certified, (StatusCode, String)> {
         self.admit(from)?;
-        let nobody = || Refusal::Unauthenticated("the token of the pod is missing (Authorization: Bearer)".to_owned());
+        let nobody = || {
+            Refusal::Unauthenticated(
+                "the token of the pod is missing (Authorization: Bearer)".to_owned(),
+            )
+        };
         let token = token.ok_or_else(|| nobody().answer())?;
-        let busy = || Refusal::Unavailable("too many requests: try again in some seconds".to_owned());
-        let turn = timeout(self.patience, self.turns.acquire()).await.map_err(|_| busy().answer())?;
+        let busy =
+            || Refusal::Unavailable("too many requests: try again in some seconds".to_owned());
+        let turn = timeout(self.patience, self.turns.acquire())
+            .await
+            .map_err(|_| busy().answer())?;
         let _turn = turn.expect("it is never closed");
         // Others of this address may have been refused meanwhile.
         self.admit(from)?;
         let told = self.certifier.certify(token, request).await;
         if let Err(Refusal::Unauthenticated(_) | Refusal::Forbidden(_)) = &told {
-            self.attempts.lock().expect("nobody panics while holding it").count(from, Instant::now());
+            self.attempts
+                .lock()
+                .expect("nobody panics while holding it")
+                .count(from, Instant::now());
         }
         told.map_err(Refusal::answer)
     }
 
     /// Refuses a request of an address with too many refused tokens.
     fn admit(&self, from: IpAddr) -> Result<(), (StatusCode, String)> {
-        if self.attempts.lock().expect("nobody panics while holding it").admits(from, Instant::now()) {
+        if self
+            .attempts
+            .lock()
+            .expect("nobody panics while holding it")
+            .admits(from, Instant::now())
+        {
             return Ok(());
         }
-        let why = format!("more than {EACH} refused tokens from this address within {} s", PERIOD.as_secs());
+        let why = format!(
+            "more than {EACH} refused tokens from this address within {} s",
+            PERIOD.as_secs()
+        );
         Err((StatusCode::TOO_MANY_REQUESTS, why))
     }
 }
@@ -212,17 +257,23 @@ impl Port {
 #[derive(Default)]
 struct Attempts(HashMap<IpAddr, (Instant, u32)>);
 
-/// Returns what is counted for an address, with its limits: the address, and the network of an IPv6 address.
+/// Returns what is counted for an address, with its limits: the address, and the network of an IPv6
+/// address.
 fn limits(from: IpAddr) -> impl Iterator<Item = (IpAddr, u32)> {
     let (from, network) = (from.to_canonical(), client(from));
-    [(from, EACH), (network, NETWORK)].into_iter().take(if network == from { 1 } else { 2 })
+    [(from, EACH), (network, NETWORK)]
+        .into_iter()
+        .take(if network == from { 1 } else { 2 })
 }
 
 impl Attempts {
     /// Returns whether an address is within its limits.
     fn admits(&self, from: IpAddr, now: Instant) -> bool {
-        limits(from)
-            .all(|(key, limit)| self.0.get(&key).is_none_or(|(begun, count)| is_over(*begun, now) || *count < limit))
+        limits(from).all(|(key, limit)| {
+            self.0
+                .get(&key)
+                .is_none_or(|(begun, count)| is_over(*begun, now) || *count < limit)
+        })
     }
 
     /// Counts a refused token. If too many addresses are counted already, further ones are not.
@@ -268,16 +319,35 @@ mod tests {
                 return Err(Refusal::Unauthenticated("nobody knows it".to_owned()));
             }
             let part = |text: &str| text.to_owned();
-            let pod = EnvoyPod { namespace: part("n"), name: part("a"), uid: part("1"), node: part("node") };
-            let identity = PodIdentity { fleet: EnvoyFleet::Shared, pod };
-            Ok(Certified { certificate: part(request), identity, until: Timestamp::MAX })
+            let pod = EnvoyPod {
+                namespace: part("n"),
+                name: part("a"),
+                uid: part("1"),
+                node: part("node"),
+            };
+            let identity = PodIdentity {
+                fleet: EnvoyFleet::Shared,
+                pod,
+            };
+            Ok(Certified {
+                certificate: part(request),
+                identity,
+                until: Timestamp::MAX,
+            })
         }
     }
 
     fn port() -> Port {
         let (turns, attempts) = (Semaphore::new(1), Mutex::default());
         let (refusals, answers) = (Sample::default(), Answers::default());
-        Port { certifier: Arc::new(Certifier), turns, patience: TURN, attempts, refusals, answers }
+        Port {
+            certifier: Arc::new(Certifier),
+            turns,
+            patience: TURN,
+            attempts,
+            refusals,
+            answers,
+        }
     }
 
     fn address(last: u8) -> IpAddr {
@@ -288,19 +358,33 @@ mod tests {
     async fn only_a_token_that_is_good_gets_one_and_nobody_waits_for_ever() {
         let port = port();
         let told = port.certified(address(1), Some("good"), "request").await;
-        assert_eq!(told.map(|certified| certified.certificate), Ok("request".to_owned()));
+        assert_eq!(
+            told.map(|certified| certified.certificate),
+            Ok("request".to_owned())
+        );
         for (token, code) in [(None, 401), (Some("forged"), 401)] {
-            let told = port.certified(address(1), token, "request").await.expect_err("it proves nothing");
+            let told = port
+                .certified(address(1), token, "request")
+                .await
+                .expect_err("it proves nothing");
             assert_eq!(told.0.as_u16(), code);
         }
-        let port = Port { patience: Duration::from_millis(1), ..port };
+        let port = Port {
+            patience: Duration::from_millis(1),
+            ..port
+        };
         let _taken = port.turns.acquire().await;
-        let told = port.certified(address(1), Some("good"), "request").await.expect_err("it is another's turn");
+        let told = port
+            .certified(address(1), Some("good"), "request")
+            .await
+            .expect_err("it is another's turn");
         assert_eq!(told.0.as_u16(), 503);
     }
 
     async fn code(port: &Port, from: IpAddr, token: Option<&str>) -> u16 {
-        port.certified(from, token, "").await.map_or_else(|(code, _)| code.as_u16(), |_| 200)
+        port.certified(from, token, "")
+            .await
+            .map_or_else(|(code, _)| code.as_u16(), |_| 200)
     }
 
     #[tokio::test]
@@ -309,10 +393,21 @@ mod tests {
         for _ in 0..EACH {
             assert_eq!(code(&port, address(1), Some("forged")).await, 401);
         }
-        assert_eq!(code(&port, address(1), Some("good")).await, 429, "too often");
-        assert_eq!(code(&port, address(2), Some("good")).await, 200, "another address");
+        assert_eq!(
+            code(&port, address(1), Some("good")).await,
+            429,
+            "too often"
+        );
+        assert_eq!(
+            code(&port, address(2), Some("good")).await,
+            200,
+            "another address"
+        );
         let attempts = port.attempts.lock().expect("nobody panicked");
-        assert!(attempts.admits(address(1), Instant::now() + PERIOD), "later it may ask again");
+        assert!(
+            attempts.admits(address(1), Instant::now() + PERIOD),
+            "later it may ask again"
+        );
     }
 
     #[tokio::test]
@@ -335,13 +430,26 @@ mod tests {
             assert!([401, 429].contains(&told), "{told}");
         }
         assert_eq!(code(&port, of(2), Some("good")).await, 429, "that pod");
-        assert_eq!(code(&port, of(3), Some("good")).await, 200, "the pod beside it");
+        assert_eq!(
+            code(&port, of(3), Some("good")).await,
+            200,
+            "the pod beside it"
+        );
         // One client may have all addresses of its network.
         for last in 10..10 + u16::try_from(NETWORK).expect("small") {
             code(&port, of(last), Some("forged")).await;
         }
         assert_eq!(code(&port, of(3), Some("forged")).await, 429, "the network");
-        assert_eq!(code(&port, [0x2001, 0xdb8, 0, 2, 0, 0, 0, 3].into(), Some("good")).await, 200, "another network");
+        assert_eq!(
+            code(
+                &port,
+                [0x2001, 0xdb8, 0, 2, 0, 0, 0, 3].into(),
+                Some("good")
+            )
+            .await,
+            200,
+            "another network"
+        );
     }
 
     #[test]

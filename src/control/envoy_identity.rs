@@ -1,5 +1,5 @@
-//! The identity of an Envoy in a cluster, from its certificate: a fleet, and in a certificate of its own also the pod.
-//! Pure.
+//! The identity of an Envoy in a cluster, from its certificate: a fleet, and in a certificate of
+//! its own also the pod. Pure.
 //!
 //! ```text
 //! spiffe://gatewright.io/fleet/shared                                             any Envoy of the fleet
@@ -46,25 +46,37 @@ pub struct PodIdentity {
 /// Writes the URI in its certificate.
 impl fmt::Display for PodIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EnvoyPod { namespace, name, uid, node } = &self.pod;
-        write!(f, "{}/ns/{namespace}/pod/{name}/{uid}/node/{node}", identity_of(&self.fleet))
+        let EnvoyPod {
+            namespace,
+            name,
+            uid,
+            node,
+        } = &self.pod;
+        write!(
+            f,
+            "{}/ns/{namespace}/pod/{name}/{uid}/node/{node}",
+            identity_of(&self.fleet)
+        )
     }
 }
 
 impl PodIdentity {
-    /// Parses the URI of a certificate; `None` where it is another URI, or a part of it is not a valid name in
-    /// Kubernetes.
+    /// Parses the URI of a certificate; `None` where it is another URI, or a part of it is not a
+    /// valid name in Kubernetes.
     pub fn parse(uri: &str) -> Option<Self> {
         let parts: Vec<&str> = uri.strip_prefix(FLEETS)?.split('/').collect();
         let (fleet, rest) = match &parts[..] {
             ["shared", rest @ ..] => (EnvoyFleet::Shared, rest),
             ["dedicated", rest @ ..] => (EnvoyFleet::Dedicated, rest),
-            ["isolated", namespace, name, rest @ ..] if is_plain(namespace) && is_plain(name) => {
-                (EnvoyFleet::Isolated(ObjectName::new(*namespace, *name)), rest)
-            }
+            ["isolated", namespace, name, rest @ ..] if is_plain(namespace) && is_plain(name) => (
+                EnvoyFleet::Isolated(ObjectName::new(*namespace, *name)),
+                rest,
+            ),
             _ => return None,
         };
-        let ["ns", namespace, "pod", name, uid, "node", node] = *rest else { return None };
+        let ["ns", namespace, "pod", name, uid, "node", node] = *rest else {
+            return None;
+        };
         let pod = EnvoyPod {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -76,24 +88,34 @@ impl PodIdentity {
 }
 
 impl EnvoyPod {
-    /// Returns whether all parts consist of the characters of names in Kubernetes, so that none can be confused with
-    /// another part of a URI.
+    /// Returns whether all parts consist of the characters of names in Kubernetes, so that none can
+    /// be confused with another part of a URI.
     pub fn is_plain(&self) -> bool {
-        [&self.namespace, &self.name, &self.uid, &self.node].into_iter().all(|part| is_plain(part))
+        [&self.namespace, &self.name, &self.uid, &self.node]
+            .into_iter()
+            .all(|part| is_plain(part))
     }
 }
 
 fn is_plain(part: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let plain = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
+    };
     !part.is_empty() && part.len() <= 253 && part.bytes().all(plain)
 }
 
-/// Returns the identity that the URI of a certificate is an instance of, for the xDS server. The node name is that of
-/// the pod.
+/// Returns the identity that the URI of a certificate is an instance of, for the xDS server. The
+/// node name is that of the pod.
 pub fn instance_of(uri: &str) -> Option<(&str, Instance)> {
     let PodIdentity { fleet, pod } = PodIdentity::parse(uri)?;
     let identity = uri.get(..identity_of(&fleet).len())?;
-    Some((identity, Instance { name: uri.into(), node: pod.name.into() }))
+    Some((
+        identity,
+        Instance {
+            name: uri.into(),
+            node: pod.name.into(),
+        },
+    ))
 }
 
 #[cfg(test)]
@@ -112,10 +134,19 @@ mod tests {
     #[test]
     fn a_written_identity_is_parsed_again_and_names_its_fleet() {
         // A namespace or a Gateway may have the name of a fixed part of the URI.
-        let isolated = [("a", "edge"), ("ns", "pod"), ("fleet", "ns"), ("a.b", "node")];
-        let isolated = isolated.map(|(namespace, name)| EnvoyFleet::Isolated(ObjectName::new(namespace, name)));
+        let isolated = [
+            ("a", "edge"),
+            ("ns", "pod"),
+            ("fleet", "ns"),
+            ("a.b", "node"),
+        ];
+        let isolated = isolated
+            .map(|(namespace, name)| EnvoyFleet::Isolated(ObjectName::new(namespace, name)));
         for fleet in EnvoyFleet::OF_MANY.into_iter().chain(isolated) {
-            let identity = PodIdentity { fleet: fleet.clone(), pod: pod() };
+            let identity = PodIdentity {
+                fleet: fleet.clone(),
+                pod: pod(),
+            };
             let uri = identity.to_string();
             assert_eq!(PodIdentity::parse(&uri), Some(identity));
             let (of, instance) = instance_of(&uri).expect("an instance");
@@ -128,7 +159,11 @@ mod tests {
 
     #[test]
     fn a_uri_of_anything_but_one_pod_is_rejected() {
-        let uri = PodIdentity { fleet: EnvoyFleet::Shared, pod: pod() }.to_string();
+        let uri = PodIdentity {
+            fleet: EnvoyFleet::Shared,
+            pod: pod(),
+        }
+        .to_string();
         for wrong in [
             identity_of(&EnvoyFleet::Shared),
             uri.replace("/fleet/shared/", "/fleet/other/"),
@@ -147,7 +182,10 @@ mod tests {
         ] {
             assert_eq!(PodIdentity::parse(&wrong), None, "{wrong}");
         }
-        let slash = EnvoyPod { name: "a/b".to_owned(), ..pod() };
+        let slash = EnvoyPod {
+            name: "a/b".to_owned(),
+            ..pod()
+        };
         assert!(!slash.is_plain() && pod().is_plain());
     }
 }

@@ -1,7 +1,8 @@
-//! The routes of the admin socket about Envoys: the list of connected ones, and the revocation of one.
+//! The routes of the admin socket about Envoys: the list of connected ones, and the revocation of
+//! one.
 //!
-//! An Envoy with a certificate of its own is a pod, and is named by the pod's name or UID; others are named by their
-//! certificate.
+//! An Envoy with a certificate of its own is a pod, and is named by the pod's name or UID; others
+//! are named by their certificate.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -85,12 +86,26 @@ pub struct Revoker {
 
 /// Returns the Envoys of all views, sorted by name.
 pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
-    let time = |seconds: u64| Timestamp::from_second(i64::try_from(seconds).unwrap_or_default()).unwrap_or_default();
+    let time = |seconds: u64| {
+        Timestamp::from_second(i64::try_from(seconds).unwrap_or_default()).unwrap_or_default()
+    };
     let row = |view: &ViewState, stream: &xds::StreamState| EnvoyRow {
         name: stream.node.to_string(),
-        fleet: stream.identity.split_once("/fleet/").map_or(&*view.view, |(_, fleet)| fleet).to_owned(),
-        identity: stream.instance.as_ref().unwrap_or(&stream.identity).to_string(),
-        pod: stream.instance.as_deref().and_then(PodIdentity::parse).map(|identity| identity.pod),
+        fleet: stream
+            .identity
+            .split_once("/fleet/")
+            .map_or(&*view.view, |(_, fleet)| fleet)
+            .to_owned(),
+        identity: stream
+            .instance
+            .as_ref()
+            .unwrap_or(&stream.identity)
+            .to_string(),
+        pod: stream
+            .instance
+            .as_deref()
+            .and_then(PodIdentity::parse)
+            .map(|identity| identity.pod),
         address: stream.address,
         version: stream.version.as_deref().map(str::to_owned),
         connected: time(stream.connected),
@@ -98,20 +113,33 @@ pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
         current: stream.acknowledged >= view.generation,
         credential: stream.credential.clone(),
     };
-    let mut rows: Vec<EnvoyRow> =
-        views.iter().flat_map(|view| view.streams.iter().map(move |stream| row(view, stream))).collect();
+    let mut rows: Vec<EnvoyRow> = views
+        .iter()
+        .flat_map(|view| view.streams.iter().map(move |stream| row(view, stream)))
+        .collect();
     rows.sort_by(|a, b| (&a.name, &a.fleet, a.connected).cmp(&(&b.name, &b.fleet, b.connected)));
     rows
 }
 
-/// Returns the client that `named` refers to: the name or UID of a pod, where pods have certificates of their own, or
-/// its URI; the name of an Envoy; or the fingerprint of a certificate.
+/// Returns the client that `named` refers to: the name or UID of a pod, where pods have
+/// certificates of their own, or its URI; the name of an Envoy; or the fingerprint of a
+/// certificate.
 ///
 /// # Errors
-/// When no client matches, or several do; or when others would be revoked too, unless `with_others`.
-pub fn meant(rows: &[EnvoyRow], named: &str, with_others: bool, pods: bool) -> Result<Revoke, String> {
+/// When no client matches, or several do; or when others would be revoked too, unless
+/// `with_others`.
+pub fn meant(
+    rows: &[EnvoyRow],
+    named: &str,
+    with_others: bool,
+    pods: bool,
+) -> Result<Revoke, String> {
     // The pod in a credential has precedence over the name that an Envoy gives.
-    let is_it = |row: &&EnvoyRow| row.pod.as_ref().is_some_and(|pod| pod.name == named || pod.uid == named);
+    let is_it = |row: &&EnvoyRow| {
+        row.pod
+            .as_ref()
+            .is_some_and(|pod| pod.name == named || pod.uid == named)
+    };
     let known = rows.iter().find(is_it).map_or(named, |row| &row.identity);
     if let Some(identity) = PodIdentity::parse(known) {
         return Ok(Revoke::Pod(identity));
@@ -120,16 +148,24 @@ pub fn meant(rows: &[EnvoyRow], named: &str, with_others: bool, pods: bool) -> R
         return Ok(Revoke::PodNamed(named.to_owned()));
     }
     let credential = credential(rows, named, with_others)?;
-    Ok(Revoke::Certificate { credential, name: named.to_owned() })
+    Ok(Revoke::Certificate {
+        credential,
+        name: named.to_owned(),
+    })
 }
 
-/// Returns the certificate that the name of an Envoy or a fingerprint refers to, and checks which others share it.
+/// Returns the certificate that the name of an Envoy or a fingerprint refers to, and checks which
+/// others share it.
 fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<Fingerprint, String> {
     let meant = match Fingerprint::parse(named) {
         // A fingerprint refers to all clients with that certificate.
         Some(credential) => return Ok(credential),
         None => {
-            let mut of_it: Vec<_> = rows.iter().filter(|row| row.name == named).map(|row| &row.credential).collect();
+            let mut of_it: Vec<_> = rows
+                .iter()
+                .filter(|row| row.name == named)
+                .map(|row| &row.credential)
+                .collect();
             of_it.sort();
             of_it.dedup();
             match of_it[..] {
@@ -180,11 +216,14 @@ struct Revoked {
     with_others: bool,
 }
 
-/// Returns the routes `GET /envoys` and `POST /envoys/revoke?name=&with_others=`; without a revoker, Envoys have no
-/// certificates.
+/// Returns the routes `GET /envoys` and `POST /envoys/revoke?name=&with_others=`; without a
+/// revoker, Envoys have no certificates.
 pub fn routes(cache: Cache, revoker: Option<Revoker>) -> Router {
     Router::new()
-        .route("/envoys", get(|State(state): State<RouteState>| async move { Json(rows(&state.cache.debug())) }))
+        .route(
+            "/envoys",
+            get(|State(state): State<RouteState>| async move { Json(rows(&state.cache.debug())) }),
+        )
         .route("/envoys/revoke", post(revoke))
         .with_state(RouteState { cache, revoker })
 }
@@ -198,9 +237,15 @@ async fn revoke(State(state): State<RouteState>, Query(revoked): Query<Revoked>)
 }
 
 async fn carry_out(state: &RouteState, name: String, with_others: bool) -> Result<String, String> {
-    let nobody = || "Envoys of this program authenticate by their user, not by a certificate".to_owned();
+    let nobody =
+        || "Envoys of this program authenticate by their user, not by a certificate".to_owned();
     let revoker = state.revoker.as_ref().ok_or_else(nobody)?;
-    let who = meant(&rows(&state.cache.debug()), &name, with_others, revoker.pods)?;
+    let who = meant(
+        &rows(&state.cache.debug()),
+        &name,
+        with_others,
+        revoker.pods,
+    )?;
     let (answer, answered) = oneshot::channel();
     let request = RevokeRequest { who, answer };
     let gone = || "the xDS server does not answer".to_owned();
@@ -233,15 +278,27 @@ mod tests {
 
     #[test]
     fn a_certificate_of_its_own_is_found_by_name() {
-        let rows = [row("a", Some("a")), row("a", Some("a")), row("b", Some("b"))];
+        let rows = [
+            row("a", Some("a")),
+            row("a", Some("a")),
+            row("b", Some("b")),
+        ];
         assert_eq!(credential(&rows, "a", false), Ok(Fingerprint::of(b"a")));
         let nobody = Fingerprint::of(b"c").to_string();
-        assert_eq!(credential(&rows, &nobody, false), Ok(Fingerprint::of(b"c")), "nobody need be connected");
+        assert_eq!(
+            credential(&rows, &nobody, false),
+            Ok(Fingerprint::of(b"c")),
+            "nobody need be connected"
+        );
     }
 
     #[test]
     fn nobody_is_cut_off_unasked() {
-        let rows = [row("a", Some("same")), row("b", Some("same")), row("c", Some("c"))];
+        let rows = [
+            row("a", Some("same")),
+            row("b", Some("same")),
+            row("c", Some("c")),
+        ];
         let error = credential(&rows, "a", false).expect_err("b has it too");
         assert!(error.contains("also that of b:"), "{error}");
         assert_eq!(credential(&rows, "a", true), Ok(Fingerprint::of(b"same")));
@@ -250,8 +307,16 @@ mod tests {
     #[test]
     fn a_name_that_says_nothing_is_refused() {
         // A client with a certificate may give the name of another one.
-        let rows = [row("a", Some("a")), row("a", Some("thief")), row("here", None)];
-        for (name, why) in [("a", "several"), ("here", "no certificate"), ("nobody", "is connected here")] {
+        let rows = [
+            row("a", Some("a")),
+            row("a", Some("thief")),
+            row("here", None),
+        ];
+        for (name, why) in [
+            ("a", "several"),
+            ("here", "no certificate"),
+            ("nobody", "is connected here"),
+        ] {
             let error = credential(&rows, name, true).expect_err(name);
             assert!(error.contains(why), "{error}");
         }
@@ -265,18 +330,40 @@ mod tests {
             uid: "0d5fb1a5".to_owned(),
             node: "node-a".to_owned(),
         };
-        let identity = PodIdentity { fleet: gatewright_core::model::EnvoyFleet::Shared, pod: pod.clone() };
-        let proven = EnvoyRow { pod: Some(pod), identity: identity.to_string(), ..row("a", Some("own")) };
+        let identity = PodIdentity {
+            fleet: gatewright_core::model::EnvoyFleet::Shared,
+            pod: pod.clone(),
+        };
+        let proven = EnvoyRow {
+            pod: Some(pod),
+            identity: identity.to_string(),
+            ..row("a", Some("own"))
+        };
         let rows = [proven, row("a", Some("stolen")), row("c", Some("stolen"))];
         for named in ["a", "0d5fb1a5", &identity.to_string()] {
-            assert_eq!(meant(&rows, named, false, true), Ok(Revoke::Pod(identity.clone())), "{named}");
+            assert_eq!(
+                meant(&rows, named, false, true),
+                Ok(Revoke::Pod(identity.clone())),
+                "{named}"
+            );
         }
         let credential = Fingerprint::of(b"stolen");
-        let certificate = |name: &str| Revoke::Certificate { credential: credential.clone(), name: name.to_owned() };
+        let certificate = |name: &str| Revoke::Certificate {
+            credential: credential.clone(),
+            name: name.to_owned(),
+        };
         assert_eq!(meant(&rows, "c", true, true), Ok(certificate("c")));
-        assert_eq!(meant(&rows, &credential.to_string(), false, true), Ok(certificate(&credential.to_string())));
+        assert_eq!(
+            meant(&rows, &credential.to_string(), false, true),
+            Ok(certificate(&credential.to_string()))
+        );
         // The Envoy may be connected to another replica.
-        assert_eq!(meant(&rows, "d", false, true), Ok(Revoke::PodNamed("d".to_owned())));
-        assert!(meant(&rows, "d", false, false).is_err_and(|why| why.contains("is connected here")));
+        assert_eq!(
+            meant(&rows, "d", false, true),
+            Ok(Revoke::PodNamed("d".to_owned()))
+        );
+        assert!(
+            meant(&rows, "d", false, false).is_err_and(|why| why.contains("is connected here"))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Events about changes for the log, with a severity and fields. The text is for people, the fields are for programs
-//! that read the log as JSON.
+//! Events about changes for the log, with a severity and fields. The text is for people, the fields
+//! are for programs that read the log as JSON.
 
 use std::fmt;
 use std::path::Path;
@@ -12,10 +12,12 @@ use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::Reason;
 use gatewright_core::unserved::Unserved;
 
-/// The field with the name of an event: where it is present, other fields have the information of the text.
+/// The field with the name of an event: where it is present, other fields have the information of
+/// the text.
 pub const FIELD: &str = "event";
 
-/// The event name for the Envoy that `gatewright standalone` runs; field `pid` where it is about one process.
+/// The event name for the Envoy that `gatewright standalone` runs; field `pid` where it is about
+/// one process.
 pub const PROCESS: &str = "EnvoyProcess";
 /// The event name for a file; field `file`.
 pub const FILE: &str = "File";
@@ -27,7 +29,8 @@ pub const WATCH: &str = "Watch";
 pub const RECORD: &str = "Record";
 /// The event name for the last good state that a controller stores.
 pub const LAST_GOOD: &str = "LastGood";
-/// The event name for the keys and certificates of xDS; fields `object` and `step` where it is about one.
+/// The event name for the keys and certificates of xDS; fields `object` and `step` where it is
+/// about one.
 pub const XDS_KEYS: &str = "XdsKeys";
 
 /// The maximum number of listeners in the text of an event.
@@ -92,7 +95,8 @@ pub enum Event {
     Condition {
         /// The object.
         object: ObjectKey,
-        /// The listeners that have the condition; empty where it is the object's own, or of a parent of a route.
+        /// The listeners that have the condition; empty where it is the object's own, or of a
+        /// parent of a route.
         listeners: Vec<String>,
         /// The generation of the object that the condition is about.
         generation: i64,
@@ -195,8 +199,8 @@ impl Event {
         self.has_reason(Reason::Pending)
     }
 
-    /// Returns whether the event is about something that another controller has not created yet: an address comes with
-    /// a Service, and a Service takes a moment.
+    /// Returns whether the event is about something that another controller has not created yet: an
+    /// address comes with a Service, and a Service takes a moment.
     fn is_on_its_way(&self) -> bool {
         self.is_pending() || self.has_reason(Reason::AddressNotAssigned)
     }
@@ -222,7 +226,14 @@ impl Event {
                 let (object, namespace) = named(subject.object.as_ref());
                 at_its_severity!(event = "Unchanged", object, namespace);
             }
-            Self::Acknowledged { subject, hosts, host, envoys, generation, took } => {
+            Self::Acknowledged {
+                subject,
+                hosts,
+                host,
+                envoys,
+                generation,
+                took,
+            } => {
                 let (object, namespace) = named(subject.object.as_ref());
                 let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
                 at_its_severity!(
@@ -236,7 +247,15 @@ impl Event {
                     milliseconds
                 );
             }
-            Self::Condition { object, listeners, generation, condition, status, reason, .. } => {
+            Self::Condition {
+                object,
+                listeners,
+                generation,
+                condition,
+                status,
+                reason,
+                ..
+            } => {
                 let (object, namespace) = named(Some(object));
                 let listeners = (!listeners.is_empty()).then(|| listeners.join(","));
                 let observed_generation = generation;
@@ -255,11 +274,26 @@ impl Event {
                 let (object, namespace) = named(Some(object));
                 at_its_severity!(event = "Unserved", object, namespace, reason = why.reason());
             }
-            Self::Rejected { node, object, kind, resource, .. } => {
+            Self::Rejected {
+                node,
+                object,
+                kind,
+                resource,
+                ..
+            } => {
                 let (object, namespace) = named(object.as_ref());
-                at_its_severity!(event = "Rejected", object, namespace, envoy = node, r#type = kind, resource);
+                at_its_severity!(
+                    event = "Rejected",
+                    object,
+                    namespace,
+                    envoy = node,
+                    r#type = kind,
+                    resource
+                );
             }
-            Self::Bound { node, resource } => at_its_severity!(event = "Bound", envoy = node, resource),
+            Self::Bound { node, resource } => {
+                at_its_severity!(event = "Bound", envoy = node, resource)
+            }
             Self::RejectionsOmitted { view } => at_its_severity!(event = "RejectionsOmitted", view),
             Self::Unreadable { object, .. } => {
                 let (object, namespace) = named(Some(object));
@@ -269,7 +303,9 @@ impl Event {
                 let (object, namespace) = named(Some(object));
                 at_its_severity!(event = "RequestFailed", object, namespace, reason);
             }
-            Self::Manifest { file, line, object, .. } => at_its_severity!(event = "Manifest", file, line, object),
+            Self::Manifest {
+                file, line, object, ..
+            } => at_its_severity!(event = "Manifest", file, line, object),
             Self::FloodBegan => at_its_severity!(event = "FloodBegan"),
             Self::FloodEnded => at_its_severity!(event = "FloodEnded"),
         }
@@ -278,7 +314,9 @@ impl Event {
 
 /// Returns an object and its namespace, as fields.
 fn named(object: Option<&ObjectKey>) -> (Option<String>, Option<&str>) {
-    let namespace = object.map(|key| &*key.name.namespace).filter(|namespace| !namespace.is_empty());
+    let namespace = object
+        .map(|key| &*key.name.namespace)
+        .filter(|namespace| !namespace.is_empty());
     (object.map(ToString::to_string), namespace)
 }
 
@@ -398,7 +436,10 @@ mod tests {
     #[test]
     fn a_fault_of_an_author_is_a_warning_and_progress_is_not() {
         let (broken, waits) = (condition("BackendNotFound"), condition("Pending"));
-        assert_eq!((broken.severity(), waits.severity()), (Severity::Warn, Severity::Info));
+        assert_eq!(
+            (broken.severity(), waits.severity()),
+            (Severity::Warn, Severity::Info)
+        );
         assert_eq!(
             broken.to_string(),
             "httproute alice/shop: ResolvedRefs=False BackendNotFound: no Service alice/web"
@@ -410,12 +451,30 @@ mod tests {
 
     #[test]
     fn one_host_is_not_hosts() {
-        let object = Some(ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop")));
-        let subject = Subject { object, text: "httproute alice/shop".to_owned() };
+        let object = Some(ObjectKey::new(
+            Kind::HTTPRoute,
+            ObjectName::new("alice", "shop"),
+        ));
+        let subject = Subject {
+            object,
+            text: "httproute alice/shop".to_owned(),
+        };
         let took = Duration::from_millis(6);
-        let told =
-            |hosts| Event::Acknowledged { subject: subject.clone(), hosts, host: None, envoys: 2, generation: 7, took };
-        assert_eq!(told(1).to_string(), "httproute alice/shop: 1 host changed, acked 2/2 in 6 ms");
-        assert_eq!(told(0).to_string(), "httproute alice/shop: 0 hosts changed, acked 2/2 in 6 ms");
+        let told = |hosts| Event::Acknowledged {
+            subject: subject.clone(),
+            hosts,
+            host: None,
+            envoys: 2,
+            generation: 7,
+            took,
+        };
+        assert_eq!(
+            told(1).to_string(),
+            "httproute alice/shop: 1 host changed, acked 2/2 in 6 ms"
+        );
+        assert_eq!(
+            told(0).to_string(),
+            "httproute alice/shop: 0 hosts changed, acked 2/2 in 6 ms"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The views of Envoys: one for all or one for each fleet that serves many Gateways, and one for each Gateway with
-//! Envoys of its own, which exists as long as these. Values per view are kept by its id. Pure.
+//! The views of Envoys: one for all or one for each fleet that serves many Gateways, and one for
+//! each Gateway with Envoys of its own, which exists as long as these. Values per view are kept by
+//! its id. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
@@ -32,20 +33,42 @@ const DEDICATED: ViewId = ViewId(1);
 impl FleetViews {
     /// Creates one view for each fleet that serves many Gateways, with the name of the fleet.
     pub fn apart() -> Self {
-        Self::of_views(EnvoyFleet::OF_MANY.iter().map(|fleet| View::new(fleet.to_string())).collect())
+        Self::of_views(
+            EnvoyFleet::OF_MANY
+                .iter()
+                .map(|fleet| View::new(fleet.to_string()))
+                .collect(),
+        )
     }
 
     fn of_views(views: Vec<View>) -> Self {
         let (are_apart, next) = (views.len() > 1, views.len() as u64);
         let views = (0..).map(ViewId).zip(views).collect();
-        Self { views, are_apart, isolated: BTreeMap::new(), gateways: BTreeMap::new(), next }
+        Self {
+            views,
+            are_apart,
+            isolated: BTreeMap::new(),
+            gateways: BTreeMap::new(),
+            next,
+        }
     }
 
-    /// Creates further views, whose names have this prefix, for the fleets that serve many Gateways and for these
-    /// Gateways with Envoys of their own. The same Envoys get them at another time.
-    pub fn called<'a>(&self, prefix: &str, isolated: impl IntoIterator<Item = &'a ObjectName>) -> Self {
-        let of_many = self.views.iter().filter(|(id, _)| !self.gateways.contains_key(id));
-        let mut views = Self::of_views(of_many.map(|(_, view)| View::new(format!("{prefix} {view}"))).collect());
+    /// Creates further views, whose names have this prefix, for the fleets that serve many Gateways
+    /// and for these Gateways with Envoys of their own. The same Envoys get them at another time.
+    pub fn called<'a>(
+        &self,
+        prefix: &str,
+        isolated: impl IntoIterator<Item = &'a ObjectName>,
+    ) -> Self {
+        let of_many = self
+            .views
+            .iter()
+            .filter(|(id, _)| !self.gateways.contains_key(id));
+        let mut views = Self::of_views(
+            of_many
+                .map(|(_, view)| View::new(format!("{prefix} {view}")))
+                .collect(),
+        );
         for gateway in isolated {
             let name = format!("{prefix} {}", EnvoyFleet::Isolated(gateway.clone()));
             views.isolate_as(gateway, View::new(name));
@@ -84,27 +107,47 @@ impl FleetViews {
 
     /// Returns the ids of the views of these fleets.
     pub fn ids(&self, fleets: &Fleets) -> BTreeSet<ViewId> {
-        let many = [(fleets.shared, EnvoyFleet::Shared), (fleets.dedicated, EnvoyFleet::Dedicated)];
-        let many = many.into_iter().filter(|(has, _)| *has).filter_map(|(_, fleet)| self.id(&fleet));
-        many.chain(fleets.isolated.iter().filter_map(|gateway| self.isolated.get(gateway).copied())).collect()
+        let many = [
+            (fleets.shared, EnvoyFleet::Shared),
+            (fleets.dedicated, EnvoyFleet::Dedicated),
+        ];
+        let many = many
+            .into_iter()
+            .filter(|(has, _)| *has)
+            .filter_map(|(_, fleet)| self.id(&fleet));
+        many.chain(
+            fleets
+                .isolated
+                .iter()
+                .filter_map(|gateway| self.isolated.get(gateway).copied()),
+        )
+        .collect()
     }
 
-    /// Returns the ids of the views that show a resource of these fleets. One view for all fleets that serve many
-    /// Gateways also shows the resources of none.
+    /// Returns the ids of the views that show a resource of these fleets. One view for all fleets
+    /// that serve many Gateways also shows the resources of none.
     pub fn showing(&self, fleets: &Fleets) -> BTreeSet<ViewId> {
         let is_in_all = fleets.is_empty() && !self.are_apart;
-        self.ids(fleets).into_iter().chain(is_in_all.then_some(SHARED)).collect()
+        self.ids(fleets)
+            .into_iter()
+            .chain(is_in_all.then_some(SHARED))
+            .collect()
     }
 
     /// Returns the fleets whose Envoys read a view.
     pub fn fleets(&self, id: ViewId) -> Fleets {
-        let many = EnvoyFleet::OF_MANY.into_iter().filter(|fleet| self.id(fleet) == Some(id));
-        many.chain(self.gateways.get(&id).cloned().map(EnvoyFleet::Isolated)).collect()
+        let many = EnvoyFleet::OF_MANY
+            .into_iter()
+            .filter(|fleet| self.id(fleet) == Some(id));
+        many.chain(self.gateways.get(&id).cloned().map(EnvoyFleet::Isolated))
+            .collect()
     }
 
     /// Returns the ids of the views of fleets that serve many Gateways.
     pub fn of_many(&self) -> impl Iterator<Item = ViewId> {
-        [SHARED, DEDICATED].into_iter().take(if self.are_apart { 2 } else { 1 })
+        [SHARED, DEDICATED]
+            .into_iter()
+            .take(if self.are_apart { 2 } else { 1 })
     }
 
     /// Returns the Gateway whose own Envoys have a view.
@@ -133,7 +176,10 @@ impl FleetViews {
 
     /// Creates the view of a Gateway's own Envoys; `None` where they have one already.
     pub(crate) fn isolate(&mut self, gateway: &ObjectName) -> Option<(ViewId, View)> {
-        self.isolate_as(gateway, View::new(EnvoyFleet::Isolated(gateway.clone()).to_string()))
+        self.isolate_as(
+            gateway,
+            View::new(EnvoyFleet::Isolated(gateway.clone()).to_string()),
+        )
     }
 
     fn isolate_as(&mut self, gateway: &ObjectName, view: View) -> Option<(ViewId, View)> {
@@ -241,16 +287,25 @@ mod tests {
         let (one, apart) = (FleetViews::from(View::new("v")), FleetViews::apart());
         for fleet in EnvoyFleet::OF_MANY {
             let only = Fleets::from(fleet.clone());
-            assert_eq!((one.of(&fleet).map(View::name), one.fleet(SHARED)), (Some("v"), None));
+            assert_eq!(
+                (one.of(&fleet).map(View::name), one.fleet(SHARED)),
+                (Some("v"), None)
+            );
             assert_eq!(one.ids(&only), BTreeSet::from([SHARED]));
             assert!(one.fleets(SHARED).has(&fleet));
             let id = apart.id(&fleet).expect("an id");
             let name = fleet.to_string();
-            assert_eq!((apart.of(&fleet).map(View::name), apart.fleet(id)), (Some(&*name), Some(fleet.clone())));
+            assert_eq!(
+                (apart.of(&fleet).map(View::name), apart.fleet(id)),
+                (Some(&*name), Some(fleet.clone()))
+            );
             assert_eq!(apart.ids(&only), BTreeSet::from([id]));
             assert_eq!(apart.fleets(id), only);
         }
-        assert_ne!(apart.id(&EnvoyFleet::Shared), apart.id(&EnvoyFleet::Dedicated));
+        assert_ne!(
+            apart.id(&EnvoyFleet::Shared),
+            apart.id(&EnvoyFleet::Dedicated)
+        );
         for views in [&one, &apart] {
             assert_eq!(views.ids(&Fleets::default()), BTreeSet::new(), "nobody's");
         }
@@ -263,19 +318,33 @@ mod tests {
         for mut views in [FleetViews::from(View::new("v")), FleetViews::apart()] {
             let (before, edge) = (views.clone(), ObjectName::new("a", "edge"));
             let fleet = EnvoyFleet::Isolated(edge.clone());
-            assert_eq!((views.id(&fleet), views.ids(&fleet.clone().into())), (None, BTreeSet::new()));
+            assert_eq!(
+                (views.id(&fleet), views.ids(&fleet.clone().into())),
+                (None, BTreeSet::new())
+            );
             let (first, view) = views.isolate(&edge).expect("it is new");
             assert_eq!(view.name(), "isolated/a/edge");
-            assert_eq!((views.isolate(&edge), views.fleet(first)), (None, Some(fleet.clone())), "once");
+            assert_eq!(
+                (views.isolate(&edge), views.fleet(first)),
+                (None, Some(fleet.clone())),
+                "once"
+            );
             assert_eq!(views.ids(&fleet.clone().into()), BTreeSet::from([first]));
             assert_eq!(views.fleets(first), fleet.clone().into());
             assert!(views.is_isolated(first) && views.of_many().all(|id| id != first));
-            assert_eq!(views.called("x", []).iter().count(), before.iter().count(), "of fleets that serve many");
+            assert_eq!(
+                views.called("x", []).iter().count(),
+                before.iter().count(),
+                "of fleets that serve many"
+            );
             let others = views.called("x", [&edge]);
             assert_eq!(others.of(&fleet).map(View::name), Some("x isolated/a/edge"));
             assert_eq!(others.iter().count(), views.iter().count());
             assert_eq!(views.dissolve(&edge), Some((first, view)));
-            assert_eq!((views.dissolve(&edge), views.iter().count()), (None, before.iter().count()));
+            assert_eq!(
+                (views.dissolve(&edge), views.iter().count()),
+                (None, before.iter().count())
+            );
             let (again, _) = views.isolate(&edge).expect("it is new");
             assert_ne!(first, again);
         }

@@ -1,16 +1,17 @@
 //! Detects floods of requests for unknown hostnames. Pure: counts and times in, decisions out.
 //!
-//! Envoy's main thread takes 0.25 ms for an SNI that matches its listener and that has no certificate. Under a wildcard
-//! that stands for many names (`translate/sni_matcher.rs`), untrusted clients determine the number of such names. So
-//! listeners name every host during a flood: an unknown name then costs Envoy next to nothing.
+//! Envoy's main thread takes 0.25 ms for an SNI that matches its listener and that has no
+//! certificate. Under a wildcard that stands for many names (`translate/sni_matcher.rs`), untrusted
+//! clients determine the number of such names. So listeners name every host during a flood: an
+//! unknown name then costs Envoy next to nothing.
 
 use std::time::Duration;
 
 /// The number of unknown names within [`WITHIN`] that is a flood.
 const MANY: u64 = 512;
 const WITHIN: Duration = Duration::from_secs(1);
-/// The time for which listeners name every host. Meanwhile the flood cannot be observed; if it goes on, it is detected
-/// again.
+/// The time for which listeners name every host. Meanwhile the flood cannot be observed; if it goes
+/// on, it is detected again.
 const LASTS: Duration = Duration::from_secs(600);
 
 /// The state of the detection.
@@ -29,7 +30,9 @@ impl Flood {
 
     /// Takes in the total number of unknown names so far. Returns whether a flood begins.
     pub(super) fn asked(&mut self, total: u64, at: Duration) -> bool {
-        let (since, before) = *self.counted_from.get_or_insert((at, total.saturating_sub(1)));
+        let (since, before) = *self
+            .counted_from
+            .get_or_insert((at, total.saturating_sub(1)));
         if at.saturating_sub(since) > WITHIN {
             self.counted_from = Some((at, total));
             return false;
@@ -43,7 +46,9 @@ impl Flood {
 
     /// Returns whether a flood ends.
     pub(super) fn ends(&mut self, at: Duration) -> bool {
-        let over = self.began.is_some_and(|began| at.saturating_sub(began) >= LASTS);
+        let over = self
+            .began
+            .is_some_and(|began| at.saturating_sub(began) >= LASTS);
         if over {
             *self = Self::default();
         }
@@ -69,7 +74,10 @@ mod tests {
         assert!(!flood.asked(total + 400, at(3_600_500)));
         assert!(!flood.asked(total + 500, at(3_600_600)));
         assert!(flood.asked(total + 1_100, at(3_600_700)));
-        assert!(flood.is_on() && !flood.asked(total + 9_999, at(3_600_800)), "it begins once");
+        assert!(
+            flood.is_on() && !flood.asked(total + 9_999, at(3_600_800)),
+            "it begins once"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The heartbeat of the main loop, by which the liveness probe is answered without a query to it.
 //!
-//! A probe that waited in the queue of the main loop would be late under load, and the restart of the program would
-//! only repeat the load.
+//! A probe that waited in the queue of the main loop would be late under load, and the restart of
+//! the program would only repeat the load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,13 +23,17 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Creates the heartbeat of a main loop that begins now.
     pub fn new(now: Instant) -> Self {
-        Self { began: now, last: Arc::default() }
+        Self {
+            began: now,
+            last: Arc::default(),
+        }
     }
 
     /// Records a heartbeat.
     pub fn beat(&self, now: Instant) {
         let age = now.saturating_duration_since(self.began).as_millis();
-        self.last.store(u64::try_from(age).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.last
+            .store(u64::try_from(age).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Returns the age of the last heartbeat, if the main loop is hung.
@@ -50,7 +54,10 @@ mod tests {
         let copy = heartbeat.clone();
         assert_eq!(copy.hangs(began + HANG_TIMEOUT), None);
         let later = began + HANG_TIMEOUT + Duration::from_secs(7);
-        assert_eq!(copy.hangs(later), Some(HANG_TIMEOUT + Duration::from_secs(7)));
+        assert_eq!(
+            copy.hangs(later),
+            Some(HANG_TIMEOUT + Duration::from_secs(7))
+        );
         heartbeat.beat(began + Duration::from_secs(10));
         assert_eq!(copy.hangs(later), None);
     }

@@ -11,8 +11,8 @@ pub(crate) struct Lag(Option<(Generation, Duration)>);
 impl Lag {
     /// Takes in the progress of the Envoys. Times are since an origin of the caller.
     ///
-    /// A publication that arrives while Envoys lack an earlier one is tracked once they have that one: continuous
-    /// changes are not mistaken for one that is never acknowledged.
+    /// A publication that arrives while Envoys lack an earlier one is tracked once they have that
+    /// one: continuous changes are not mistaken for one that is never acknowledged.
     pub(crate) fn note(&mut self, published: Generation, progress: &Progress, at: Duration) {
         let has_all = |generation| {
             let (done, all) = progress.acknowledged(generation);
@@ -28,7 +28,8 @@ impl Lag {
 
     /// Returns the time for which the publication has been lacking.
     pub(crate) fn age(self, at: Duration) -> Duration {
-        self.0.map_or(Duration::ZERO, |(_, since)| at.saturating_sub(since))
+        self.0
+            .map_or(Duration::ZERO, |(_, since)| at.saturating_sub(since))
     }
 }
 
@@ -37,9 +38,17 @@ mod tests {
     use super::*;
 
     fn progress(acknowledged: &[Generation]) -> Progress {
-        let node = |has: &Generation| xds::NodeProgress { node: "n".into(), identity: "i".into(), acknowledged: *has };
+        let node = |has: &Generation| xds::NodeProgress {
+            node: "n".into(),
+            identity: "i".into(),
+            acknowledged: *has,
+        };
         let nodes = acknowledged.iter().map(node);
-        Progress { published: 0, nodes: nodes.collect(), rejections: Vec::new() }
+        Progress {
+            published: 0,
+            nodes: nodes.collect(),
+            rejections: Vec::new(),
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The control plane of both runtimes: takes in changes from a directory or the API server, and returns resources for
-//! Envoys, statuses and certificates.
+//! The control plane of both runtimes: takes in changes from a directory or the API server, and
+//! returns resources for Envoys, statuses and certificates.
 //!
 //! ```text
 //! changes ==> ControlPlane ==> publish ==> xds::Cache ==> Envoys

@@ -1,7 +1,7 @@
 //! The program's metrics: one registry, in the text format that Prometheus reads.
 //!
-//! No name of a host, object or node becomes a label. Names of namespaces do, for the quotas of the twenty that
-//! have used most of theirs.
+//! No name of a host, object or node becomes a label. Names of namespaces do, for the quotas of the
+//! twenty that have used most of theirs.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -61,34 +61,74 @@ pub struct Program {
 /// The number of namespaces whose quotas are told.
 const NAMESPACES: usize = 20;
 
-/// Returns all metrics as text: those of the program, and those of the xDS server under `gatewright_xds_`.
+/// Returns all metrics as text: those of the program, and those of the xDS server under
+/// `gatewright_xds_`.
 pub fn text(program: Program, cache: &xds::Cache, others: Vec<Box<dyn Collector>>) -> String {
     let mut registry = Registry::with_prefix("gatewright");
-    others.into_iter().for_each(|other| registry.register_collector(other));
+    others
+        .into_iter()
+        .for_each(|other| registry.register_collector(other));
     registry.register_collector(Box::new(program));
     registry.register_collector(Box::new(xds::Metrics::new(cache.clone())));
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("a String takes every write");
+    prometheus_client::encoding::text::encode(&mut text, &registry)
+        .expect("a String takes every write");
     text
 }
 
 /// Encodes a gauge without labels.
-pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> fmt::Result {
+pub fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: usize,
+) -> fmt::Result {
     let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)
 }
 
 impl Collector for Program {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Program { changes, work, ref connected, quarantined, good, bad, ends, ref quotas } = *self;
-        let mut info = encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
-        ConstGauge::new(1_i64).encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
-        let taken = encoder.encode_descriptor("changes", "Changes of objects taken in", None, MetricType::Counter)?;
+        let Program {
+            changes,
+            work,
+            ref connected,
+            quarantined,
+            good,
+            bad,
+            ends,
+            ref quotas,
+        } = *self;
+        let mut info =
+            encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
+        ConstGauge::new(1_i64)
+            .encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
+        let taken = encoder.encode_descriptor(
+            "changes",
+            "Changes of objects taken in",
+            None,
+            MetricType::Counter,
+        )?;
         ConstCounter::new(changes).encode(taken)?;
 
-        let Counters { parents, owned, claims, attachments, policies, routes, units, tables, frontends, statuses } =
-            work;
-        let mut family = encoder.encode_descriptor("work", "What the engine did again", None, MetricType::Counter)?;
+        let Counters {
+            parents,
+            owned,
+            claims,
+            attachments,
+            policies,
+            routes,
+            units,
+            tables,
+            frontends,
+            statuses,
+        } = work;
+        let mut family = encoder.encode_descriptor(
+            "work",
+            "What the engine did again",
+            None,
+            MetricType::Counter,
+        )?;
         for (stage, count) in [
             ("parents", parents),
             ("owned", owned),
@@ -106,16 +146,34 @@ impl Collector for Program {
 
         let behind_help = "Envoys that have not acknowledged the last change";
         let all = connected.iter().map(|of| of.all).sum();
-        gauge(&mut encoder, "xds_connected_proxies", "Envoys that are connected", all)?;
+        gauge(
+            &mut encoder,
+            "xds_connected_proxies",
+            "Envoys that are connected",
+            all,
+        )?;
         let behind = connected.iter().map(|of| of.behind).sum();
         gauge(&mut encoder, "xds_proxies_behind", behind_help, behind)?;
         let age = "For how long one of them, at this replica, has lacked what was published";
-        let overtaken = "Those of them that are waited for no longer, since others have overtaken them";
+        let overtaken =
+            "Those of them that are waited for no longer, since others have overtaken them";
         let by_view: [OfView; 4] = [
-            ("xds_view_connected_proxies", "Envoys that are connected, by what they see", |of| of.all),
-            ("xds_view_proxies_behind", "Those of them that have not acknowledged the last change", |of| of.behind),
-            ("xds_view_proxies_left_behind", overtaken, |of| of.left_behind),
-            ("xds_view_age_seconds", age, |of| usize::try_from(of.age.as_secs()).unwrap_or(usize::MAX)),
+            (
+                "xds_view_connected_proxies",
+                "Envoys that are connected, by what they see",
+                |of| of.all,
+            ),
+            (
+                "xds_view_proxies_behind",
+                "Those of them that have not acknowledged the last change",
+                |of| of.behind,
+            ),
+            ("xds_view_proxies_left_behind", overtaken, |of| {
+                of.left_behind
+            }),
+            ("xds_view_age_seconds", age, |of| {
+                usize::try_from(of.age.as_secs()).unwrap_or(usize::MAX)
+            }),
         ];
         for (name, help, count) in by_view {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -124,20 +182,40 @@ impl Collector for Program {
                 value.encode(family.encode_family(&[("view", of.view.as_str())])?)?;
             }
         }
-        gauge(&mut encoder, "quarantined_resources", "Resources an Envoy refused", quarantined)?;
-        let mut objects = encoder.encode_descriptor("objects", "Objects with a status", None, MetricType::Gauge)?;
+        gauge(
+            &mut encoder,
+            "quarantined_resources",
+            "Resources an Envoy refused",
+            quarantined,
+        )?;
+        let mut objects = encoder.encode_descriptor(
+            "objects",
+            "Objects with a status",
+            None,
+            MetricType::Gauge,
+        )?;
         for (is, count) in [("true", good), ("false", bad)] {
             let value = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
             value.encode(objects.encode_family(&[("good", is)])?)?;
         }
         let CertificateEnds { next, soon, ended } = ends;
-        let help = "Certificates in use that end within a week and in the last sixth of their lifetime";
+        let help =
+            "Certificates in use that end within a week and in the last sixth of their lifetime";
         gauge(&mut encoder, "certificates_ending", help, soon)?;
-        gauge(&mut encoder, "certificates_ended", "Certificates in use that have ended", ended)?;
+        gauge(
+            &mut encoder,
+            "certificates_ended",
+            "Certificates in use that have ended",
+            ended,
+        )?;
         if let Some(end) = next.and_then(|end| end.duration_since(UNIX_EPOCH).ok()) {
             let help = "When the next of the certificates in use ends";
-            let gauge =
-                encoder.encode_descriptor("certificates_next_end_timestamp_seconds", help, None, MetricType::Gauge)?;
+            let gauge = encoder.encode_descriptor(
+                "certificates_next_end_timestamp_seconds",
+                help,
+                None,
+                MetricType::Gauge,
+            )?;
             ConstGauge::new(i64::try_from(end.as_secs()).unwrap_or(i64::MAX)).encode(gauge)?;
         }
         encode_quotas(&mut encoder, quotas)
@@ -149,16 +227,26 @@ fn encode_quotas(encoder: &mut DescriptorEncoder<'_>, uses: &[QuotaUse]) -> fmt:
     let mut fullest: Vec<&QuotaUse> = uses.iter().collect();
     fullest.sort_by_key(|of| (std::cmp::Reverse(of.fullness()), of.namespace.clone()));
     fullest.truncate(NAMESPACES);
-    let used = "What the namespaces that have used most of their quotas take of them, by the cost model";
+    let used =
+        "What the namespaces that have used most of their quotas take of them, by the cost model";
     let amounts: [OfQuota; 2] = [
         ("namespace_quota_used", used, |of| of.used),
-        ("namespace_quota", "What these namespaces may have", |of| of.allowed),
+        ("namespace_quota", "What these namespaces may have", |of| {
+            of.allowed
+        }),
     ];
     for (name, help, amount) in amounts {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (of, dimension) in fullest.iter().flat_map(|of| Dimension::ALL.map(|dimension| (of, dimension))) {
-            let value = ConstGauge::new(i64::try_from(amount(of).of(dimension)).unwrap_or(i64::MAX));
-            value.encode(family.encode_family(&[("namespace", &*of.namespace), ("quota", dimension.name())])?)?;
+        for (of, dimension) in fullest
+            .iter()
+            .flat_map(|of| Dimension::ALL.map(|dimension| (of, dimension)))
+        {
+            let value =
+                ConstGauge::new(i64::try_from(amount(of).of(dimension)).unwrap_or(i64::MAX));
+            value.encode(
+                family
+                    .encode_family(&[("namespace", &*of.namespace), ("quota", dimension.name())])?,
+            )?;
         }
     }
     Ok(())
@@ -170,7 +258,10 @@ mod tests {
 
     #[test]
     fn one_text_has_the_program_the_engine_and_the_xds_server() {
-        let work = Counters { units: 7, ..Default::default() };
+        let work = Counters {
+            units: 7,
+            ..Default::default()
+        };
         let view = |view: &str, all| Connected {
             left_behind: 0,
             view: view.to_owned(),
@@ -180,14 +271,33 @@ mod tests {
         };
         let connected = vec![view("shared", 2), view("dedicated", 0)];
         let next = Some(UNIX_EPOCH + Duration::from_secs(1_800_000_000));
-        let ends = CertificateEnds { next, soon: 2, ended: 1 };
+        let ends = CertificateEnds {
+            next,
+            soon: 2,
+            ended: 1,
+        };
         let used = |namespace: usize| QuotaUse {
             namespace: format!("n{namespace}").into(),
-            used: Cost { clusters: namespace as u64, ..Cost::default() },
-            allowed: Cost { clusters: 100, ..Cost::default() },
+            used: Cost {
+                clusters: namespace as u64,
+                ..Cost::default()
+            },
+            allowed: Cost {
+                clusters: 100,
+                ..Cost::default()
+            },
         };
         let quotas = (0..=NAMESPACES).map(used).collect();
-        let program = Program { changes: 3, work, connected, good: 5, bad: 1, ends, quotas, ..Default::default() };
+        let program = Program {
+            changes: 3,
+            work,
+            connected,
+            good: 5,
+            bad: 1,
+            ends,
+            quotas,
+            ..Default::default()
+        };
         let text = text(program, &xds::Cache::new(), Vec::new());
         for line in [
             "gatewright_changes_total 3",
@@ -205,9 +315,15 @@ mod tests {
             "gatewright_namespace_quota{namespace=\"n1\",quota=\"clusters\"} 100",
             "gatewright_xds_nack_total{type=\"sds\"} 0",
         ] {
-            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+            assert!(
+                text.lines().any(|l| l == line),
+                "{line} is missing in\n{text}"
+            );
         }
-        assert!(!text.contains("namespace=\"n0\""), "of 21 namespaces the one that has used least is not told");
+        assert!(
+            !text.contains("namespace=\"n0\""),
+            "of 21 namespaces the one that has used least is not told"
+        );
         assert!(text.ends_with("# EOF\n"));
         let mut types: Vec<_> = text.lines().filter(|l| l.starts_with("# TYPE ")).collect();
         let all = types.len();

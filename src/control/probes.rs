@@ -1,7 +1,7 @@
 //! Liveness, readiness and metrics over TCP, for any client that reaches the port.
 //!
-//! Only metrics query the main loop, at most once a second: liveness and readiness are read from memory, and metrics
-//! are cached.
+//! Only metrics query the main loop, at most once a second: liveness and readiness are read from
+//! memory, and metrics are cached.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
@@ -53,7 +53,9 @@ enum Ready {
 
 impl Default for Readiness {
     fn default() -> Self {
-        Self(Arc::new(RwLock::new(Ready::No(vec!["starting".to_owned()]))))
+        Self(Arc::new(RwLock::new(Ready::No(vec![
+            "starting".to_owned(),
+        ]))))
     }
 }
 
@@ -131,17 +133,34 @@ impl Probes {
     ///
     /// # Errors
     /// When the certificate cannot be read at the start.
-    pub async fn serve(self, listener: TcpListener, stop: watch::Receiver<bool>) -> Result<(), String> {
-        let Self { heartbeat, readiness, asks, access, tls } = self;
-        let metrics = Arc::new(Metrics { asks, access, copy: Mutex::default(), asking: tokio::sync::Mutex::new(()) });
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: watch::Receiver<bool>,
+    ) -> Result<(), String> {
+        let Self {
+            heartbeat,
+            readiness,
+            asks,
+            access,
+            tls,
+        } = self;
+        let metrics = Arc::new(Metrics {
+            asks,
+            access,
+            copy: Mutex::default(),
+            asking: tokio::sync::Mutex::new(()),
+        });
         let router = Router::new()
             .route("/metrics", get(read_metrics).with_state(metrics))
             .route("/livez", get(async move || live(&heartbeat)))
             .route("/readyz", get(async move || readiness.answer()));
         match tls {
             None => {
-                bounded_listener::receive(listener, "probes", EXCHANGE, stop, |tcp| exchange(tcp, router.clone()))
-                    .await;
+                bounded_listener::receive(listener, "probes", EXCHANGE, stop, |tcp| {
+                    exchange(tcp, router.clone())
+                })
+                .await;
             }
             Some(tls) => {
                 let files = Arc::new(Files::read(tls.dir)?);
@@ -156,15 +175,23 @@ impl Probes {
 /// Serves one request.
 async fn exchange(io: impl AsyncRead + AsyncWrite + Unpin, router: Router) -> Result<(), String> {
     let mut builder = http1::Builder::new();
-    builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
-    let served = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)).await;
+    builder
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(BUFFER);
+    let served = builder
+        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router))
+        .await;
     served.map_err(|error| error.to_string())
 }
 
 async fn encrypted(tcp: TcpStream, files: Arc<Files>, router: Router) -> Result<(), String> {
     let config = files.clone().config(Instant::now()).await;
     let handshake = tokio::time::timeout(HEADERS, TlsAcceptor::from(config).accept(tcp)).await;
-    let io = handshake.map_err(|_| "the TLS handshake took too long")?.map_err(|error| error.to_string())?;
+    let io = handshake
+        .map_err(|_| "the TLS handshake took too long")?
+        .map_err(|error| error.to_string())?;
     exchange(io, router).await
 }
 
@@ -177,7 +204,10 @@ struct Files {
 impl Files {
     fn read(dir: PathBuf) -> Result<Self, String> {
         let config = server_config(&dir)?;
-        Ok(Self { dir, held: Mutex::new((Instant::now(), config)) })
+        Ok(Self {
+            dir,
+            held: Mutex::new((Instant::now(), config)),
+        })
     }
 
     /// Returns the present TLS configuration. Files that cannot be used leave it unchanged.
@@ -213,8 +243,12 @@ fn server_config(dir: &std::path::Path) -> Result<Arc<ServerConfig>, String> {
         let path = dir.join(name);
         std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    server_tls(&read("tls.crt")?, &read("tls.key")?, rustls::DEFAULT_VERSIONS)
-        .map_err(|error| format!("tls.crt and tls.key of {}: {error}", dir.display()))
+    server_tls(
+        &read("tls.crt")?,
+        &read("tls.key")?,
+        rustls::DEFAULT_VERSIONS,
+    )
+    .map_err(|error| format!("tls.crt and tls.key of {}: {error}", dir.display()))
 }
 
 /// The cached metrics.
@@ -249,14 +283,17 @@ impl Metrics {
             return Ok(text.to_string());
         }
         let text = put(&self.asks, AdminQuery::Metrics).await?;
-        *self.copy.lock().expect("nobody panics while holding it") = Some((Instant::now(), text.as_str().into()));
+        *self.copy.lock().expect("nobody panics while holding it") =
+            Some((Instant::now(), text.as_str().into()));
         Ok(text)
     }
 }
 
 async fn read_metrics(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
     if let Some(access) = &metrics.access {
-        let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
         let verdict = match token.and_then(|value| value.strip_prefix("Bearer ")) {
             Some(token) => access.may_read(token).await,
             None => Ok(Verdict::Unknown),
@@ -264,13 +301,22 @@ async fn read_metrics(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -
         match verdict {
             Ok(Verdict::Allowed) => {}
             Ok(Verdict::Unknown) => {
-                return (StatusCode::UNAUTHORIZED, "a valid bearer token is required\n").into_response();
-            }
-            Ok(Verdict::Forbidden) => {
-                return (StatusCode::FORBIDDEN, "the verb get on the non-resource URL /metrics is required\n")
+                return (
+                    StatusCode::UNAUTHORIZED,
+                    "a valid bearer token is required\n",
+                )
                     .into_response();
             }
-            Err(why) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+            Ok(Verdict::Forbidden) => {
+                return (
+                    StatusCode::FORBIDDEN,
+                    "the verb get on the non-resource URL /metrics is required\n",
+                )
+                    .into_response();
+            }
+            Err(why) => {
+                return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response();
+            }
         }
     }
     typed(METRICS, metrics.text().await)
@@ -302,8 +348,13 @@ mod tests {
 
     async fn ask(address: std::net::SocketAddr, path: &str, token: Option<&str>) -> String {
         let mut stream = TcpStream::connect(address).await.expect("it listens");
-        let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n").as_bytes()).await.expect("sent");
+        let token = token.map_or(String::new(), |token| {
+            format!("Authorization: Bearer {token}\r\n")
+        });
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n").as_bytes())
+            .await
+            .expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("answered");
         answer
@@ -317,18 +368,39 @@ mod tests {
         let (_stopper, stop) = watch::channel(false);
         let readiness = Readiness::default();
         let heartbeat = Heartbeat::new(Instant::now());
-        let probes = Probes { heartbeat, readiness: readiness.clone(), asks, access: Some(Arc::new(Known)), tls: None };
+        let probes = Probes {
+            heartbeat,
+            readiness: readiness.clone(),
+            asks,
+            access: Some(Arc::new(Known)),
+            tls: None,
+        };
         tokio::spawn(probes.serve(listener, stop));
 
         // The queries are not answered yet.
         let first = tokio::spawn(async move { ask(address, "/metrics", Some("good")).await });
         let question = questions.recv().await.expect("asked");
-        assert!(ask(address, "/livez", None).await.starts_with("HTTP/1.1 200"));
-        assert!(ask(address, "/readyz", None).await.contains("503 Service Unavailable"));
+        assert!(
+            ask(address, "/livez", None)
+                .await
+                .starts_with("HTTP/1.1 200")
+        );
+        assert!(
+            ask(address, "/readyz", None)
+                .await
+                .contains("503 Service Unavailable")
+        );
         readiness.ready(vec!["old news".to_owned()]);
-        assert!(ask(address, "/readyz", None).await.ends_with("ok\nold news\n"));
+        assert!(
+            ask(address, "/readyz", None)
+                .await
+                .ends_with("ok\nold news\n")
+        );
 
-        question.answer.send("a 1\n".to_owned()).expect("somebody waits");
+        question
+            .answer
+            .send("a 1\n".to_owned())
+            .expect("somebody waits");
         assert!(first.await.expect("joined").ends_with("a 1\n"));
         // The main loop is queried once a second, whatever the number of requests.
         let asked = Arc::new(AtomicUsize::new(0));
@@ -341,14 +413,29 @@ mod tests {
         });
         let started = Instant::now();
         for _ in 0..200 {
-            assert!(ask(address, "/metrics", Some("good")).await.contains("\r\n\r\na "));
+            assert!(
+                ask(address, "/metrics", Some("good"))
+                    .await
+                    .contains("\r\n\r\na ")
+            );
         }
         let most = started.elapsed().as_secs() as usize + 1;
-        assert!(asked.load(Ordering::SeqCst) <= most, "{asked:?} within {most} s");
+        assert!(
+            asked.load(Ordering::SeqCst) <= most,
+            "{asked:?} within {most} s"
+        );
 
-        for (token, code) in [(None, "401"), (Some("bad"), "401"), (Some("other"), "403"), (Some("away"), "503")] {
+        for (token, code) in [
+            (None, "401"),
+            (Some("bad"), "401"),
+            (Some("other"), "403"),
+            (Some("away"), "503"),
+        ] {
             let answer = ask(address, "/metrics", token).await;
-            assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{token:?}: {answer}");
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {code}")),
+                "{token:?}: {answer}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Computes `Programmed`: merges the acknowledgements of connected Envoys into the translated statuses. Pure.
+//! Computes `Programmed`: merges the acknowledgements of connected Envoys into the translated
+//! statuses. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,13 +34,23 @@ pub struct Acks {
 impl Acks {
     /// Counts the Envoys that have acknowledged a publication.
     pub(crate) fn of(progress: &Progress, overtaken: &Overtaken, published: Generation) -> Self {
-        let lacking = progress.nodes.iter().filter(|node| node.acknowledged < published);
+        let lacking = progress
+            .nodes
+            .iter()
+            .filter(|node| node.acknowledged < published);
         let (left_behind, waited_for): (Vec<&NodeProgress>, Vec<&NodeProgress>) =
             lacking.partition(|node| overtaken.has_left_behind(node));
         let all = progress.nodes.len();
         let done = all - left_behind.len() - waited_for.len();
-        let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.clone()).collect();
-        Self { fleet: None, done, all, waited_for: names(waited_for), left_behind: names(left_behind) }
+        let names =
+            |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.clone()).collect();
+        Self {
+            fleet: None,
+            done,
+            all,
+            waited_for: names(waited_for),
+            left_behind: names(left_behind),
+        }
     }
 
     /// Returns whether Envoys have the resources, and no other one is waited for.
@@ -117,7 +128,10 @@ impl FleetAcks {
                 programmed(&mut gateway.conditions, &refused.map_or(verdict, Err));
             }
             StatusBody::ListenerSet(set) => {
-                let parent = ParentKey::ListenerSet(SetKey { name: key.name.clone(), kind: set.kind });
+                let parent = ParentKey::ListenerSet(SetKey {
+                    name: key.name.clone(),
+                    kind: set.kind,
+                });
                 let refused = self.listeners(&parent, &mut set.listeners, &verdict);
                 programmed(&mut set.conditions, &refused.map_or(verdict, Err));
             }
@@ -138,8 +152,8 @@ impl FleetAcks {
         status
     }
 
-    /// Merges the acknowledgements into listeners. Returns the reason for which their object is not programmed, if none
-    /// of its listeners is because of rejections.
+    /// Merges the acknowledgements into listeners. Returns the reason for which their object is not
+    /// programmed, if none of its listeners is because of rejections.
     fn listeners(
         &self,
         parent: &ParentKey,
@@ -148,18 +162,33 @@ impl FleetAcks {
     ) -> Option<(Reason, String)> {
         let mut first = None;
         for listener in listeners.iter_mut() {
-            let id = || ListenerId { parent: parent.clone(), name: listener.name.clone() };
-            let refused = if self.refused.listeners.is_empty() { None } else { self.refused.listeners.get(&id()) };
+            let id = || ListenerId {
+                parent: parent.clone(),
+                name: listener.name.clone(),
+            };
+            let refused = if self.refused.listeners.is_empty() {
+                None
+            } else {
+                self.refused.listeners.get(&id())
+            };
             match refused {
                 Some(text) => {
-                    programmed(&mut listener.conditions, &Err((Reason::Invalid, text.clone())));
+                    programmed(
+                        &mut listener.conditions,
+                        &Err((Reason::Invalid, text.clone())),
+                    );
                     first.get_or_insert_with(|| (Reason::Invalid, text.clone()));
                 }
                 None => programmed(&mut listener.conditions, verdict),
             }
         }
-        let is_programmed = |c: &Condition| c.kind == ConditionType::Programmed && c.status == Status::True;
-        first.filter(|_| !listeners.iter().any(|listener| listener.conditions.iter().any(is_programmed)))
+        let is_programmed =
+            |c: &Condition| c.kind == ConditionType::Programmed && c.status == Status::True;
+        first.filter(|_| {
+            !listeners
+                .iter()
+                .any(|listener| listener.conditions.iter().any(is_programmed))
+        })
     }
 }
 
@@ -182,7 +211,10 @@ fn verdict(acks: &Acks) -> Verdict {
 
 /// Sets `Programmed` by the verdict. A condition that translation made false is unchanged.
 fn programmed(conditions: &mut [Condition], verdict: &Verdict) {
-    for condition in conditions.iter_mut().filter(|c| c.kind == ConditionType::Programmed && c.status == Status::True) {
+    for condition in conditions
+        .iter_mut()
+        .filter(|c| c.kind == ConditionType::Programmed && c.status == Status::True)
+    {
         match verdict {
             Ok(text) => condition.message.clone_from(text),
             Err((reason, text)) => {
@@ -203,17 +235,29 @@ mod tests {
 
     fn check(acks: Acks) -> (Status, Reason, String) {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
-        let fleet = FleetAcks { acks: BTreeMap::from([(key.clone(), acks)]), ..FleetAcks::default() };
+        let fleet = FleetAcks {
+            acks: BTreeMap::from([(key.clone(), acks)]),
+            ..FleetAcks::default()
+        };
         let good = Condition {
             kind: ConditionType::Programmed,
             status: Status::True,
             reason: Reason::Programmed,
             message: String::new(),
         };
-        let gateway =
-            GatewayStatus { addresses: vec![], attached_listener_sets: 0, conditions: vec![good], listeners: vec![] };
-        let status =
-            fleet.add_acknowledgements(&key, &ObjectStatus { generation: 1, body: StatusBody::Gateway(gateway) });
+        let gateway = GatewayStatus {
+            addresses: vec![],
+            attached_listener_sets: 0,
+            conditions: vec![good],
+            listeners: vec![],
+        };
+        let status = fleet.add_acknowledgements(
+            &key,
+            &ObjectStatus {
+                generation: 1,
+                body: StatusBody::Gateway(gateway),
+            },
+        );
         let condition = status.conditions().next().expect("one condition").clone();
         (condition.status, condition.reason, condition.message)
     }
@@ -229,14 +273,33 @@ mod tests {
         };
         assert_eq!(check(acks(0, &[], &[])).1, Reason::NoResources);
         let pending = |text: &str| (Status::False, Reason::Pending, text.to_owned());
-        assert_eq!(check(acks(1, &["b"], &[])), pending("acknowledged by 1 of 2 Envoys, not yet by b"));
-        assert_eq!(check(acks(1, &["b", "c"], &[])), pending("acknowledged by 1 of 3 Envoys, not yet by b and 1 more"));
+        assert_eq!(
+            check(acks(1, &["b"], &[])),
+            pending("acknowledged by 1 of 2 Envoys, not yet by b")
+        );
+        assert_eq!(
+            check(acks(1, &["b", "c"], &[])),
+            pending("acknowledged by 1 of 3 Envoys, not yet by b and 1 more")
+        );
         let done = |text: &str| (Status::True, Reason::Programmed, text.to_owned());
-        assert_eq!(check(acks(2, &[], &[])), done("acknowledged by 2 of 2 Envoys"));
+        assert_eq!(
+            check(acks(2, &[], &[])),
+            done("acknowledged by 2 of 2 Envoys")
+        );
         let text = "acknowledged by 2 of 3 Envoys; c lacks for long what others have, and is not waited for";
         assert_eq!(check(acks(2, &[], &["c"])), done(text));
-        assert_eq!(check(acks(0, &[], &["c"])).0, Status::False, "no Envoy has it");
-        let (_, reason, text) = check(Acks { fleet: Some(EnvoyFleet::Dedicated), ..Acks::default() });
-        assert!(reason == Reason::NoResources && text.contains("--dedicated-envoys"), "{text}");
+        assert_eq!(
+            check(acks(0, &[], &["c"])).0,
+            Status::False,
+            "no Envoy has it"
+        );
+        let (_, reason, text) = check(Acks {
+            fleet: Some(EnvoyFleet::Dedicated),
+            ..Acks::default()
+        });
+        assert!(
+            reason == Reason::NoResources && text.contains("--dedicated-envoys"),
+            "{text}"
+        );
     }
 }

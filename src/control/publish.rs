@@ -22,8 +22,8 @@ pub fn update(delta: &Delta) -> Update {
     update
 }
 
-/// The backends and certificates that are in views of Gateways' own Envoys, each with these views. A resource is
-/// removed only from these, however many views there are.
+/// The backends and certificates that are in views of Gateways' own Envoys, each with these views.
+/// A resource is removed only from these, however many views there are.
 #[derive(Debug, Default)]
 pub struct IsolatedResources(BTreeMap<ResourceKey, BTreeSet<ViewId>>);
 
@@ -34,12 +34,15 @@ impl IsolatedResources {
             true => self.0.remove(key),
             false => self.0.insert(key.clone(), now.clone()),
         };
-        before.map(|before| before.difference(&now).copied().collect()).unwrap_or_default()
+        before
+            .map(|before| before.difference(&now).copied().collect())
+            .unwrap_or_default()
     }
 }
 
-/// Encodes the changes for each view that has some, within an operator's limits of connections. `fleets` returns the
-/// fleets that need a resource, `had` the resource of this name that was last published in a view.
+/// Encodes the changes for each view that has some, within an operator's limits of connections.
+/// `fleets` returns the fleets that need a resource, `had` the resource of this name that was last
+/// published in a view.
 pub fn updates(
     delta: &Delta,
     edge: &Edge,
@@ -49,31 +52,65 @@ pub fn updates(
     had: impl Fn(ViewId, Kind, &str) -> Option<Encoded>,
 ) -> BTreeMap<ViewId, Update> {
     let mut updates: BTreeMap<ViewId, Update> = BTreeMap::new();
-    let mut show = |key: &ResourceKey, resource: Option<Encoded>, isolated_resources: &mut IsolatedResources| {
-        let shown_in = if resource.is_some() { views.showing(&fleets(key)) } else { BTreeSet::new() };
+    let mut show = |key: &ResourceKey,
+                    resource: Option<Encoded>,
+                    isolated_resources: &mut IsolatedResources| {
+        let shown_in = if resource.is_some() {
+            views.showing(&fleets(key))
+        } else {
+            BTreeSet::new()
+        };
         let gone: BTreeSet<ViewId> = match key.frontend() {
             // A resource of a frontend was never in the view of another fleet.
             Some(own) => views.id(&own.fleet()).into_iter().collect(),
             None => {
-                let isolated = shown_in.iter().copied().filter(|view| views.is_isolated(*view)).collect();
-                isolated_resources.set(key, isolated).into_iter().chain(views.of_many()).collect()
+                let isolated = shown_in
+                    .iter()
+                    .copied()
+                    .filter(|view| views.is_isolated(*view))
+                    .collect();
+                isolated_resources
+                    .set(key, isolated)
+                    .into_iter()
+                    .chain(views.of_many())
+                    .collect()
             }
         };
         for view in gone.difference(&shown_in) {
             updates.entry(*view).or_default().removals.push(name(key));
         }
         for view in shown_in {
-            updates.entry(view).or_default().upserts.extend(resource.clone());
+            updates
+                .entry(view)
+                .or_default()
+                .upserts
+                .extend(resource.clone());
         }
     };
     for (key, resource) in &delta.resources {
-        show(key, resource.as_ref().map(|resource| encode_within(resource, edge)), isolated_resources);
+        show(
+            key,
+            resource
+                .as_ref()
+                .map(|resource| encode_within(resource, edge)),
+            isolated_resources,
+        );
     }
     let has_some_apart = views.are_apart() || views.iter().count() > 1;
-    for key in delta.fleet_changes.iter().filter(|key| has_some_apart && !delta.resources.contains_key(key)) {
+    for key in delta
+        .fleet_changes
+        .iter()
+        .filter(|key| has_some_apart && !delta.resources.contains_key(key))
+    {
         let (kind, name) = name(key);
-        let shown = views.of_many().chain(isolated_resources.0.get(key).into_iter().flatten().copied());
-        if let Some(resource) = shown.collect::<Vec<_>>().into_iter().find_map(|view| had(view, kind, &name)) {
+        let shown = views
+            .of_many()
+            .chain(isolated_resources.0.get(key).into_iter().flatten().copied());
+        if let Some(resource) = shown
+            .collect::<Vec<_>>()
+            .into_iter()
+            .find_map(|view| had(view, kind, &name))
+        {
             show(key, Some(resource), isolated_resources);
         }
     }
@@ -83,9 +120,15 @@ pub fn updates(
 /// Returns an update of only these listeners.
 pub fn listeners(frontends: &[Frontend], edge: &Edge) -> Update {
     let made = |frontend: &Frontend| {
-        Encoded::new(frontend.resource_name(), &gatewright_envoy::listener_within(frontend, edge))
+        Encoded::new(
+            frontend.resource_name(),
+            &gatewright_envoy::listener_within(frontend, edge),
+        )
     };
-    Update { upserts: frontends.iter().map(made).collect(), removals: Vec::new() }
+    Update {
+        upserts: frontends.iter().map(made).collect(),
+        removals: Vec::new(),
+    }
 }
 
 /// A resource, or a part of one, that is not sent because Envoy would reject it.
@@ -103,8 +146,9 @@ pub struct Withheld {
     pub text: Arc<str>,
 }
 
-/// Removes from an update what violates a constraint of Envoy's messages: of route configurations only the violating
-/// route, otherwise the resource, which keeps its last version. `had` returns the resource that was last published.
+/// Removes from an update what violates a constraint of Envoy's messages: of route configurations
+/// only the violating route, otherwise the resource, which keeps its last version. `had` returns
+/// the resource that was last published.
 pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>) -> Vec<Withheld> {
     let mut withheld = Vec::new();
     let verdict = |resource: &Encoded| {
@@ -112,18 +156,31 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
         gatewright_envoy::check(url.rsplit('/').next().unwrap_or(url), &resource.body())
     };
     update.upserts.retain_mut(|resource| {
-        let Err(text) = verdict(resource) else { return true };
-        let (kind, name, version) = (resource.kind(), resource.name().to_owned(), resource.version().to_owned());
+        let Err(text) = verdict(resource) else {
+            return true;
+        };
+        let (kind, name, version) = (
+            resource.kind(),
+            resource.name().to_owned(),
+            resource.version().to_owned(),
+        );
         let one = |part, text: &str| Withheld {
             kind,
             name: name.clone(),
             part,
             version: version.clone(),
-            text: Arc::from(format!("not sent, because it violates a validation rule of Envoy's API: {text}")),
+            text: Arc::from(format!(
+                "not sent, because it violates a validation rule of Envoy's API: {text}"
+            )),
         };
         match xds::divide(resource, had(kind, &name).as_ref(), verdict) {
             Some(divided) => {
-                withheld.extend(divided.refused.iter().map(|(part, text)| one(Some(part.clone()), text)));
+                withheld.extend(
+                    divided
+                        .refused
+                        .iter()
+                        .map(|(part, text)| one(Some(part.clone()), text)),
+                );
                 *resource = divided.resource;
                 true
             }
@@ -143,28 +200,41 @@ pub fn encode(resource: &Resource) -> Encoded {
 
 fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
     match resource {
-        Resource::Cluster(cluster) => {
-            Encoded::new(cluster.resource_name(), &gatewright_envoy::cluster_within(cluster, edge))
-        }
+        Resource::Cluster(cluster) => Encoded::new(
+            cluster.resource_name(),
+            &gatewright_envoy::cluster_within(cluster, edge),
+        ),
         // The endpoints are stored once, however many clusters use a Service port.
         Resource::Endpoints(endpoints) => {
             let endpoints = endpoints.clone();
-            Encoded::made(endpoints.resource_name(), move || gatewright_envoy::endpoints(&endpoints))
+            Encoded::made(endpoints.resource_name(), move || {
+                gatewright_envoy::endpoints(&endpoints)
+            })
         }
-        // The certificate is in memory as long as the engine has its Secret: it is not stored a second time.
+        // The certificate is in memory as long as the engine has its Secret: it is not stored a
+        // second time.
         Resource::Secret(secret) => {
             let secret = secret.clone();
-            Encoded::made(secret.resource_name(), move || gatewright_envoy::secret(&secret))
+            Encoded::made(secret.resource_name(), move || {
+                gatewright_envoy::secret(&secret)
+            })
         }
         Resource::Roots(roots) => {
             let roots = roots.clone();
-            Encoded::made(roots.resource_name(), move || gatewright_envoy::client_roots(&roots))
+            Encoded::made(roots.resource_name(), move || {
+                gatewright_envoy::client_roots(&roots)
+            })
         }
-        Resource::Scope(scope) => Encoded::new(scope.resource_name(), &gatewright_envoy::scope(scope)),
-        Resource::Table(table) => Encoded::new(table.resource_name(), &gatewright_envoy::table(table)),
-        Resource::Frontend(frontend) => {
-            Encoded::new(frontend.resource_name(), &gatewright_envoy::listener_within(frontend, edge))
+        Resource::Scope(scope) => {
+            Encoded::new(scope.resource_name(), &gatewright_envoy::scope(scope))
         }
+        Resource::Table(table) => {
+            Encoded::new(table.resource_name(), &gatewright_envoy::table(table))
+        }
+        Resource::Frontend(frontend) => Encoded::new(
+            frontend.resource_name(),
+            &gatewright_envoy::listener_within(frontend, edge),
+        ),
     }
 }
 
@@ -172,10 +242,13 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
 pub fn name(key: &ResourceKey) -> (Kind, String) {
     match key {
         ResourceKey::Backend(id) => (Kind::Cluster, id.to_string()),
-        ResourceKey::SniCluster(frontend, hostname) => {
-            (Kind::Cluster, ClusterId::Sni(frontend.clone(), hostname.clone()).to_string())
+        ResourceKey::SniCluster(frontend, hostname) => (
+            Kind::Cluster,
+            ClusterId::Sni(frontend.clone(), hostname.clone()).to_string(),
+        ),
+        ResourceKey::UdpCluster(frontend) => {
+            (Kind::Cluster, ClusterId::Udp(frontend.clone()).to_string())
         }
-        ResourceKey::UdpCluster(frontend) => (Kind::Cluster, ClusterId::Udp(frontend.clone()).to_string()),
         ResourceKey::Endpoints(cluster) => (Kind::Endpoints, cluster.to_string()),
         ResourceKey::Secret(name) => (Kind::Secret, name.to_string()),
         ResourceKey::Scope(frontend, hostname) => (Kind::Scope, format!("{frontend}|{hostname}")),
@@ -188,41 +261,67 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 mod tests {
     use super::*;
     use gatewright_core::model::{
-        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
+        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope,
+        TableId, VirtualHost,
     };
 
     /// Only the route that violates a constraint is replaced, and the rest of its table is sent.
     #[test]
     fn a_broken_route_is_withheld_from_its_table() {
         use envoy_types::pb::envoy::config::route::v3::{
-            DirectResponseAction, Route, RouteConfiguration, RouteMatch, route::Action, route_match::PathSpecifier,
+            DirectResponseAction, Route, RouteConfiguration, RouteMatch, route::Action,
+            route_match::PathSpecifier,
         };
-        let host = |name: &str, prefix: Option<&str>| envoy_types::pb::envoy::config::route::v3::VirtualHost {
-            name: name.into(),
-            domains: vec![name.into()],
-            routes: vec![Route {
-                name: format!("httproute/{name}/web/0"),
-                r#match: Some(RouteMatch {
-                    path_specifier: prefix.map(|prefix| PathSpecifier::Prefix(prefix.into())),
+        let host = |name: &str, prefix: Option<&str>| {
+            envoy_types::pb::envoy::config::route::v3::VirtualHost {
+                name: name.into(),
+                domains: vec![name.into()],
+                routes: vec![Route {
+                    name: format!("httproute/{name}/web/0"),
+                    r#match: Some(RouteMatch {
+                        path_specifier: prefix.map(|prefix| PathSpecifier::Prefix(prefix.into())),
+                        ..Default::default()
+                    }),
+                    action: Some(Action::DirectResponse(DirectResponseAction {
+                        status: 200,
+                        ..Default::default()
+                    })),
                     ..Default::default()
-                }),
-                action: Some(Action::DirectResponse(DirectResponseAction { status: 200, ..Default::default() })),
+                }],
                 ..Default::default()
-            }],
-            ..Default::default()
+            }
         };
         let table = |mallory| {
             let virtual_hosts = vec![host("alice", Some("/")), host("mallory", mallory)];
-            Encoded::new("t", &RouteConfiguration { name: "t".into(), virtual_hosts, ..Default::default() })
+            Encoded::new(
+                "t",
+                &RouteConfiguration {
+                    name: "t".into(),
+                    virtual_hosts,
+                    ..Default::default()
+                },
+            )
         };
-        let mut update = Update { upserts: vec![table(None)], removals: Vec::new() };
+        let mut update = Update {
+            upserts: vec![table(None)],
+            removals: Vec::new(),
+        };
         let withheld = checked(&mut update, |_, _| None);
         assert_eq!(withheld.len(), 1, "{withheld:?}");
         let part = withheld[0].part.clone().expect("a part of it");
-        assert_eq!((&*part.virtual_host, &*part.route), ("mallory", "httproute/mallory/web/0"));
+        assert_eq!(
+            (&*part.virtual_host, &*part.route),
+            ("mallory", "httproute/mallory/web/0")
+        );
         assert_eq!(update.upserts.len(), 1);
-        assert!(checked(&mut update, |_, _| None).is_empty(), "what is left keeps all constraints");
-        let mut good = Update { upserts: vec![table(Some("/"))], removals: Vec::new() };
+        assert!(
+            checked(&mut update, |_, _| None).is_empty(),
+            "what is left keeps all constraints"
+        );
+        let mut good = Update {
+            upserts: vec![table(Some("/"))],
+            removals: Vec::new(),
+        };
         assert!(checked(&mut good, |_, _| None).is_empty());
     }
 
@@ -231,10 +330,21 @@ mod tests {
     fn keys_and_resources_have_the_same_names() {
         let id = FrontendId::tcp(ObjectName::new("infra", "edge"), 443);
         let host = Hostname::parse("a.example.org").expect("a hostname");
-        let cluster = Cluster::Sni { frontend: id.clone(), hostname: host.clone(), port: None };
+        let cluster = Cluster::Sni {
+            frontend: id.clone(),
+            hostname: host.clone(),
+            port: None,
+        };
         let virtual_host = VirtualHost::new(host.clone(), Vec::new());
-        let scope = Scope { frontend: id.clone(), listener: Some(host.clone()), virtual_host };
-        let table = TableId { frontend: id.clone(), listener: None };
+        let scope = Scope {
+            frontend: id.clone(),
+            listener: Some(host.clone()),
+            virtual_host,
+        };
+        let table = TableId {
+            frontend: id.clone(),
+            listener: None,
+        };
         let frontend = Frontend {
             id: id.clone(),
             addresses: Vec::new(),
@@ -242,10 +352,19 @@ mod tests {
             cdn_id: "".into(),
             kind: FrontendKind::Http { table },
         };
-        let endpoints = Endpoints { cluster: cluster.id(), addresses: Addresses::Alike([].into()) };
+        let endpoints = Endpoints {
+            cluster: cluster.id(),
+            addresses: Addresses::Alike([].into()),
+        };
         for (key, resource) in [
-            (ResourceKey::Endpoints(cluster.id()), Resource::Endpoints(endpoints)),
-            (ResourceKey::SniCluster(id.clone(), host.clone()), Resource::Cluster(cluster)),
+            (
+                ResourceKey::Endpoints(cluster.id()),
+                Resource::Endpoints(endpoints),
+            ),
+            (
+                ResourceKey::SniCluster(id.clone(), host.clone()),
+                Resource::Cluster(cluster),
+            ),
             (ResourceKey::Scope(id.clone(), host), Resource::Scope(scope)),
             (ResourceKey::Frontend(id), Resource::Frontend(frontend)),
         ] {

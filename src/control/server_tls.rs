@@ -19,8 +19,8 @@ pub enum ServerTlsError {
     Pair(#[from] rustls::Error),
 }
 
-/// Creates the TLS configuration of a server without client authentication, from the chain (leaf first) and the key,
-/// both as PEM.
+/// Creates the TLS configuration of a server without client authentication, from the chain (leaf
+/// first) and the key, both as PEM.
 ///
 /// # Errors
 /// When they cannot be parsed, or do not match.
@@ -32,9 +32,10 @@ pub fn server_tls(
     let chain = pki::certificates(chain)?;
     let key = pki::PrivateKey::from_pem(key)?.pkcs8().to_vec();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_protocol_versions(versions)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
+    let config =
+        ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(versions)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
     Ok(Arc::new(config))
 }

@@ -7,10 +7,13 @@ use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::Delta;
 use gatewright_core::translate::{Explanation, Host, Link, Protocol, Question};
 
-/// Returns events about tenants that need attention after a change. Routes at our Gateways are excluded, since their
-/// statuses have these messages.
+/// Returns events about tenants that need attention after a change. Routes at our Gateways are
+/// excluded, since their statuses have these messages.
 pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
-    let tenants = delta.tenants.iter().filter_map(|(name, readiness)| Some((name, readiness.as_ref()?)));
+    let tenants = delta
+        .tenants
+        .iter()
+        .filter_map(|(name, readiness)| Some((name, readiness.as_ref()?)));
     let tenants = tenants.filter(|(_, readiness)| readiness.reason != "Reconciled");
     let tenants = tenants.map(|(name, readiness)| Event::Condition {
         object: ObjectKey::new(Kind::TenantGateway, name.clone()),
@@ -22,29 +25,37 @@ pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
         message: readiness.message.clone(),
         frozen: readiness.frozen,
     });
-    let verdicts = delta.verdicts.iter().filter_map(|((claim, tenant), verdict)| {
-        let verdict = verdict.as_ref().filter(|verdict| !verdict.is_accepted())?;
-        (!pipeline.tenancy().is_own(tenant)).then(|| Event::Condition {
-            object: claim.object(),
-            listeners: Vec::new(),
-            generation: verdict.generation,
-            condition: ConditionType::Accepted.to_string(),
-            status: "False".to_owned(),
-            reason: verdict.reason.as_str().to_owned(),
-            message: verdict.message.to_string(),
-            frozen: false,
-        })
-    });
+    let verdicts = delta
+        .verdicts
+        .iter()
+        .filter_map(|((claim, tenant), verdict)| {
+            let verdict = verdict.as_ref().filter(|verdict| !verdict.is_accepted())?;
+            (!pipeline.tenancy().is_own(tenant)).then(|| Event::Condition {
+                object: claim.object(),
+                listeners: Vec::new(),
+                generation: verdict.generation,
+                condition: ConditionType::Accepted.to_string(),
+                status: "False".to_owned(),
+                reason: verdict.reason.as_str().to_owned(),
+                message: verdict.message.to_string(),
+                frozen: false,
+            })
+        });
     tenants.chain(verdicts).collect()
 }
 
 /// Adds the owner of the hostname as the first links, since everything else follows from it.
 pub(super) fn explain(pipeline: &Pipeline, question: &Question, explanation: &mut Explanation) {
-    let Ok(host) = Hostname::parse(&question.host) else { return };
+    let Ok(host) = Hostname::parse(&question.host) else {
+        return;
+    };
     let owners = pipeline.tenancy().explain(&host);
     // Plain HTTP has no owner: it redirects all requests to HTTPS.
     let matters = question.tls && !explanation.links.is_empty();
-    let links = owners.into_iter().take(4).map(|owner| Link::new("tenant", owner.ok || !matters, owner.text));
+    let links = owners
+        .into_iter()
+        .take(4)
+        .map(|owner| Link::new("tenant", owner.ok || !matters, owner.text));
     let mut links: Vec<Link> = links.collect();
     // One owner with the hostname is enough.
     let held = links.iter().any(|link| link.ok);
@@ -70,8 +81,17 @@ pub fn tenants(pipeline: &Pipeline, host: &Host) -> String {
 
 /// Returns the rejected claims of hostnames, each as a line.
 pub fn losers(pipeline: &Pipeline) -> Vec<String> {
-    let refused = pipeline.tenancy().verdicts().filter(|(.., verdict)| !verdict.is_accepted());
-    let line = refused
-        .map(|(claim, _, verdict)| format!("{}: {}: {}", claim.object(), verdict.reason.as_str(), verdict.message));
+    let refused = pipeline
+        .tenancy()
+        .verdicts()
+        .filter(|(.., verdict)| !verdict.is_accepted());
+    let line = refused.map(|(claim, _, verdict)| {
+        format!(
+            "{}: {}: {}",
+            claim.object(),
+            verdict.reason.as_str(),
+            verdict.message
+        )
+    });
     line.collect()
 }

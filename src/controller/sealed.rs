@@ -1,12 +1,14 @@
-//! Encrypts and authenticates a file in chunks, so that the memory of writer and reader does not depend on its size.
+//! Encrypts and authenticates a file in chunks, so that the memory of writer and reader does not
+//! depend on its size.
 //!
 //! ```text
 //! magic | salt (32) | chunk ...        chunk: length (4, of what follows) | ciphertext | tag (16)
 //! ```
 //!
-//! The key of a file is derived from the given key and the salt (HKDF-SHA256), so that a key may seal any number of
-//! files. Chunks are sealed by ChaCha20-Poly1305 with their number as the nonce, and with a flag for the last one, so
-//! that no chunk can be changed, removed or moved, and the file cannot be truncated.
+//! The key of a file is derived from the given key and the salt (HKDF-SHA256), so that a key may
+//! seal any number of files. Chunks are sealed by ChaCha20-Poly1305 with their number as the nonce,
+//! and with a flag for the last one, so that no chunk can be changed, removed or moved, and the
+//! file cannot be truncated.
 
 use std::io::{self, Read, Write};
 
@@ -35,10 +37,13 @@ fn key_of_file(key: &[u8], salt: &[u8]) -> io::Result<LessSafeKey> {
     }
     let derived = Salt::new(HKDF_SHA256, salt).extract(key);
     let mut bytes = Zeroizing::new([0; KEY]);
-    let filled = derived.expand(&[PURPOSE], HKDF_SHA256).and_then(|okm| okm.fill(&mut *bytes));
+    let filled = derived
+        .expand(&[PURPOSE], HKDF_SHA256)
+        .and_then(|okm| okm.fill(&mut *bytes));
     filled.map_err(|_| broken("the key cannot be derived"))?;
     debug_assert_eq!(HKDF_SHA256.len(), KEY);
-    let key = UnboundKey::new(&CHACHA20_POLY1305, &*bytes).map_err(|_| broken("the key cannot be used"))?;
+    let key = UnboundKey::new(&CHACHA20_POLY1305, &*bytes)
+        .map_err(|_| broken("the key cannot be used"))?;
     Ok(LessSafeKey::new(key))
 }
 
@@ -64,10 +69,17 @@ impl<W: Write> Sealer<W> {
     /// Begins a new file.
     pub(super) fn new(mut out: W, key: &[u8]) -> io::Result<Self> {
         let mut salt = [0; SALT];
-        SystemRandom::new().fill(&mut salt).map_err(|_| broken("there is no randomness"))?;
+        SystemRandom::new()
+            .fill(&mut salt)
+            .map_err(|_| broken("there is no randomness"))?;
         out.write_all(MAGIC)?;
         out.write_all(&salt)?;
-        Ok(Self { out, key: key_of_file(key, &salt)?, number: 0, chunk: Vec::with_capacity(CHUNK) })
+        Ok(Self {
+            out,
+            key: key_of_file(key, &salt)?,
+            number: 0,
+            chunk: Vec::with_capacity(CHUNK),
+        })
     }
 
     /// Adds a record, which is these parts one after the other.
@@ -101,7 +113,9 @@ impl<W: Write> Sealer<W> {
     }
 
     fn seal(&mut self, is_last: bool) -> io::Result<()> {
-        let sealed = self.key.seal_in_place_append_tag(nonce(self.number), aad(is_last), &mut self.chunk);
+        let sealed =
+            self.key
+                .seal_in_place_append_tag(nonce(self.number), aad(is_last), &mut self.chunk);
         sealed.map_err(|_| broken("a chunk cannot be sealed"))?;
         self.number += 1;
         let length = u32::try_from(self.chunk.len()).expect("a chunk is small");
@@ -118,7 +132,8 @@ impl<W> Drop for Sealer<W> {
     }
 }
 
-/// Reads the records of a file one by one. After an error, the records before it are authentic, but not complete.
+/// Reads the records of a file one by one. After an error, the records before it are authentic, but
+/// not complete.
 pub(super) struct Opener<R> {
     file: R,
     key: LessSafeKey,
@@ -135,12 +150,21 @@ impl<R: Read> Opener<R> {
         let mut magic = [0; MAGIC.len()];
         file.read_exact(&mut magic)?;
         if magic != *MAGIC {
-            return Err(broken("it is no file of this program, or of another version"));
+            return Err(broken(
+                "it is no file of this program, or of another version",
+            ));
         }
         let mut salt = [0; SALT];
         file.read_exact(&mut salt)?;
         let key = key_of_file(key, &salt)?;
-        Ok(Self { file, key, number: 0, pending: Zeroizing::default(), at: 0, is_last: false })
+        Ok(Self {
+            file,
+            key,
+            number: 0,
+            pending: Zeroizing::default(),
+            at: 0,
+            is_last: false,
+        })
     }
 
     /// Returns the next record; `None` after the last one.
@@ -156,7 +180,11 @@ impl<R: Read> Opener<R> {
             }
             if self.is_last {
                 let is_whole = rest.is_empty();
-                return if is_whole { Ok(None) } else { Err(broken("it ends in the middle of a record")) };
+                return if is_whole {
+                    Ok(None)
+                } else {
+                    Err(broken("it ends in the middle of a record"))
+                };
             }
             self.open_chunk()?;
         };
@@ -176,8 +204,11 @@ impl<R: Read> Opener<R> {
         self.is_last = sealed < full;
         let mut chunk = Zeroizing::new(vec![0; sealed]);
         self.file.read_exact(&mut chunk)?;
-        let plain = self.key.open_in_place(nonce(self.number), aad(self.is_last), &mut chunk);
-        let plain = plain.map_err(|_| broken("it was encrypted with another key, or was changed"))?;
+        let plain = self
+            .key
+            .open_in_place(nonce(self.number), aad(self.is_last), &mut chunk);
+        let plain =
+            plain.map_err(|_| broken("it was encrypted with another key, or was changed"))?;
         self.number += 1;
         self.pending.drain(..self.at);
         self.at = 0;
@@ -195,7 +226,9 @@ mod tests {
     fn sealed(records: &[Vec<u8>]) -> Vec<u8> {
         let mut file = Vec::new();
         let mut sealer = Sealer::new(&mut file, KEYS[0]).expect("begun");
-        records.iter().for_each(|record| sealer.record(&[record]).expect("sealed"));
+        records
+            .iter()
+            .for_each(|record| sealer.record(&[record]).expect("sealed"));
         sealer.finish().expect("finished");
         file
     }
@@ -210,11 +243,20 @@ mod tests {
 
     #[test]
     fn records_of_all_sizes_come_back() {
-        for sizes in [vec![], vec![0], vec![1, CHUNK, 3], vec![CHUNK - 4], vec![2 * CHUNK - 4, 5], vec![3 * CHUNK + 1]]
-        {
+        for sizes in [
+            vec![],
+            vec![0],
+            vec![1, CHUNK, 3],
+            vec![CHUNK - 4],
+            vec![2 * CHUNK - 4, 5],
+            vec![3 * CHUNK + 1],
+        ] {
             let records: Vec<Vec<u8>> = sizes.iter().map(|size| vec![0x5a; *size]).collect();
             let file = sealed(&records);
-            assert!(opened(&file, KEYS[0]).expect("it is ours") == records, "{sizes:?}");
+            assert!(
+                opened(&file, KEYS[0]).expect("it is ours") == records,
+                "{sizes:?}"
+            );
             assert!(opened(&file, KEYS[1]).is_err(), "{sizes:?}: another key");
         }
     }
@@ -222,7 +264,10 @@ mod tests {
     #[test]
     fn nothing_of_it_is_readable_and_two_of_the_same_differ() {
         let secret = b"-----BEGIN PRIVATE KEY-----".repeat(100);
-        let (one, two) = (sealed(std::slice::from_ref(&secret)), sealed(std::slice::from_ref(&secret)));
+        let (one, two) = (
+            sealed(std::slice::from_ref(&secret)),
+            sealed(std::slice::from_ref(&secret)),
+        );
         assert!(one != two && !one.windows(16).any(|part| part == &secret[..16]));
     }
 
@@ -237,14 +282,20 @@ mod tests {
         }
         let chunk = 4 + CHUNK + 16;
         let begin = MAGIC.len() + SALT;
-        assert!(opened(&file[..begin + chunk], KEYS[0]).is_err(), "cut off after a chunk");
+        assert!(
+            opened(&file[..begin + chunk], KEYS[0]).is_err(),
+            "cut off after a chunk"
+        );
         let moved = [
             &file[..begin],
             &file[begin + chunk..begin + 2 * chunk],
             &file[begin..begin + chunk],
             &file[begin + 2 * chunk..],
         ];
-        assert!(opened(&moved.concat(), KEYS[0]).is_err(), "two chunks changed places");
+        assert!(
+            opened(&moved.concat(), KEYS[0]).is_err(),
+            "two chunks changed places"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The xDS server of the fleets with mutual TLS, with keys from Secrets that are replaced while it runs.
+//! The xDS server of the fleets with mutual TLS, with keys from Secrets that are replaced while it
+//! runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -47,9 +48,16 @@ pub(super) struct Xds {
 
 impl Xds {
     /// Serves until `stop`; meanwhile the lease holder keeps the Secrets in the desired state.
-    pub(super) async fn serve(mut self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
+    pub(super) async fn serve(
+        mut self,
+        term: watch::Receiver<Term>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<()> {
         let overlap = Duration::from_secs(self.options.xds_ca_overlap);
-        let (fleets, credentials) = (self.accounts.fleets.clone(), self.options.credentials.envoy_credentials);
+        let (fleets, credentials) = (
+            self.accounts.fleets.clone(),
+            self.options.credentials.envoy_credentials,
+        );
         let mut tending = Tending {
             keys: Keys::new(self.client, &self.options.namespace, overlap),
             namespace: self.options.namespace.clone(),
@@ -58,7 +66,8 @@ impl Xds {
             logged: BTreeMap::new(),
         };
         let publish = |trust: &CaRotation, now: &Shown| -> Result<(), TlsError> {
-            self.signing.send_replace(Some(Signing::new(trust.clone(), &now.pair)?));
+            self.signing
+                .send_replace(Some(Signing::new(trust.clone(), &now.pair)?));
             self.shown.send_replace(Some(now.clone()));
             Ok(())
         };
@@ -77,7 +86,9 @@ impl Xds {
         let mut refused: RevokedClients = first.revoked;
         tls.revoke(refused.clone());
         let address = self.options.xds;
-        let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("--xds {address}"))?;
         info!("xDS at {}", listener.local_addr()?);
         let limits = Limits {
             on_demand_secrets: self.options.edge.envoy_certificates,
@@ -89,7 +100,8 @@ impl Xds {
             is_temporary: gatewright_envoy::is_bind_error,
             ..Default::default()
         };
-        let server = Server::new(self.cache, credentials.certificates(self.views)).with_limits(limits);
+        let server =
+            Server::new(self.cache, credentials.certificates(self.views)).with_limits(limits);
         let keeps = self.options.keeping.last_good.is_some();
         let mut stopped = stop.clone();
         let serving = server.serve_tls(listener, tls.clone(), async move {
@@ -119,11 +131,13 @@ impl Xds {
                 if let Some(new) = &reconciled {
                     refused = new.revoked().clients();
                 }
-                // A recorded revocation takes effect at once in this process, even if the Secret cannot be read again
-                // now, and the answer says so.
+                // A recorded revocation takes effect at once in this process, even if the Secret
+                // cannot be read again now, and the answer says so.
                 let answer = revoked.map(|(who, said, answer)| {
                     match who {
-                        Revoke::Certificate { credential, .. } => drop(refused.certificates.insert(credential)),
+                        Revoke::Certificate { credential, .. } => {
+                            drop(refused.certificates.insert(credential))
+                        }
                         Revoke::Pod(identity) => drop(refused.names.insert(identity.to_string())),
                         Revoke::PodNamed(_) => {}
                     }
@@ -135,7 +149,8 @@ impl Xds {
                     let _ = answer.send(Ok(said));
                 }
                 let Some(new) = reconciled else { continue };
-                // If the clock was ahead when the certificate was issued, its validity begins in the future.
+                // If the clock was ahead when the certificate was issued, its validity begins in
+                // the future.
                 let due = since.elapsed().map_or(true, |age| age > keys::SERVER / 3);
                 let is_same = trust.as_ref().is_some_and(|trust| new.same(trust));
                 if !due && is_same {
@@ -166,8 +181,16 @@ impl Xds {
 /// Issues the server certificate, and returns it with the roots and revocations of clients.
 fn shown(trust: &CaRotation) -> Result<Shown, TlsError> {
     let now = SystemTime::now();
-    let pair = trust.signer().issue_server(&[XDS_NAME.to_owned()], keys::SERVER.min(trust.left(now)), now)?;
-    Ok(Shown { pair, roots: trust.bundle(), revoked: trust.revoked().clients() })
+    let pair = trust.signer().issue_server(
+        &[XDS_NAME.to_owned()],
+        keys::SERVER.min(trust.left(now)),
+        now,
+    )?;
+    Ok(Shown {
+        pair,
+        roots: trust.bundle(),
+        revoked: trust.revoked().clients(),
+    })
 }
 
 /// The revoked client, the answer, and the channel for it.
@@ -183,10 +206,17 @@ fn said(who: &Revoke) -> String {
         Revoke::Certificate { credential, name } if *name == credential.to_string() => {
             format!("certificate {credential} is revoked")
         }
-        Revoke::Certificate { credential, name } => format!("certificate {credential} of {name} is revoked"),
+        Revoke::Certificate { credential, name } => {
+            format!("certificate {credential} of {name} is revoked")
+        }
         Revoke::PodNamed(name) => format!("pod {name} is revoked"),
         Revoke::Pod(PodIdentity { pod, .. }) => {
-            let EnvoyPod { namespace, name, uid, node } = pod;
+            let EnvoyPod {
+                namespace,
+                name,
+                uid,
+                node,
+            } = pod;
             format!(
                 "pod {namespace}/{name} (UID {uid}) on node {node} is revoked: it continues to serve its configuration; to \
                  replace it: kubectl -n {namespace} delete pod {name}"
@@ -229,12 +259,15 @@ impl Tending {
         }
     }
 
-    /// Records a revocation. Returns the client and the answer for the caller; after a failure the answer is sent here.
+    /// Records a revocation. Returns the client and the answer for the caller; after a failure the
+    /// answer is sent here.
     async fn revoke(&mut self, request: RevokeRequest) -> Option<Revoked> {
         let RevokeRequest { who, answer } = request;
         let done = async {
             let who = match who {
-                Revoke::PodNamed(name) => Revoke::Pod(self.keys.pod(&name, &self.accounts).await.map_err(text)?),
+                Revoke::PodNamed(name) => {
+                    Revoke::Pod(self.keys.pod(&name, &self.accounts).await.map_err(text)?)
+                }
                 known => known,
             };
             let may_write = leads(*self.term.borrow());
@@ -266,7 +299,9 @@ impl Tending {
     }
 
     async fn envoy(&mut self, trust: &CaRotation, fleet: &EnvoyFleet) {
-        let Some(secret) = keys::secret_of(fleet) else { return };
+        let Some(secret) = keys::secret_of(fleet) else {
+            return;
+        };
         if !leads(*self.term.borrow()) {
             return;
         }

@@ -1,9 +1,11 @@
-//! The cost model: the bytes that a part of an object takes in the memory of an Envoy and of this program. Pure.
+//! The cost model: the bytes that a part of an object takes in the memory of an Envoy and of this
+//! program. Pure.
 //!
-//! Envoy's bytes are those by which the resident memory of an Envoy with two workers grew, a tenth more: it keeps the
-//! protobuf message and what it makes of it, and its allocator returns little of what an update needed meanwhile. Those
-//! of the program are the same for the program. `e2e/tests/isolation/cost.rs` fills a namespace in each dimension to a
-//! part of its quota, and fails if the model is below half of what a process grew, or above three times that.
+//! Envoy's bytes are those by which the resident memory of an Envoy with two workers grew, a tenth
+//! more: it keeps the protobuf message and what it makes of it, and its allocator returns little of
+//! what an update needed meanwhile. Those of the program are the same for the program.
+//! `e2e/tests/isolation/cost.rs` fills a namespace in each dimension to a part of its quota, and
+//! fails if the model is below half of what a process grew, or above three times that.
 
 use std::iter::Sum;
 use std::ops::{Add, Mul};
@@ -33,7 +35,10 @@ impl Add for Bytes {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { envoy: self.envoy.saturating_add(other.envoy), program: self.program.saturating_add(other.program) }
+        Self {
+            envoy: self.envoy.saturating_add(other.envoy),
+            program: self.program.saturating_add(other.program),
+        }
     }
 }
 
@@ -47,13 +52,18 @@ impl Mul<u64> for Bytes {
     type Output = Self;
 
     fn mul(self, times: u64) -> Self {
-        Self { envoy: self.envoy.saturating_mul(times), program: self.program.saturating_mul(times) }
+        Self {
+            envoy: self.envoy.saturating_mul(times),
+            program: self.program.saturating_mul(times),
+        }
     }
 }
 
-/// An object that is translated, whether or not an Envoy gets anything of it: parsed, its references, and its status.
+/// An object that is translated, whether or not an Envoy gets anything of it: parsed, its
+/// references, and its status.
 pub(crate) const OBJECT: Bytes = Bytes::of(0, 8_000);
-/// A hostname of a route at a listener, with its first match: a virtual host of a table, or a scope.
+/// A hostname of a route at a listener, with its first match: a virtual host of a table, or a
+/// scope.
 const HOST: Bytes = Bytes::of(7_000, 4_500);
 /// A match.
 const MATCH: Bytes = Bytes::of(4_500, 6_500);
@@ -133,7 +143,12 @@ pub enum Dimension {
 
 impl Dimension {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Envoy, Self::Program, Self::Clusters, Self::FilterChains];
+    pub const ALL: [Self; 4] = [
+        Self::Envoy,
+        Self::Program,
+        Self::Clusters,
+        Self::FilterChains,
+    ];
 
     /// Its name in metrics.
     pub fn name(self) -> &'static str {

@@ -1,11 +1,12 @@
-//! The definitions of the Gateway API in a cluster, as far as the features of classes depend on them.
+//! The definitions of the Gateway API in a cluster, as far as the features of classes depend on
+//! them.
 
 use std::collections::BTreeSet;
 
 use crate::inputs::Kind;
 
-/// The fields of the experimental channel that definitions may lack: the API server drops such a field, and nobody
-/// sees it.
+/// The fields of the experimental channel that definitions may lack: the API server drops such a
+/// field, and nobody sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DefinedFields {
     /// `filters` of a Gateway's listeners.
@@ -26,14 +27,23 @@ pub struct Definitions {
 impl Definitions {
     /// The definitions of a cluster whose API server has not been asked yet: without any field.
     pub fn unknown() -> Self {
-        Self { fields: DefinedFields::default(), missing: BTreeSet::new() }
+        Self {
+            fields: DefinedFields::default(),
+            missing: BTreeSet::new(),
+        }
     }
 }
 
 impl Default for Definitions {
     /// All kinds and fields: no API server comes between manifests and their reader.
     fn default() -> Self {
-        let fields = DefinedFields { listener_filters: true, routability: true };
-        Self { fields, missing: BTreeSet::new() }
+        let fields = DefinedFields {
+            listener_filters: true,
+            routability: true,
+        };
+        Self {
+            fields,
+            missing: BTreeSet::new(),
+        }
     }
 }

@@ -1,13 +1,14 @@
-//! The work queue of changes, with fair queueing by namespace: a namespace with many changes delays another's change by
-//! no more than a bounded batch. Pure.
+//! The work queue of changes, with fair queueing by namespace: a namespace with many changes delays
+//! another's change by no more than a bounded batch. Pure.
 //!
 //! ```text
 //! changes ==> one queue for each namespace ==> a batch: some of each in turn ==> pipeline
 //! ```
 //!
-//! The queue has one entry per subject: a newer version of an object replaces the queued one. So the queue is never
-//! longer than the number of objects and facts, however often they change. A namespace has one batch of changes in
-//! progress at Envoys at a time, since Envoys apply updates one after the other.
+//! The queue has one entry per subject: a newer version of an object replaces the queued one. So
+//! the queue is never longer than the number of objects and facts, however often they change. A
+//! namespace has one batch of changes in progress at Envoys at a time, since Envoys apply updates
+//! one after the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,8 +29,8 @@ const ACK_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub struct FairQueue {
     waiting: HashMap<Subject, Waiting>,
-    /// The queued subjects of each namespace, in order of arrival. An entry is void if its number differs from that in
-    /// `waiting`.
+    /// The queued subjects of each namespace, in order of arrival. An entry is void if its number
+    /// differs from that in `waiting`.
     queues: BTreeMap<Arc<str>, VecDeque<(u64, Subject)>>,
     /// Namespaces with queued changes, the next first.
     order: VecDeque<Arc<str>>,
@@ -74,10 +75,18 @@ impl Subject {
             Change::Object(ObjectChange::Delete(key)) => Subject::Object(key.clone()),
             Change::Fact(Fact::Challenge(asked, _)) => Subject::Challenge(asked.clone()),
             Change::Fact(Fact::TlsChallenges(_)) => Subject::TlsChallenges,
-            Change::Fact(Fact::IssuanceProblem(secret, _)) => Subject::IssuanceProblem(secret.clone()),
-            Change::Fact(Fact::ExpectedIssuer(secret, _)) => Subject::ExpectedIssuer(secret.clone()),
-            Change::Fact(Fact::ServiceProblem(gateway, _)) => Subject::ServiceProblem(gateway.clone()),
-            Change::Fact(Fact::EnvoysProblem(gateway, _)) => Subject::EnvoysProblem(gateway.clone()),
+            Change::Fact(Fact::IssuanceProblem(secret, _)) => {
+                Subject::IssuanceProblem(secret.clone())
+            }
+            Change::Fact(Fact::ExpectedIssuer(secret, _)) => {
+                Subject::ExpectedIssuer(secret.clone())
+            }
+            Change::Fact(Fact::ServiceProblem(gateway, _)) => {
+                Subject::ServiceProblem(gateway.clone())
+            }
+            Change::Fact(Fact::EnvoysProblem(gateway, _)) => {
+                Subject::EnvoysProblem(gateway.clone())
+            }
             Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
             Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
@@ -104,9 +113,13 @@ impl Subject {
                 _,
             ) => name.namespace.clone(),
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
-            (Subject::TlsChallenges | Subject::TrustBundles | Subject::Definitions | Subject::Recorded(_), _) => {
-                "".into()
-            }
+            (
+                Subject::TlsChallenges
+                | Subject::TrustBundles
+                | Subject::Definitions
+                | Subject::Recorded(_),
+                _,
+            ) => "".into(),
         }
     }
 }
@@ -166,18 +179,28 @@ impl FairQueue {
             self.order.push_back(namespace.clone());
         }
         queue.push_back((number, subject.clone()));
-        self.waiting.insert(subject, Waiting { number, namespace, changes: vec![change] });
+        self.waiting.insert(
+            subject,
+            Waiting {
+                number,
+                namespace,
+                changes: vec![change],
+            },
+        );
     }
 
     /// All queued changes, in order of arrival.
     pub fn into_changes(self) -> Vec<Change> {
         let mut waiting: Vec<Waiting> = self.waiting.into_values().collect();
         waiting.sort_by_key(|waiting| waiting.number);
-        waiting.into_iter().flat_map(|waiting| waiting.changes).collect()
+        waiting
+            .into_iter()
+            .flat_map(|waiting| waiting.changes)
+            .collect()
     }
 
-    /// Returns urgent changes to be applied at once. They replace the queued changes of the same subjects; a queued
-    /// deletion of an object that returns is kept before them.
+    /// Returns urgent changes to be applied at once. They replace the queued changes of the same
+    /// subjects; a queued deletion of an object that returns is kept before them.
     #[must_use]
     pub fn take_urgent(&mut self, changes: Vec<Change>) -> Vec<Change> {
         if self.waiting.is_empty() {
@@ -207,11 +230,13 @@ impl FairQueue {
         self.numbers.first().is_none_or(|first| *first >= mark)
     }
 
-    /// Takes the next batch, from namespaces without a batch in progress; empty if all have to wait. `acknowledged` is
-    /// the publication that all Envoys have acknowledged.
+    /// Takes the next batch, from namespaces without a batch in progress; empty if all have to
+    /// wait. `acknowledged` is the publication that all Envoys have acknowledged.
     #[must_use]
     pub fn take(&mut self, acknowledged: u64, now: Instant) -> Batch {
-        self.under_way.retain(|_, (publication, since)| *publication > acknowledged && now < *since + ACK_TIMEOUT);
+        self.under_way.retain(|_, (publication, since)| {
+            *publication > acknowledged && now < *since + ACK_TIMEOUT
+        });
         let (mut batch, mut left, mut held) = (Batch::default(), BATCH, VecDeque::new());
         while left > 0
             && let Some(namespace) = self.order.pop_front()
@@ -221,11 +246,18 @@ impl FairQueue {
                 continue;
             }
             let mut share = QUANTUM.min(left);
-            let queue = self.queues.get_mut(&namespace).expect("a namespace in the order has a queue");
+            let queue = self
+                .queues
+                .get_mut(&namespace)
+                .expect("a namespace in the order has a queue");
             while share > 0
                 && let Some((number, subject)) = queue.pop_front()
             {
-                let Some(waiting) = self.waiting.get(&subject).filter(|waiting| waiting.number == number) else {
+                let Some(waiting) = self
+                    .waiting
+                    .get(&subject)
+                    .filter(|waiting| waiting.number == number)
+                else {
                     continue;
                 };
                 let weight: u64 = waiting.changes.iter().map(weight).sum();
@@ -250,11 +282,15 @@ impl FairQueue {
 
     /// Records that the batch of these namespaces is in progress, as this publication.
     pub fn published(&mut self, namespaces: BTreeSet<Arc<str>>, publication: u64, now: Instant) {
-        self.under_way.extend(namespaces.into_iter().map(|namespace| (namespace, (publication, now))));
+        self.under_way.extend(
+            namespaces
+                .into_iter()
+                .map(|namespace| (namespace, (publication, now))),
+        );
     }
 
-    /// The latest time at which there is a batch to take without further acknowledgements; `None` if the queue is
-    /// empty.
+    /// The latest time at which there is a batch to take without further acknowledgements; `None`
+    /// if the queue is empty.
     pub fn due(&self, acknowledged: u64, now: Instant) -> Option<Instant> {
         let until = |namespace: &Arc<str>| match self.under_way.get(namespace) {
             Some((publication, since)) if *publication > acknowledged => *since + ACK_TIMEOUT,
@@ -275,8 +311,8 @@ pub struct Batch {
 }
 
 impl Waiting {
-    /// Replaces the queued changes by a newer one. A deletion before the object's return is kept: a consumer must know
-    /// that the object was replaced.
+    /// Replaces the queued changes by a newer one. A deletion before the object's return is kept: a
+    /// consumer must know that the object was replaced.
     fn supersede(&mut self, change: Change) {
         let comes_again = matches!(change, Change::Object(ObjectChange::Put(_)))
             && matches!(self.changes[0], Change::Object(ObjectChange::Delete(_)));
@@ -289,9 +325,15 @@ impl Waiting {
 fn weight(change: &Change) -> u64 {
     1 + match change {
         Change::Object(ObjectChange::Put(Object::Route(route))) => route.matches() / 16,
-        Change::Object(ObjectChange::Put(Object::Gateway(gateway))) => gateway.listeners.len() as u64 / 8,
-        Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => set.listeners.len() as u64 / 8,
-        Change::Object(ObjectChange::Put(Object::EndpointSlice(slice))) => slice.endpoints() as u64 / 64,
+        Change::Object(ObjectChange::Put(Object::Gateway(gateway))) => {
+            gateway.listeners.len() as u64 / 8
+        }
+        Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => {
+            set.listeners.len() as u64 / 8
+        }
+        Change::Object(ObjectChange::Put(Object::EndpointSlice(slice))) => {
+            slice.endpoints() as u64 / 64
+        }
         _ => 0,
     }
 }
@@ -317,15 +359,21 @@ mod tests {
     }
 
     fn flood(version: u32) -> Vec<Change> {
-        (0..500).map(|number| route("mallory", &format!("r{number:03}"), version)).collect()
+        (0..500)
+            .map(|number| route("mallory", &format!("r{number:03}"), version))
+            .collect()
     }
 
     fn names(batch: &Batch) -> Vec<String> {
-        batch.changes.iter().map(|change| change.key().expect("an object").name.to_string()).collect()
+        batch
+            .changes
+            .iter()
+            .map(|change| change.key().expect("an object").name.to_string())
+            .collect()
     }
 
-    /// Alice's change is in the next batch, however many of mallory's changes are queued before it, and however often
-    /// they change.
+    /// Alice's change is in the next batch, however many of mallory's changes are queued before it,
+    /// and however often they change.
     #[test]
     fn a_change_waits_for_no_more_than_a_share_of_each_other_namespace() {
         let (mut queue, now) = (FairQueue::default(), Instant::now());
@@ -337,7 +385,11 @@ mod tests {
         let batch = queue.take(0, now);
         let place = names(&batch).iter().position(|name| name == "alice/web");
         assert_eq!((place, batch.changes.len()), (Some(8), 64));
-        assert_eq!(queue.len(), 500 - 63, "versions that were never taken in are not counted");
+        assert_eq!(
+            queue.len(),
+            500 - 63,
+            "versions that were never taken in are not counted"
+        );
     }
 
     #[test]
@@ -345,7 +397,11 @@ mod tests {
         let (mut queue, now) = (FairQueue::default(), Instant::now());
         for number in 0..100 {
             queue.push(
-                (0..20).map(|route_number| route(&format!("m{number}"), &format!("r{route_number}"), 1)).collect(),
+                (0..20)
+                    .map(|route_number| {
+                        route(&format!("m{number}"), &format!("r{route_number}"), 1)
+                    })
+                    .collect(),
             );
         }
         queue.push(vec![route("alice", "web", 1)]);
@@ -366,13 +422,21 @@ mod tests {
         let (old, new) = (route("a", "one", 1), route("a", "one", 2));
         queue.push(vec![old.clone(), route("a", "two", 1)]);
         queue.push(vec![new.clone()]);
-        assert_eq!(queue.take(0, now).changes, [new.clone(), route("a", "two", 1)], "in the place of the first");
+        assert_eq!(
+            queue.take(0, now).changes,
+            [new.clone(), route("a", "two", 1)],
+            "in the place of the first"
+        );
         queue.push(vec![new.clone(), gone(&new)]);
         assert_eq!(queue.take(0, now).changes, [gone(&new)]);
         queue.push(vec![gone(&new)]);
         queue.push(vec![old.clone()]);
         queue.push(vec![new.clone()]);
-        assert_eq!(queue.take(0, now).changes, [gone(&new), new], "it was away meanwhile");
+        assert_eq!(
+            queue.take(0, now).changes,
+            [gone(&new), new],
+            "it was away meanwhile"
+        );
         assert!(queue.is_empty() && queue.due(0, now).is_none());
     }
 
@@ -382,13 +446,23 @@ mod tests {
         let (old, new) = (route("a", "one", 1), route("a", "one", 2));
         queue.push(vec![old.clone(), route("a", "two", 1)]);
         let mark = queue.mark();
-        assert_eq!(queue.take_urgent(vec![new.clone()]), std::slice::from_ref(&new));
+        assert_eq!(
+            queue.take_urgent(vec![new.clone()]),
+            std::slice::from_ref(&new)
+        );
         queue.push(vec![new.clone()]);
         assert!(!queue.has_taken(mark));
-        assert_eq!(queue.take(0, now).changes, [route("a", "two", 1), new.clone()], "once, where it came last");
+        assert_eq!(
+            queue.take(0, now).changes,
+            [route("a", "two", 1), new.clone()],
+            "once, where it came last"
+        );
         assert!(queue.has_taken(mark) && queue.is_empty());
         queue.push(vec![gone(&new)]);
-        assert_eq!(queue.take_urgent(vec![old.clone()]), [gone(&new), old.clone()]);
+        assert_eq!(
+            queue.take_urgent(vec![old.clone()]),
+            [gone(&new), old.clone()]
+        );
         assert_eq!(queue.take_urgent(vec![old.clone()]), [old]);
     }
 
@@ -402,25 +476,36 @@ mod tests {
         let second = queue.take(0, now);
         assert_eq!(names(&second), ["alice/web"], "a neighbour goes on");
         queue.published(second.namespaces, 2, now);
-        assert_eq!((queue.take(0, now).changes.len(), queue.due(0, now)), (0, Some(now + ACK_TIMEOUT)));
+        assert_eq!(
+            (queue.take(0, now).changes.len(), queue.due(0, now)),
+            (0, Some(now + ACK_TIMEOUT))
+        );
         assert_eq!(queue.due(1, now), Some(now), "acknowledged");
         let third = queue.take(1, now);
         assert_eq!(third.changes.len(), 64);
         queue.published(third.namespaces, 3, now);
         assert!(queue.take(1, now).changes.is_empty());
-        assert_eq!(queue.take(1, now + ACK_TIMEOUT).changes.len(), 64, "an Envoy that hangs");
+        assert_eq!(
+            queue.take(1, now + ACK_TIMEOUT).changes.len(),
+            64,
+            "an Envoy that hangs"
+        );
     }
 
     #[test]
     fn a_large_object_is_as_many_small_ones() {
         let (mut queue, now) = (FairQueue::default(), Instant::now());
-        let matches: Vec<_> = (0..64).map(|number| json!({"path": {"value": format!("/{number}")}})).collect();
+        let matches: Vec<_> = (0..64)
+            .map(|number| json!({"path": {"value": format!("/{number}")}}))
+            .collect();
         let large = |name: &str| {
             Change::put(
-                Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+                Object::parse(
+                    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
                     "metadata": {"name": name, "namespace": "mallory"},
                     "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["a.org", "b.org"],
-                        "rules": [{"matches": matches}, {"matches": matches}]}}))
+                        "rules": [{"matches": matches}, {"matches": matches}]}}),
+                )
                 .expect("a route"),
             )
         };
@@ -435,6 +520,10 @@ mod tests {
         queue.push(vec![gone(&old), new.clone()]);
         assert_eq!(queue.take(0, now).changes, [new.clone(), gone(&old)]);
         queue.push(vec![gone(&old), old.clone(), new.clone()]);
-        assert_eq!(queue.take(0, now).changes, [gone(&old), old, new], "it came again");
+        assert_eq!(
+            queue.take(0, now).changes,
+            [gone(&old), old, new],
+            "it came again"
+        );
     }
 }

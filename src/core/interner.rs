@@ -1,5 +1,5 @@
-//! Interning: equal parts of objects share memory, such as a name that ten objects refer to, or the issuers of ten
-//! thousand certificates.
+//! Interning: equal parts of objects share memory, such as a name that ten objects refer to, or the
+//! issuers of ten thousand certificates.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -48,7 +48,10 @@ impl Interner {
                 }
             }
             Object::Service(service) => self.name(&mut service.meta.name),
-            Object::EndpointSlice(slice) => slice.service.iter_mut().for_each(|service| self.name(service)),
+            Object::EndpointSlice(slice) => slice
+                .service
+                .iter_mut()
+                .for_each(|service| self.name(service)),
             _ => {}
         }
     }
@@ -57,7 +60,10 @@ impl Interner {
         // A listener that is shared already contains interned values.
         for listener in listeners.iter_mut().filter_map(Arc::get_mut) {
             self.text(&mut listener.name);
-            let certificates = listener.tls.iter_mut().flat_map(|tls| &mut tls.certificates);
+            let certificates = listener
+                .tls
+                .iter_mut()
+                .flat_map(|tls| &mut tls.certificates);
             certificates.for_each(|certificate| self.name(&mut certificate.name));
         }
     }
@@ -95,14 +101,16 @@ impl Interner {
         self.sweep();
     }
 
-    /// Removes values that nothing else refers to, each time their number has doubled since the last time.
+    /// Removes values that nothing else refers to, each time their number has doubled since the
+    /// last time.
     fn sweep(&mut self) {
         if self.len() <= self.full.max(FEW) {
             return;
         }
         self.names.retain(ObjectName::is_shared);
         self.texts.retain(|text| Arc::strong_count(text) > 1);
-        self.parents.retain(|parents| Arc::strong_count(parents) > 1);
+        self.parents
+            .retain(|parents| Arc::strong_count(parents) > 1);
         self.full = 2 * self.len();
     }
 

@@ -5,7 +5,8 @@
 //!    pipeline joins the two stages;  statuses writes their results as Gateway API documents
 //! ```
 //!
-//! Values in, values out. No client, task, clock or log can be named here: `Cargo.toml` has no crate with one.
+//! Values in, values out. No client, task, clock or log can be named here: `Cargo.toml` has no
+//! crate with one.
 
 pub mod channel;
 pub mod cost;

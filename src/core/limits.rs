@@ -1,7 +1,8 @@
 //! Limits of the objects of one tenant. Pure.
 //!
-//! Values in an object are multiplied on the way to Envoy: a match by the hostnames of its route, the headers of a
-//! filter by the matches of its rule. The limits are on the products. A message about a limit has its name and value.
+//! Values in an object are multiplied on the way to Envoy: a match by the hostnames of its route,
+//! the headers of a filter by the matches of its rule. The limits are on the products. A message
+//! about a limit has its name and value.
 
 use clap::Args;
 
@@ -9,44 +10,48 @@ use clap::Args;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Limits of a namespace")]
 pub struct Limits {
-    /// Maximum memory that the objects of a namespace may take in an Envoy, in MiB, by the cost model
+    /// Maximum memory that the objects of a namespace may take in an Envoy, in MiB, by the cost
+    /// model
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub max_envoy_mib_per_namespace: u64,
-    /// Maximum memory that the objects of a namespace may take in this program, in MiB, by the cost model
+    /// Maximum memory that the objects of a namespace may take in this program, in MiB, by the cost
+    /// model
     #[arg(long, value_name = "MIB", default_value_t = 128)]
     pub max_program_mib_per_namespace: u64,
-    /// Maximum number of clusters of the routes of a namespace: Service ports, once for each Gateway with a client
-    /// certificate, and hostnames that are passed through
+    /// Maximum number of clusters of the routes of a namespace: Service ports, once for each
+    /// Gateway with a client certificate, and hostnames that are passed through
     #[arg(long, value_name = "COUNT", default_value_t = 4000)]
     pub max_clusters_per_namespace: u64,
-    /// Maximum number of filter chains of a namespace in the Listeners that it shares with others: wildcard hostnames
-    /// with TLS, and hostnames of TLSRoutes with several backends
+    /// Maximum number of filter chains of a namespace in the Listeners that it shares with others:
+    /// wildcard hostnames with TLS, and hostnames of TLSRoutes with several backends
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_filter_chains_per_namespace: u64,
     /// Maximum length of a regular expression, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub max_regex_length: usize,
-    /// Maximum size of a compiled regular expression, in instructions of RE2; Envoy accepts up to 10000
+    /// Maximum size of a compiled regular expression, in instructions of RE2; Envoy accepts up to
+    /// 10000
     #[arg(long, value_name = "INSTRUCTIONS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=5000))]
     pub max_regex_size: u32,
     /// Maximum number of regular expressions of one route
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_regexes_per_route: usize,
-    /// Maximum number of regular expressions of all routes of a namespace, each counted once for every hostname of its
-    /// route at every listener
+    /// Maximum number of regular expressions of all routes of a namespace, each counted once for
+    /// every hostname of its route at every listener
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
     pub max_regexes_per_namespace: u64,
     /// Maximum number of routes of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 2000)]
     pub max_routes_per_namespace: u64,
-    /// Maximum number of ports of the Gateways and ListenerSets of a namespace, each counted once for every object that
-    /// has it
+    /// Maximum number of ports of the Gateways and ListenerSets of a namespace, each counted once
+    /// for every object that has it
     #[arg(long, value_name = "COUNT", default_value_t = 512)]
     pub max_ports_per_namespace: u64,
     /// Maximum number of UDP ports of the Gateways and ListenerSets of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     pub max_udp_ports_per_namespace: u64,
-    /// Maximum number of UDP ports of an Envoy, of all namespaces; each has an equal part of --udp-sessions
+    /// Maximum number of UDP ports of an Envoy, of all namespaces; each has an equal part of
+    /// --udp-sessions
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub max_udp_ports: u32,
     /// Maximum number of Gateways of fleet Isolated of a namespace
@@ -67,12 +72,12 @@ pub struct Limits {
     /// Maximum number of XBackendTrafficPolicies of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub max_backend_traffic_policies_per_namespace: u64,
-    /// Maximum number of CA certificates to which a BackendTLSPolicy, or a port of a Gateway for client certificates,
-    /// refers
+    /// Maximum number of CA certificates to which a BackendTLSPolicy, or a port of a Gateway for
+    /// client certificates, refers
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_ca_certificates: usize,
-    /// Maximum size of the CA certificates to which a BackendTLSPolicy, or a port of a Gateway for client certificates,
-    /// refers, in KiB
+    /// Maximum size of the CA certificates to which a BackendTLSPolicy, or a port of a Gateway for
+    /// client certificates, refers, in KiB
     #[arg(long, value_name = "KIB", default_value_t = 128)]
     pub max_ca_kib: usize,
     /// Maximum number of retries of a request; a rule that asks for more gets this many
@@ -81,8 +86,8 @@ pub struct Limits {
     /// Maximum number of filters of type RequestMirror of a rule, or of one of its backendRefs
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub max_mirrors_per_rule: usize,
-    /// Maximum value of externalAuth.forwardBody.maxSize, in KiB: Envoy buffers that much of a request's body for the
-    /// authorization server
+    /// Maximum value of externalAuth.forwardBody.maxSize, in KiB: Envoy buffers that much of a
+    /// request's body for the authorization server
     #[arg(long, value_name = "KIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=4096))]
     pub max_external_auth_body_kib: u64,
     /// Maximum length of the value of a header that a filter sets or adds, in bytes
@@ -178,13 +183,23 @@ impl Limits {
     ///
     /// # Errors
     /// When there are more than the limits allow.
-    pub(crate) fn check_ca_certificates(&self, count: usize, bytes: usize) -> Result<(), OverCaLimit> {
+    pub(crate) fn check_ca_certificates(
+        &self,
+        count: usize,
+        bytes: usize,
+    ) -> Result<(), OverCaLimit> {
         if count > self.max_ca_certificates {
-            return Err(OverCaLimit::Count { count, limit: self.max_ca_certificates });
+            return Err(OverCaLimit::Count {
+                count,
+                limit: self.max_ca_certificates,
+            });
         }
         let kib = bytes.div_ceil(1024);
         if kib > self.max_ca_kib {
-            return Err(OverCaLimit::Size { kib, limit: self.max_ca_kib });
+            return Err(OverCaLimit::Size {
+                kib,
+                limit: self.max_ca_kib,
+            });
         }
         Ok(())
     }
@@ -206,7 +221,13 @@ mod tests {
     fn the_defaults_are_those_of_the_command_line() {
         assert_eq!(Given::parse_from(["x"]).limits, Limits::default());
         let given = Given::parse_from(["x", "--max-routes-per-namespace", "7"]).limits;
-        assert_eq!(given, Limits { max_routes_per_namespace: 7, ..Limits::default() });
+        assert_eq!(
+            given,
+            Limits {
+                max_routes_per_namespace: 7,
+                ..Limits::default()
+            }
+        );
         assert!(Given::try_parse_from(["x", "--max-regex-size", "5001"]).is_err());
     }
 }

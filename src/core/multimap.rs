@@ -10,7 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct MultiMap<K, V>(BTreeMap<K, Values<V>>);
 
 #[derive(Clone, Debug)]
-#[allow(clippy::box_collection, reason = "there are hundreds of thousands of these, and few have many values")]
+#[allow(
+    clippy::box_collection,
+    reason = "there are hundreds of thousands of these, and few have many values"
+)]
 enum Values<V> {
     One(V),
     /// A pointer, so that this rare case does not make every entry larger.
@@ -90,7 +93,10 @@ impl<K: Ord + Clone, V: Ord + Clone> MultiMap<K, V> {
     }
 
     /// The values of a key, sorted.
-    pub fn of<'a, Q: Ord + ?Sized>(&'a self, key: &Q) -> impl Iterator<Item = &'a V> + use<'a, K, V, Q>
+    pub fn of<'a, Q: Ord + ?Sized>(
+        &'a self,
+        key: &Q,
+    ) -> impl Iterator<Item = &'a V> + use<'a, K, V, Q>
     where
         K: std::borrow::Borrow<Q>,
     {
@@ -127,7 +133,9 @@ impl<K: Ord + Clone, V: Ord + Clone> MultiMap<K, V> {
 
     /// Keys from `start` on with their values, sorted.
     pub fn from(&self, start: K) -> impl Iterator<Item = (&K, impl Iterator<Item = &V>)> {
-        self.0.range(start..).map(|(key, values)| (key, values.iter()))
+        self.0
+            .range(start..)
+            .map(|(key, values)| (key, values.iter()))
     }
 }
 

@@ -21,7 +21,14 @@ impl Namespaces {
         if names.is_empty() {
             return Self::All;
         }
-        Self::Listed(names.iter().map(String::as_str).chain([own]).map(Arc::from).collect())
+        Self::Listed(
+            names
+                .iter()
+                .map(String::as_str)
+                .chain([own])
+                .map(Arc::from)
+                .collect(),
+        )
     }
 
     /// Checks that a text is the name of a namespace.
@@ -37,7 +44,8 @@ impl Namespaces {
         }
     }
 
-    /// An addition to messages about an object that is not found: whether its namespace is not watched; empty if it is.
+    /// An addition to messages about an object that is not found: whether its namespace is not
+    /// watched; empty if it is.
     pub fn note(&self, namespace: &str) -> String {
         match self {
             Self::Listed(names) if !names.contains(namespace) => {
@@ -56,7 +64,10 @@ mod tests {
     fn the_own_namespace_is_always_looked_at_and_others_are_noted() {
         let names = ["b".to_owned(), "a".to_owned(), "b".to_owned()];
         let listed = Namespaces::listed(&names, "own");
-        assert_eq!(listed, Namespaces::Listed(["a", "b", "own"].map(Arc::from).into()));
+        assert_eq!(
+            listed,
+            Namespaces::Listed(["a", "b", "own"].map(Arc::from).into())
+        );
         assert_eq!(listed.note("own"), "");
         assert_eq!(listed.note("c"), " (namespace c is not among --namespaces)");
         assert_eq!(Namespaces::listed(&[], "own").note("c"), "");

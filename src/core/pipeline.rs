@@ -1,4 +1,5 @@
-//! The pipeline: the two pure stages, tenancy and translation, from objects to resources and statuses.
+//! The pipeline: the two pure stages, tenancy and translation, from objects to resources and
+//! statuses.
 //!
 //! ```text
 //! objects ==> tenancy ==> desired objects ==> (written, and watched; or taken in at once) ==> translate ==> resources
@@ -12,13 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::inputs::{
-    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route, Secret, SetKey, SetKind,
+    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route,
+    Secret, SetKey, SetKind,
 };
 use crate::model::{HostnameGrant, ObjectName};
 use crate::store::parent_key;
 use crate::tenancy::{
-    self, ClaimKey, ClaimKind, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, ProvidedSecret, Tenancy,
-    names, tenant_of,
+    self, ClaimKey, ClaimKind, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch,
+    ProvidedSecret, Tenancy, names, tenant_of,
 };
 use crate::translate::{Change, Delta, Engine, Fact, Ownable, RouteGrants, RouteKey, Settings};
 use crate::unserved::{Unserved, concerned, unserved};
@@ -55,8 +57,8 @@ pub struct Outcome {
     pub delta: Delta,
     /// Desired objects, wanted certificates, verdicts.
     pub tenancy: tenancy::Delta,
-    /// The objects for which [`Pipeline::unserved`] may have another answer than before; empty in a cluster, where other
-    /// controllers have objects of their own.
+    /// The objects for which [`Pipeline::unserved`] may have another answer than before; empty in a
+    /// cluster, where other controllers have objects of their own.
     pub concerned: BTreeSet<ObjectKey>,
 }
 
@@ -87,22 +89,33 @@ impl Pipeline {
 
     /// The TenantGateway that an object is derived from.
     pub fn derived_from(&self, key: &ObjectKey) -> Option<ObjectKey> {
-        let derived = derivable(key).filter(|derived| self.tenancy.objects().contains_key(derived))?;
-        Some(ObjectKey::new(Kind::TenantGateway, self.tenancy.tenant_of(&derived)?.clone()))
+        let derived =
+            derivable(key).filter(|derived| self.tenancy.objects().contains_key(derived))?;
+        Some(ObjectKey::new(
+            Kind::TenantGateway,
+            self.tenancy.tenant_of(&derived)?.clone(),
+        ))
     }
 
-    /// Why an object has no controller here that could serve it and say so in a status. It supposes that there are no
-    /// objects but those seen so far.
+    /// Why an object has no controller here that could serve it and say so in a status. It supposes
+    /// that there are no objects but those seen so far.
     pub fn unserved(&self, key: &ObjectKey) -> Vec<Unserved> {
         let is_tenant = |name: &ObjectName| self.tenancy.readiness(name).is_some();
         unserved(key, self.engine.store(), &self.controller, is_tenant)
     }
 
-    /// The time at which there is work without a change: see [`Engine::next_deadline`], and the end of tenancy's
-    /// reservations.
+    /// The time at which there is work without a change: see [`Engine::next_deadline`], and the end
+    /// of tenancy's reservations.
     pub fn next_deadline(&self) -> Option<SystemTime> {
-        let reserved = self.tenancy.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
-        self.engine.next_deadline().into_iter().chain(reserved).min()
+        let reserved = self
+            .tenancy
+            .next_expiry()
+            .and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
+        self.engine
+            .next_deadline()
+            .into_iter()
+            .chain(reserved)
+            .min()
     }
 
     /// Applies changes of objects.
@@ -110,9 +123,14 @@ impl Pipeline {
         self.apply_with(changes, Vec::new(), now)
     }
 
-    /// Applies changes of objects, with inputs of tenancy alone: records of an earlier run, and the owners of existing
-    /// objects in a cluster under derived names.
-    pub fn apply_with(&mut self, changes: Vec<Change>, known: Vec<tenancy::Change>, now: SystemTime) -> Outcome {
+    /// Applies changes of objects, with inputs of tenancy alone: records of an earlier run, and the
+    /// owners of existing objects in a cluster under derived names.
+    pub fn apply_with(
+        &mut self,
+        changes: Vec<Change>,
+        known: Vec<tenancy::Change>,
+        now: SystemTime,
+    ) -> Outcome {
         let mut asked = known;
         let mut batch = Batch::default();
         for change in changes {
@@ -120,9 +138,13 @@ impl Pipeline {
             match &change {
                 Change::Object(ObjectChange::Put(Object::TenantGateway(_))) => {}
                 Change::Object(ObjectChange::Delete(key))
-                    if matches!(key.kind, Kind::TenantGateway | Kind::Issuer | Kind::Certificate) => {}
+                    if matches!(
+                        key.kind,
+                        Kind::TenantGateway | Kind::Issuer | Kind::Certificate
+                    ) => {}
                 Change::Object(ObjectChange::Put(Object::Namespace(namespace))) => {
-                    self.namespaces.insert(namespace.name.clone(), namespace.clone());
+                    self.namespaces
+                        .insert(namespace.name.clone(), namespace.clone());
                     batch.namespaces.insert(namespace.name.clone());
                 }
                 Change::Object(ObjectChange::Delete(key)) if key.kind == Kind::Namespace => {
@@ -148,25 +170,49 @@ impl Pipeline {
         self.tell_who_issues(&decided, &mut batch);
         self.tell_grants(&decided, &mut batch);
         let facts = batch.facts.into_iter();
-        let recorded: Vec<Ownable> = facts.as_slice().iter().filter_map(recorded).cloned().collect();
+        let recorded: Vec<Ownable> = facts
+            .as_slice()
+            .iter()
+            .filter_map(recorded)
+            .cloned()
+            .collect();
         let mut changed: Vec<ObjectKey> = Vec::new();
         if self.written == Written::Here {
             changed.extend(batch.changes.keys().cloned());
-            changed.extend(decided.tenants.keys().map(|name| ObjectKey::new(Kind::Gateway, name.clone())));
+            changed.extend(
+                decided
+                    .tenants
+                    .keys()
+                    .map(|name| ObjectKey::new(Kind::Gateway, name.clone())),
+            );
         }
-        let delta = self.engine.apply(facts.chain(batch.changes.into_values()).collect(), now);
+        let delta = self
+            .engine
+            .apply(facts.chain(batch.changes.into_values()).collect(), now);
         for what in recorded.iter().chain(delta.records.keys()) {
             self.tell_owner(what);
         }
-        let concerned = changed.iter().flat_map(|key| concerned(key, self.engine.store())).collect();
-        Outcome { delta, tenancy: decided, concerned }
+        let concerned = changed
+            .iter()
+            .flat_map(|key| concerned(key, self.engine.store()))
+            .collect();
+        Outcome {
+            delta,
+            tenancy: decided,
+            concerned,
+        }
     }
 
-    /// Tells tenancy which namespace owns a hostname on shared addresses: of several TenantGateways with claimants of
-    /// the hostname, that namespace's gets it.
+    /// Tells tenancy which namespace owns a hostname on shared addresses: of several TenantGateways
+    /// with claimants of the hostname, that namespace's gets it.
     fn tell_owner(&mut self, what: &Ownable) {
-        let Ownable::Hostname(hostname) = what else { return };
-        let owner = self.engine.owner(what).filter(|owner| owner.released.is_none());
+        let Ownable::Hostname(hostname) = what else {
+            return;
+        };
+        let owner = self
+            .engine
+            .owner(what)
+            .filter(|owner| owner.released.is_none());
         self.owned.push(tenancy::Change::Fact(tenancy::Fact::Owned(
             hostname.clone(),
             owner.map(|owner| owner.namespace.clone()),
@@ -190,15 +236,34 @@ impl Pipeline {
         }
         match (key.kind, object) {
             (Kind::TenantGateway, Some(Object::TenantGateway(tenant))) => {
-                asked.push(tenancy::Change::TenantGateway(key.name.clone(), Some((**tenant).clone())));
+                asked.push(tenancy::Change::TenantGateway(
+                    key.name.clone(),
+                    Some((**tenant).clone()),
+                ));
             }
-            (Kind::TenantGateway, _) => asked.push(tenancy::Change::TenantGateway(key.name.clone(), None)),
-            (Kind::Namespace, Some(Object::Namespace(Namespace { name, labels, annotations, uid }))) => {
+            (Kind::TenantGateway, _) => {
+                asked.push(tenancy::Change::TenantGateway(key.name.clone(), None))
+            }
+            (
+                Kind::Namespace,
+                Some(Object::Namespace(Namespace {
+                    name,
+                    labels,
+                    annotations,
+                    uid,
+                })),
+            ) => {
                 let (labels, annotations, uid) = (labels.clone(), annotations.clone(), uid.clone());
-                let namespace = tenancy::Namespace { labels, annotations, uid };
+                let namespace = tenancy::Namespace {
+                    labels,
+                    annotations,
+                    uid,
+                };
                 asked.push(tenancy::Change::Namespace(name.clone(), Some(namespace)));
             }
-            (Kind::Namespace, _) => asked.push(tenancy::Change::Namespace(key.name.name.clone(), None)),
+            (Kind::Namespace, _) => {
+                asked.push(tenancy::Change::Namespace(key.name.name.clone(), None))
+            }
             (Kind::Secret, object) if self.tenancy.refers_to(&key.name) => {
                 let secret = object.and_then(|object| match object {
                     Object::Secret(secret) => ProvidedSecret::of(secret),
@@ -226,10 +291,13 @@ impl Pipeline {
         }
     }
 
-    /// Returns a Secret with its last good certificate, if it has none now that can be served. A Secret that was
-    /// deleted meanwhile has no last good certificate.
+    /// Returns a Secret with its last good certificate, if it has none now that can be served. A
+    /// Secret that was deleted meanwhile has no last good certificate.
     fn keep_last_good(&self, secret: Secret, batch: &Batch, now: SystemTime) -> Secret {
-        let before = match batch.changes.get(&ObjectKey::new(Kind::Secret, secret.name.clone())) {
+        let before = match batch
+            .changes
+            .get(&ObjectKey::new(Kind::Secret, secret.name.clone()))
+        {
             Some(Change::Object(ObjectChange::Put(Object::Secret(before)))) => Some(before),
             Some(_) => None,
             None => self.engine.store().secret(&secret.name).map(Arc::as_ref),
@@ -237,17 +305,27 @@ impl Pipeline {
         secret.following(before, now)
     }
 
-    /// Adds the contents of Secrets that TenantGateways begin to refer to, whenever the Secrets came.
+    /// Adds the contents of Secrets that TenantGateways begin to refer to, whenever the Secrets
+    /// came.
     fn ask_for_secrets(&self, batch: &Batch, asked: &mut Vec<tenancy::Change>) {
         let named = asked.iter().filter_map(|change| match change {
             tenancy::Change::TenantGateway(_, Some(tenant)) => tenancy::secret_of(tenant),
             _ => None,
         });
         let brought = |name: ObjectName| {
-            let there = match batch.changes.get(&ObjectKey::new(Kind::Secret, name.clone())) {
-                Some(Change::Object(ObjectChange::Put(Object::Secret(secret)))) => ProvidedSecret::of(secret),
+            let there = match batch
+                .changes
+                .get(&ObjectKey::new(Kind::Secret, name.clone()))
+            {
+                Some(Change::Object(ObjectChange::Put(Object::Secret(secret)))) => {
+                    ProvidedSecret::of(secret)
+                }
                 Some(_) => None,
-                None => self.engine.store().secret(&name).and_then(|secret| ProvidedSecret::of(secret)),
+                None => self
+                    .engine
+                    .store()
+                    .secret(&name)
+                    .and_then(|secret| ProvidedSecret::of(secret)),
             };
             tenancy::Change::Secret(name, there)
         };
@@ -260,9 +338,11 @@ impl Pipeline {
         for (derived, value) in &decided.objects {
             let Some(key) = served(derived) else { continue };
             match value {
-                Some(desired) => batch.put(Change::put(
-                    desired.object().expect("what tenancy makes are valid objects; its tests read every one"),
-                )),
+                Some(desired) => {
+                    batch.put(Change::put(desired.object().expect(
+                        "what tenancy makes are valid objects; its tests read every one",
+                    )))
+                }
                 None if self.theirs.contains(&key) => {}
                 None => batch.put(Change::delete(key)),
             }
@@ -278,14 +358,30 @@ impl Pipeline {
 
     /// Tells the translation which Secrets an issuer is about to fill.
     fn tell_who_issues(&self, decided: &tenancy::Delta, batch: &mut Batch) {
-        let certificates = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Certificate);
-        for secret in decided.wants.keys().chain(certificates.map(|derived| &derived.name)) {
-            let certificate = Derived { kind: DerivedKind::Certificate, name: secret.clone() };
+        let certificates = decided
+            .objects
+            .keys()
+            .filter(|derived| derived.kind == DerivedKind::Certificate);
+        for secret in decided
+            .wants
+            .keys()
+            .chain(certificates.map(|derived| &derived.name))
+        {
+            let certificate = Derived {
+                kind: DerivedKind::Certificate,
+                name: secret.clone(),
+            };
             let by = match self.tenancy.wants().get(secret) {
                 Some(want) => Some(Arc::from(want.issuer.to_string())),
-                None => self.tenancy.objects().get(&certificate).map(|_| Arc::from("cert-manager")),
+                None => self
+                    .tenancy
+                    .objects()
+                    .get(&certificate)
+                    .map(|_| Arc::from("cert-manager")),
             };
-            batch.facts.push(Change::Fact(Fact::ExpectedIssuer(secret.clone(), by)));
+            batch
+                .facts
+                .push(Change::Fact(Fact::ExpectedIssuer(secret.clone(), by)));
         }
     }
 
@@ -294,7 +390,9 @@ impl Pipeline {
         let mut namespace = namespace.clone();
         match self.tenancy.patch(&namespace.name) {
             Some(Patch::Set(gateway)) => {
-                namespace.labels.insert(GATEWAY_LABEL.to_owned(), gateway.to_string());
+                namespace
+                    .labels
+                    .insert(GATEWAY_LABEL.to_owned(), gateway.to_string());
             }
             Some(Patch::Strip) => {
                 namespace.labels.remove(GATEWAY_LABEL);
@@ -304,7 +402,8 @@ impl Pipeline {
         namespace
     }
 
-    /// Tells the translation the grants of the affected routes, and the withheld listeners of ListenerSets.
+    /// Tells the translation the grants of the affected routes, and the withheld listeners of
+    /// ListenerSets.
     fn tell_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
         for name in std::mem::take(&mut batch.namespaces) {
             batch.put(match self.namespaces.get(&name) {
@@ -312,17 +411,42 @@ impl Pipeline {
                 None => Change::delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
             });
         }
-        let mut claims: BTreeSet<ObjectKey> = decided.verdicts.keys().map(|(claim, _)| claim.object()).collect();
-        claims.extend(batch.changes.keys().filter(|key| ClaimKey::of(key).is_some()).cloned());
+        let mut claims: BTreeSet<ObjectKey> = decided
+            .verdicts
+            .keys()
+            .map(|(claim, _)| claim.object())
+            .collect();
+        claims.extend(
+            batch
+                .changes
+                .keys()
+                .filter(|key| ClaimKey::of(key).is_some())
+                .cloned(),
+        );
         // A Gateway of ours that is new or deleted changes whether hostnames must be granted.
-        let made = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Gateway).map(|made| &made.name);
-        let there = batch.changes.keys().filter(|key| key.kind == Kind::Gateway).map(|key| &key.name);
-        let concerned: BTreeSet<&ObjectName> = made.chain(decided.tenants.keys()).chain(there).collect();
+        let made = decided
+            .objects
+            .keys()
+            .filter(|derived| derived.kind == DerivedKind::Gateway)
+            .map(|made| &made.name);
+        let there = batch
+            .changes
+            .keys()
+            .filter(|key| key.kind == Kind::Gateway)
+            .map(|key| &key.name);
+        let concerned: BTreeSet<&ObjectName> =
+            made.chain(decided.tenants.keys()).chain(there).collect();
         for tenant in concerned {
             let governs = self.tenancy.governs(tenant);
-            let changed = if governs { self.governed.insert(tenant.clone()) } else { self.governed.remove(tenant) };
+            let changed = if governs {
+                self.governed.insert(tenant.clone())
+            } else {
+                self.governed.remove(tenant)
+            };
             if changed {
-                batch.facts.push(Change::Fact(Fact::Governed(tenant.clone(), governs)));
+                batch
+                    .facts
+                    .push(Change::Fact(Fact::Governed(tenant.clone(), governs)));
                 claims.extend(self.tenancy.claimants_of(tenant).map(ClaimKey::object));
             }
         }
@@ -339,7 +463,12 @@ impl Pipeline {
         let grants = match batch.changes.get(&key.object()) {
             Some(Change::Object(ObjectChange::Put(Object::Route(route)))) => self.grants(route),
             Some(_) => RouteGrants::default(),
-            None => self.engine.store().route(&key).map(|route| self.grants(route)).unwrap_or_default(),
+            None => self
+                .engine
+                .store()
+                .route(&key)
+                .map(|route| self.grants(route))
+                .unwrap_or_default(),
         };
         batch.facts.push(Change::Fact(Fact::Granted(key, grants)));
     }
@@ -350,51 +479,88 @@ impl Pipeline {
         let withheld = match batch.changes.get(&key) {
             Some(Change::Object(ObjectChange::Put(Object::ListenerSet(set)))) => self.withheld(set),
             Some(_) => BTreeSet::new(),
-            None => self.engine.store().listener_set(&set).map(|set| self.withheld(set)).unwrap_or_default(),
+            None => self
+                .engine
+                .store()
+                .listener_set(&set)
+                .map(|set| self.withheld(set))
+                .unwrap_or_default(),
         };
-        batch.facts.push(Change::Fact(Fact::Withheld(set, withheld)));
+        batch
+            .facts
+            .push(Change::Fact(Fact::Withheld(set, withheld)));
     }
 
-    /// The grants of a route, one for each parent that it refers to and where hostnames must be granted.
+    /// The grants of a route, one for each parent that it refers to and where hostnames must be
+    /// granted.
     fn grants(&self, route: &Route) -> RouteGrants {
         let claim = Claimant::from(route).key;
         let namespace = &route.meta.name.namespace;
         let granted = |parent: &ParentRef| {
-            let tenant = tenant_of(parent, namespace).filter(|tenant| self.governed.contains(tenant))?;
-            let nothing = HostnameGrant { granted: Vec::new(), sets: Vec::new(), on_gateway: true, refusal: None };
-            let grant = self.tenancy.verdict(&claim, &tenant).map_or(nothing, tenancy::Verdict::grant);
+            let tenant =
+                tenant_of(parent, namespace).filter(|tenant| self.governed.contains(tenant))?;
+            let nothing = HostnameGrant {
+                granted: Vec::new(),
+                sets: Vec::new(),
+                on_gateway: true,
+                refusal: None,
+            };
+            let grant = self
+                .tenancy
+                .verdict(&claim, &tenant)
+                .map_or(nothing, tenancy::Verdict::grant);
             Some((parent_key(parent, namespace)?, grant))
         };
         route.parents.iter().filter_map(granted).collect()
     }
 
-    /// The listeners of a ListenerSet whose hostnames tenancy does not grant; empty if hostnames need no grant there.
+    /// The listeners of a ListenerSet whose hostnames tenancy does not grant; empty if hostnames
+    /// need no grant there.
     fn withheld(&self, set: &ListenerSet) -> BTreeSet<Arc<str>> {
-        let Some(tenant) = set.parent.as_ref().filter(|parent| self.governed.contains(*parent)) else {
+        let Some(tenant) = set
+            .parent
+            .as_ref()
+            .filter(|parent| self.governed.contains(*parent))
+        else {
             return BTreeSet::new();
         };
         let name = &set.meta.name;
-        let is_overflow =
-            set.kind == SetKind::Stable && names::overflow_of(&name.name).is_some_and(|(of, _)| *of == *tenant.name);
+        let is_overflow = set.kind == SetKind::Stable
+            && names::overflow_of(&name.name).is_some_and(|(of, _)| *of == *tenant.name);
         if is_overflow && !self.is_theirs(name) {
             return BTreeSet::new();
         }
-        let verdict =
-            self.tenancy.verdict(&ClaimKey { kind: ClaimKind::ListenerSet(set.kind), name: name.clone() }, tenant);
+        let verdict = self.tenancy.verdict(
+            &ClaimKey {
+                kind: ClaimKind::ListenerSet(set.kind),
+                name: name.clone(),
+            },
+            tenant,
+        );
         let is_granted = |listener: &Listener| {
             let hostname = listener.hostname.as_ref();
-            hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
+            hostname.is_ok_and(|hostname| {
+                verdict.is_some_and(|verdict| verdict.granted.contains(hostname))
+            })
         };
-        let withheld = set.listeners.iter().filter(|listener| !is_granted(listener));
+        let withheld = set
+            .listeners
+            .iter()
+            .filter(|listener| !is_granted(listener));
         withheld.map(|listener| listener.name.clone()).collect()
     }
 
     fn is_theirs(&self, set: &ObjectName) -> bool {
         match self.written {
-            Written::Here => self.theirs.contains(&ObjectKey::new(Kind::ListenerSet, set.clone())),
+            Written::Here => self
+                .theirs
+                .contains(&ObjectKey::new(Kind::ListenerSet, set.clone())),
             // In a cluster a tenant may create an object with such a name.
             Written::ToTheCluster => {
-                let derived = Derived { kind: DerivedKind::ListenerSet, name: set.clone() };
+                let derived = Derived {
+                    kind: DerivedKind::ListenerSet,
+                    name: set.clone(),
+                };
                 let tenant = self.tenancy.tenant_of(&derived);
                 !tenant.is_some_and(|tenant| self.tenancy.is_made(tenant, &derived))
             }
@@ -402,7 +568,8 @@ impl Pipeline {
     }
 }
 
-/// Changes for the translation, one for each object, and the namespaces whose label may have changed.
+/// Changes for the translation, one for each object, and the namespaces whose label may have
+/// changed.
 #[derive(Default)]
 struct Batch {
     changes: BTreeMap<ObjectKey, Change>,
@@ -443,9 +610,14 @@ fn served(derived: &Derived) -> Option<ObjectKey> {
 fn derivable(key: &ObjectKey) -> Option<Derived> {
     let kind = match key.kind {
         Kind::Gateway => DerivedKind::Gateway,
-        Kind::ListenerSet if names::overflow_of(&key.name.name).is_some() => DerivedKind::ListenerSet,
+        Kind::ListenerSet if names::overflow_of(&key.name.name).is_some() => {
+            DerivedKind::ListenerSet
+        }
         Kind::HTTPRoute if key.name.name.ends_with(names::REDIRECT) => DerivedKind::HttpRoute,
         _ => return None,
     };
-    Some(Derived { kind, name: key.name.clone() })
+    Some(Derived {
+        kind,
+        name: key.name.clone(),
+    })
 }

@@ -1,5 +1,5 @@
-//! Reservations: a released hostname stays reserved for its namespace for a while, so that nobody takes over a name
-//! whose DNS still points here. Pure.
+//! Reservations: a released hostname stays reserved for its namespace for a while, so that nobody
+//! takes over a name whose DNS still points here. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 /// The most names that are reserved for one namespace; further released names are free at once.
 const RESERVED: usize = 1_000;
 
-/// Reservations by the time of release, and their number by namespace. Times are seconds since the epoch.
+/// Reservations by the time of release, and their number by namespace. Times are seconds since the
+/// epoch.
 #[derive(Debug)]
 pub(crate) struct Reservations<K> {
     hold: u64,
@@ -18,7 +19,11 @@ pub(crate) struct Reservations<K> {
 impl<K: Ord + Clone> Reservations<K> {
     /// Creates an empty set of reservations, which last for `hold` seconds.
     pub(crate) fn new(hold: u64) -> Self {
-        Self { hold, by_time: BTreeSet::new(), count: BTreeMap::new() }
+        Self {
+            hold,
+            by_time: BTreeSet::new(),
+            count: BTreeMap::new(),
+        }
     }
 
     /// Adds a reservation for a namespace that released an item at this time.
@@ -40,10 +45,19 @@ impl<K: Ord + Clone> Reservations<K> {
         }
     }
 
-    /// Returns the time of release of a reserved item that its namespace claims no more; `None` if it is free.
-    /// `released` is the recorded time of release, if there is one.
-    pub(crate) fn since(&self, namespace: &Arc<str>, released: Option<u64>, now: u64) -> Option<u64> {
-        let is_full = released.is_none() && self.count.get(namespace).is_some_and(|count| *count >= RESERVED);
+    /// Returns the time of release of a reserved item that its namespace claims no more; `None` if
+    /// it is free. `released` is the recorded time of release, if there is one.
+    pub(crate) fn since(
+        &self,
+        namespace: &Arc<str>,
+        released: Option<u64>,
+        now: u64,
+    ) -> Option<u64> {
+        let is_full = released.is_none()
+            && self
+                .count
+                .get(namespace)
+                .is_some_and(|count| *count >= RESERVED);
         let released = released.unwrap_or(now);
         (released.saturating_add(self.hold) > now && !is_full).then_some(released)
     }
@@ -51,12 +65,17 @@ impl<K: Ord + Clone> Reservations<K> {
     /// The items whose reservation has ended.
     pub(crate) fn expired(&self, now: u64) -> impl Iterator<Item = &K> {
         let is_over = move |(released, _): &&(u64, K)| released.saturating_add(self.hold) <= now;
-        self.by_time.iter().take_while(is_over).map(|(_, what)| what)
+        self.by_time
+            .iter()
+            .take_while(is_over)
+            .map(|(_, what)| what)
     }
 
     /// The end of the next reservation.
     pub(crate) fn next_expiry(&self) -> Option<u64> {
-        self.by_time.first().map(|(released, _)| released.saturating_add(self.hold))
+        self.by_time
+            .first()
+            .map(|(released, _)| released.saturating_add(self.hold))
     }
 }
 
@@ -69,17 +88,37 @@ mod tests {
         let (mut reserved, a, b) = (Reservations::new(100), Arc::from("a"), Arc::from("b"));
         assert_eq!(reserved.since(&a, None, 5), Some(5));
         reserved.add(&0, &a, 5);
-        assert_eq!((reserved.since(&a, Some(5), 104), reserved.since(&a, Some(5), 105)), (Some(5), None));
         assert_eq!(
-            (reserved.next_expiry(), reserved.expired(104).count(), reserved.expired(105).count()),
+            (
+                reserved.since(&a, Some(5), 104),
+                reserved.since(&a, Some(5), 105)
+            ),
+            (Some(5), None)
+        );
+        assert_eq!(
+            (
+                reserved.next_expiry(),
+                reserved.expired(104).count(),
+                reserved.expired(105).count()
+            ),
             (Some(105), 0, 1)
         );
         (1..RESERVED).for_each(|name| reserved.add(&name, &a, 6));
-        assert_eq!((reserved.since(&a, None, 7), reserved.since(&b, None, 7)), (None, Some(7)));
-        assert_eq!(reserved.since(&a, Some(6), 7), Some(6), "those that are reserved stay so");
+        assert_eq!(
+            (reserved.since(&a, None, 7), reserved.since(&b, None, 7)),
+            (None, Some(7))
+        );
+        assert_eq!(
+            reserved.since(&a, Some(6), 7),
+            Some(6),
+            "those that are reserved stay so"
+        );
         reserved.remove(&0, &a, 5);
         reserved.remove(&0, &a, 5);
-        assert_eq!((reserved.since(&a, None, 7), reserved.next_expiry()), (Some(7), Some(106)));
+        assert_eq!(
+            (reserved.since(&a, None, 7), reserved.next_expiry()),
+            (Some(7), Some(106))
+        );
         assert_eq!(Reservations::<u8>::new(0).since(&a, None, 7), None);
     }
 }

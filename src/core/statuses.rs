@@ -1,5 +1,5 @@
-//! All statuses as JSON documents, as written to Kubernetes: those of the translation, of TenantGateways, and the
-//! verdicts on claims at Gateways of other data planes. Pure.
+//! All statuses as JSON documents, as written to Kubernetes: those of the translation, of
+//! TenantGateways, and the verdicts on claims at Gateways of other data planes. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +25,19 @@ pub trait Context {
 /// All statuses, each with the kind and name of its object, sorted by them.
 pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     let statuses = pipeline.engine().statuses();
-    let laid: BTreeMap<&ObjectKey, ObjectStatus> =
-        statuses.map(|(key, status)| (key, context.add_acknowledgements(key, &status))).collect();
+    let laid: BTreeMap<&ObjectKey, ObjectStatus> = statuses
+        .map(|(key, status)| (key, context.add_acknowledgements(key, &status)))
+        .collect();
     let mut all: BTreeMap<ObjectKey, Value> = laid
         .iter()
         .map(|(key, status)| {
-            let since = |place: &str, condition: &crate::model::Condition| context.since(key, place, condition.status);
-            ((*key).clone(), status_document(status, context.controller(), &since))
+            let since = |place: &str, condition: &crate::model::Condition| {
+                context.since(key, place, condition.status)
+            };
+            (
+                (*key).clone(),
+                status_document(status, context.controller(), &since),
+            )
         })
         .collect();
     let tenancy = pipeline.tenancy();
@@ -41,12 +47,23 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
             DerivedKind::ListenerSet => Kind::ListenerSet,
             _ => return None,
         };
-        laid.get(&ObjectKey::new(kind, derived.name.clone())).map(|status| Arc::new(ParentState::from(status)))
+        laid.get(&ObjectKey::new(kind, derived.name.clone()))
+            .map(|status| Arc::new(ParentState::from(status)))
     };
     for name in tenancy.tenants() {
-        let Some(status) = tenancy.status(name, &look) else { continue };
+        let Some(status) = tenancy.status(name, &look) else {
+            continue;
+        };
         let key = ObjectKey::new(Kind::TenantGateway, name.clone());
-        let since = context.since(&key, "Ready", if status.ready { Status::True } else { Status::False });
+        let since = context.since(
+            &key,
+            "Ready",
+            if status.ready {
+                Status::True
+            } else {
+                Status::False
+            },
+        );
         all.insert(key, status.document(&since));
     }
     for (claim, tenant, verdict) in tenancy.verdicts() {
@@ -54,7 +71,10 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
         let own = tenancy.is_own(tenant);
         if claim.kind.is_set() {
             // It has a single list of conditions, which belongs to the controller that serves it.
-            let conditions = all.get_mut(&key).filter(|_| own).map(|document| &mut document["conditions"]);
+            let conditions = all
+                .get_mut(&key)
+                .filter(|_| own)
+                .map(|document| &mut document["conditions"]);
             refuse(conditions.and_then(Value::as_array_mut), verdict);
             continue;
         }
@@ -62,19 +82,29 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
         if own {
             continue;
         }
-        let status = if verdict.is_accepted() { Status::True } else { Status::False };
-        let document = all.entry(key.clone()).or_insert_with(|| json!({"parents": []}));
-        let Some(parents) = document["parents"].as_array_mut() else { continue };
+        let status = if verdict.is_accepted() {
+            Status::True
+        } else {
+            Status::False
+        };
+        let document = all
+            .entry(key.clone())
+            .or_insert_with(|| json!({"parents": []}));
+        let Some(parents) = document["parents"].as_array_mut() else {
+            continue;
+        };
         for (index, parent) in tenancy.parents(claim, tenant).into_iter().enumerate() {
             let since = context.since(&key, &format!("claims/{tenant}/{index}/Accepted"), status);
             parents.push(parent_status(parent, verdict, &since));
         }
     }
-    all.into_iter().map(|(key, status)| item(&key, status)).collect()
+    all.into_iter()
+        .map(|(key, status)| item(&key, status))
+        .collect()
 }
 
-/// The entries of `status.parents` with the verdicts on a route's claims at Gateways of other data planes, and the
-/// generation that they were computed from.
+/// The entries of `status.parents` with the verdicts on a route's claims at Gateways of other data
+/// planes, and the generation that they were computed from.
 pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64) {
     let Some(claim) = ClaimKey::of(key).filter(|claim| !claim.kind.is_set()) else {
         return (Vec::new(), i64::MAX);
@@ -85,19 +115,33 @@ pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64
             continue;
         }
         generation = generation.min(verdict.generation);
-        entries.extend(tenancy.parents(&claim, tenant).into_iter().map(|parent| parent_status(parent, verdict, now)));
+        entries.extend(
+            tenancy
+                .parents(&claim, tenant)
+                .into_iter()
+                .map(|parent| parent_status(parent, verdict, now)),
+        );
     }
     (entries, generation)
 }
 
 /// Adds the refusal of a ListenerSet's claims, at a Gateway of ours, to its status.
 pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
-    let Some(claim) = ClaimKey::of(key) else { return };
-    let StatusBody::ListenerSet(set) = &mut status.body else { return };
-    let verdict =
-        tenancy.verdicts_of(&claim).find(|(tenant, verdict)| tenancy.is_own(tenant) && !verdict.is_accepted());
+    let Some(claim) = ClaimKey::of(key) else {
+        return;
+    };
+    let StatusBody::ListenerSet(set) = &mut status.body else {
+        return;
+    };
+    let verdict = tenancy
+        .verdicts_of(&claim)
+        .find(|(tenant, verdict)| tenancy.is_own(tenant) && !verdict.is_accepted());
     let Some((_, verdict)) = verdict else { return };
-    for condition in set.conditions.iter_mut().filter(|condition| condition.kind == ConditionType::Accepted) {
+    for condition in set
+        .conditions
+        .iter_mut()
+        .filter(|condition| condition.kind == ConditionType::Accepted)
+    {
         condition.status = Status::False;
         condition.reason = verdict.reason;
         condition.message.clone_from(&verdict.message);
@@ -106,7 +150,11 @@ pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
 
 fn parent_status(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
     let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
-    if let Some((_, finding)) = verdict.parents.iter().find(|(of, _)| verdict.is_accepted() && of == parent) {
+    if let Some((_, finding)) = verdict
+        .parents
+        .iter()
+        .find(|(of, _)| verdict.is_accepted() && of == parent)
+    {
         (reason, message) = finding.clone();
     }
     json!({
@@ -125,7 +173,10 @@ fn parent_status(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
 
 /// Replaces `Accepted` by a refusal.
 fn refuse(conditions: Option<&mut Vec<Value>>, verdict: &tenancy::Verdict) {
-    let conditions = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Accepted");
+    let conditions = conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition["type"] == "Accepted");
     for condition in conditions.filter(|_| !verdict.is_accepted()) {
         condition["status"] = json!("False");
         condition["reason"] = json!(verdict.reason.as_str());

@@ -1,4 +1,5 @@
-//! The store: the objects seen so far, and indexes from referenced objects to the objects that refer to them.
+//! The store: the objects seen so far, and indexes from referenced objects to the objects that
+//! refer to them.
 
 mod default_gateways;
 mod granted;
@@ -15,9 +16,10 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::definitions::Definitions;
 use crate::inputs::{
-    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerFilter,
-    ListenerSet, LocalRef, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
-    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service, SetKey, SetKind,
+    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
+    ListenerFilter, ListenerSet, LocalRef, Located, MadeService, MadeSlice, Namespace, Object,
+    ObjectKey, ParentKey, Policy, ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
+    SetKey, SetKind,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -79,15 +81,27 @@ macro_rules! replace {
 }
 
 impl Store {
-    /// A store for a cluster; `home` is the installation's namespace, `watched` are the watched ones.
-    pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces, channel: Channel) -> Self {
+    /// A store for a cluster; `home` is the installation's namespace, `watched` are the watched
+    /// ones.
+    pub(crate) fn in_cluster(
+        home: Option<Arc<str>>,
+        watched: Namespaces,
+        channel: Channel,
+    ) -> Self {
         // Corrected as soon as the discovery of the API server has answered.
         let has_trust_bundles = channel == Channel::Experimental;
         let definitions = Definitions::unknown();
-        Self { reserved: Reserved::new(home), watched, has_trust_bundles, definitions, ..Self::default() }
+        Self {
+            reserved: Reserved::new(home),
+            watched,
+            has_trust_bundles,
+            definitions,
+            ..Self::default()
+        }
     }
 
-    /// An addition to messages about an object that is not found, or not granted: whether its namespace is not watched.
+    /// An addition to messages about an object that is not found, or not granted: whether its
+    /// namespace is not watched.
     pub(crate) fn unwatched(&self, name: &ObjectName) -> String {
         self.watched.note(&name.namespace)
     }
@@ -135,7 +149,10 @@ impl Store {
                 Replaced::default()
             }
             Object::Route(o) => {
-                let key = RouteKey { kind: o.kind, name: o.meta.name.clone() };
+                let key = RouteKey {
+                    kind: o.kind,
+                    name: o.meta.name.clone(),
+                };
                 let (old, new) = replace!(self.routes, key.clone(), o);
                 self.index_route(&key, old.as_deref(), Some(&new));
                 Replaced::default()
@@ -147,14 +164,25 @@ impl Store {
             Object::Service(o) => {
                 let (old, new) = replace!(self.services, o.meta.name.clone(), o);
                 let addresses = self.reserved.service(old.as_deref(), Some(&new));
-                Replaced { made_service: old.and_then(|old| old.made.clone()), addresses, ..Replaced::default() }
+                Replaced {
+                    made_service: old.and_then(|old| old.made.clone()),
+                    addresses,
+                    ..Replaced::default()
+                }
             }
             Object::EndpointSlice(o) => {
                 let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
                 self.index_slice(old.as_deref(), Some(&new));
                 let addresses = self.reserved.slice(old.as_deref(), Some(&new));
-                let (service, made) = old.map(|old| (old.service.clone(), old.made.clone())).unwrap_or_default();
-                Replaced { service, made, addresses, ..Replaced::default() }
+                let (service, made) = old
+                    .map(|old| (old.service.clone(), old.made.clone()))
+                    .unwrap_or_default();
+                Replaced {
+                    service,
+                    made,
+                    addresses,
+                    ..Replaced::default()
+                }
             }
             Object::Secret(o) => {
                 replace!(self.secrets, o.name.clone(), o);
@@ -171,7 +199,10 @@ impl Store {
             Object::Policy(o) => {
                 let (old, new) = replace!(self.policies, o.key(), o);
                 self.index_policy(old.as_deref(), Some(&new));
-                Replaced { policy: old, ..Replaced::default() }
+                Replaced {
+                    policy: old,
+                    ..Replaced::default()
+                }
             }
             Object::GatewayParameters(o) => {
                 replace!(self.parameters, o.meta.name.clone(), o);
@@ -180,11 +211,17 @@ impl Store {
             Object::Pod(o) => {
                 let old = self.pods.insert(o.name.clone(), o.clone());
                 let addresses = moved(old.as_ref(), Some(&o));
-                Replaced { addresses: Some(addresses).filter(|moved| !moved.is_empty())?, ..Replaced::default() }
+                Replaced {
+                    addresses: Some(addresses).filter(|moved| !moved.is_empty())?,
+                    ..Replaced::default()
+                }
             }
             Object::Node(o) => {
                 let addresses = self.reserved.node(&o.name, &o.addresses);
-                Replaced { addresses: Some(addresses).filter(|moved| !moved.is_empty())?, ..Replaced::default() }
+                Replaced {
+                    addresses: Some(addresses).filter(|moved| !moved.is_empty())?,
+                    ..Replaced::default()
+                }
             }
             // It is an input of tenancy alone.
             Object::TenantGateway(_) => return None,
@@ -215,7 +252,11 @@ impl Store {
                 self.index_listener_set(Some(&old), None);
                 Replaced::default()
             }
-            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
+            Kind::HTTPRoute
+            | Kind::GRPCRoute
+            | Kind::TLSRoute
+            | Kind::TCPRoute
+            | Kind::UDPRoute => {
                 let key = RouteKey::of(key)?;
                 let old = self.routes.remove(&key)?;
                 self.index_route(&key, Some(&old), None);
@@ -228,13 +269,22 @@ impl Store {
             Kind::Service => {
                 let old = self.services.remove(name)?;
                 let addresses = self.reserved.service(Some(&old), None);
-                Replaced { made_service: old.made.clone(), addresses, ..Replaced::default() }
+                Replaced {
+                    made_service: old.made.clone(),
+                    addresses,
+                    ..Replaced::default()
+                }
             }
             Kind::EndpointSlice => {
                 let old = self.slices.remove(name)?;
                 self.index_slice(Some(&old), None);
                 let addresses = self.reserved.slice(Some(&old), None);
-                Replaced { service: old.service.clone(), made: old.made.clone(), addresses, ..Replaced::default() }
+                Replaced {
+                    service: old.service.clone(),
+                    made: old.made.clone(),
+                    addresses,
+                    ..Replaced::default()
+                }
             }
             Kind::Secret => {
                 self.secrets.remove(name)?;
@@ -251,7 +301,10 @@ impl Store {
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
                 let old = self.policies.remove(key)?;
                 self.index_policy(Some(&old), None);
-                Replaced { policy: Some(old), ..Replaced::default() }
+                Replaced {
+                    policy: Some(old),
+                    ..Replaced::default()
+                }
             }
             Kind::GatewayParameters => {
                 self.parameters.remove(name)?;
@@ -259,16 +312,23 @@ impl Store {
             }
             Kind::Pod => {
                 let old = self.pods.remove(name)?;
-                Replaced { addresses: moved(Some(&old), None), ..Replaced::default() }
+                Replaced {
+                    addresses: moved(Some(&old), None),
+                    ..Replaced::default()
+                }
             }
-            Kind::Node => Replaced { addresses: self.reserved.node(name, &[]), ..Replaced::default() },
+            Kind::Node => Replaced {
+                addresses: self.reserved.node(name, &[]),
+                ..Replaced::default()
+            },
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => return None,
         })
     }
 
     fn index_class(&mut self, old: Option<&GatewayClass>, new: Option<&GatewayClass>) {
         for (class, there) in [(old, false), (new, true)] {
-            let target = class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
+            let target =
+                class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
             if let Some((class, target)) = target {
                 let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
                 self.indexes.users_of_parameters.set(&target, &key, there);
@@ -282,20 +342,29 @@ impl Store {
             let name = &gateway.meta.name;
             let key = ParentKey::Gateway(name.clone());
             if there {
-                self.indexes.gateways_by_class.insert(gateway.class.clone(), name.clone());
+                self.indexes
+                    .gateways_by_class
+                    .insert(gateway.class.clone(), name.clone());
             } else {
                 self.indexes.gateways_by_class.remove(&gateway.class, name);
             }
-            let parameters = gateway.infrastructure.as_ref().and_then(|i| i.parameters.as_ref()?.target());
+            let parameters = gateway
+                .infrastructure
+                .as_ref()
+                .and_then(|i| i.parameters.as_ref()?.target());
             if let Some(target) = parameters {
-                self.indexes.users_of_parameters.set(&target, &key.object(), there);
+                self.indexes
+                    .users_of_parameters
+                    .set(&target, &key.object(), there);
             }
             self.index_listeners(&key, &gateway.listeners, there);
             if let Some(client) = &gateway.client_certificate {
                 self.index_across(&key, client, there);
             }
             for reference in gateway.frontend_tls.iter().flat_map(|tls| tls.references()) {
-                self.indexes.gateways_by_roots.set(&reference.name, name, there);
+                self.indexes
+                    .gateways_by_roots
+                    .set(&reference.name, name, there);
                 self.index_across(&key, reference, there);
             }
         }
@@ -311,18 +380,34 @@ impl Store {
         }
     }
 
-    fn index_listeners(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
-        let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
+    fn index_listeners(
+        &mut self,
+        key: &ParentKey,
+        listeners: &[Arc<crate::inputs::Listener>],
+        there: bool,
+    ) {
+        let references = listeners
+            .iter()
+            .filter_map(|l| l.tls.as_ref())
+            .flat_map(|tls| &tls.certificates);
         references.for_each(|reference| self.index_across(key, reference, there));
-        for auth in listeners.iter().flat_map(|l| &l.filters).filter_map(ListenerFilter::auth) {
-            self.indexes.parents_by_service.set(&auth.server.name, key, there);
+        for auth in listeners
+            .iter()
+            .flat_map(|l| &l.filters)
+            .filter_map(ListenerFilter::auth)
+        {
+            self.indexes
+                .parents_by_service
+                .set(&auth.server.name, key, there);
             self.index_across(key, &auth.server, there);
         }
     }
 
     fn index_across(&mut self, key: &ParentKey, reference: &LocalRef, there: bool) {
         if reference.name.namespace != key.name().namespace {
-            self.indexes.parents_across.set(&reference.name.namespace, key, there);
+            self.indexes
+                .parents_across
+                .set(&reference.name.namespace, key, there);
         }
     }
 
@@ -339,8 +424,14 @@ impl Store {
             for target in targets(route) {
                 let across = target.namespace != *namespace;
                 if there {
-                    self.indexes.routes_by_service.insert(target.clone(), key.clone());
-                    across.then(|| self.indexes.routes_across.insert(target.namespace.clone(), key.clone()));
+                    self.indexes
+                        .routes_by_service
+                        .insert(target.clone(), key.clone());
+                    across.then(|| {
+                        self.indexes
+                            .routes_across
+                            .insert(target.namespace.clone(), key.clone())
+                    });
                 } else {
                     self.indexes.routes_by_service.remove(target, key);
                     across.then(|| self.indexes.routes_across.remove(&target.namespace, key));
@@ -353,7 +444,9 @@ impl Store {
     fn index_parents(&mut self, key: &RouteKey, route: &Route, there: bool) {
         let grants = self.granted.get(key);
         for parent in route.parents.iter() {
-            let Some(mut parent) = parent_key(parent, &route.meta.name.namespace) else { continue };
+            let Some(mut parent) = parent_key(parent, &route.meta.name.namespace) else {
+                continue;
+            };
             self.interner.name(parent.name_mut());
             let grant = grants.and_then(|grants| grants.at(&parent));
             if grant.is_some() {
@@ -366,11 +459,17 @@ impl Store {
     }
 
     fn index_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
-        if let Some((slice, service)) = old.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
-            self.indexes.slices_by_service.remove(service, &slice.meta.name);
+        if let Some((slice, service)) = old.and_then(|slice| Some((slice, slice.service.as_ref()?)))
+        {
+            self.indexes
+                .slices_by_service
+                .remove(service, &slice.meta.name);
         }
-        if let Some((slice, service)) = new.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
-            self.indexes.slices_by_service.insert(service.clone(), slice.meta.name.clone());
+        if let Some((slice, service)) = new.and_then(|slice| Some((slice, slice.service.as_ref()?)))
+        {
+            self.indexes
+                .slices_by_service
+                .insert(service.clone(), slice.meta.name.clone());
         }
     }
 
@@ -389,7 +488,9 @@ impl Store {
     /// The labels of a namespace; empty for an unknown one.
     pub fn labels(&self, namespace: &str) -> &BTreeMap<String, String> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
-        self.namespaces.get(namespace).map_or(&NONE, |namespace| &namespace.labels)
+        self.namespaces
+            .get(namespace)
+            .map_or(&NONE, |namespace| &namespace.labels)
     }
 
     /// The namespace whose Gateway serves a namespace, if the platform says so.
@@ -399,7 +500,10 @@ impl Store {
 
     /// The UID of a namespace, if it has one.
     pub(crate) fn uid(&self, namespace: &str) -> Option<&str> {
-        self.namespaces.get(namespace).map(|namespace| &*namespace.uid).filter(|uid| !uid.is_empty())
+        self.namespaces
+            .get(namespace)
+            .map(|namespace| &*namespace.uid)
+            .filter(|uid| !uid.is_empty())
     }
 
     /// All GatewayClasses.
@@ -470,13 +574,18 @@ impl Store {
     /// True if an endpoint of a slice has an address of the pod that its `targetRef` names.
     pub fn is_of_its_pod(&self, slice: &EndpointSlice, address: IpAddr) -> bool {
         let namespace = &slice.meta.name.namespace;
-        let mut pods = slice.pods_at(address).map(|pod| ObjectName::new(namespace.clone(), pod.clone()));
+        let mut pods = slice
+            .pods_at(address)
+            .map(|pod| ObjectName::new(namespace.clone(), pod.clone()));
         pods.any(|pod| self.pod(&pod).is_some_and(|pod| pod.has(address)))
     }
 
     /// The EndpointSlices of a Service, by name.
     pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
-        self.indexes.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
+        self.indexes
+            .slices_by_service
+            .of(service)
+            .filter_map(|name| self.slices.get(name))
     }
 
     /// The Service that an EndpointSlice belongs to.
@@ -484,23 +593,31 @@ impl Store {
         self.slices.get(slice)?.service.clone()
     }
 
-    /// True if an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always within
-    /// one namespace, else by a ReferenceGrant in the target's.
+    /// True if an object of `kind` in namespace `from` may refer to the core object `to_kind` named
+    /// `to`: always within one namespace, else by a ReferenceGrant in the target's.
     pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
         *from == *to.namespace
-            || of_namespace(&self.grants, &to.namespace).any(|(_, grant)| grant.permits(kind, from, to_kind, &to.name))
+            || of_namespace(&self.grants, &to.namespace)
+                .any(|(_, grant)| grant.permits(kind, from, to_kind, &to.name))
     }
 
     /// The routes of a namespace.
     pub(crate) fn routes_in(&self, namespace: &Arc<str>) -> Vec<RouteKey> {
         let of_kind = |kind| {
-            let start = RouteKey { kind, name: ObjectName::new(namespace.clone(), "") };
+            let start = RouteKey {
+                kind,
+                name: ObjectName::new(namespace.clone(), ""),
+            };
             self.routes
                 .range(start..)
                 .map(|(key, _)| key)
                 .take_while(move |key| key.kind == kind && key.name.namespace == *namespace)
         };
-        RouteKind::ALL.into_iter().flat_map(of_kind).cloned().collect()
+        RouteKind::ALL
+            .into_iter()
+            .flat_map(of_kind)
+            .cloned()
+            .collect()
     }
 
     /// The ListenerSets that refer to a Gateway, by name.
@@ -510,14 +627,21 @@ impl Store {
 
     /// The Gateways of a namespace.
     pub(crate) fn gateways_in(&self, namespace: &Arc<str>) -> Vec<ObjectName> {
-        of_namespace(&self.gateways, namespace).map(|(name, _)| name.clone()).collect()
+        of_namespace(&self.gateways, namespace)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// The ListenerSets of a namespace.
     pub(crate) fn sets_in(&self, namespace: &Arc<str>) -> Vec<SetKey> {
-        let first = SetKey { name: ObjectName::new(namespace.clone(), ""), kind: SetKind::Stable };
+        let first = SetKey {
+            name: ObjectName::new(namespace.clone(), ""),
+            kind: SetKind::Stable,
+        };
         let sets = self.listener_sets.range(first..).map(|(key, _)| key);
-        sets.take_while(|key| key.name.namespace == *namespace).cloned().collect()
+        sets.take_while(|key| key.name.namespace == *namespace)
+            .cloned()
+            .collect()
     }
 }
 
@@ -538,7 +662,11 @@ pub(crate) struct Replaced {
 
 /// The addresses that a pod gained or lost.
 fn moved(old: Option<&Located>, new: Option<&Located>) -> Vec<IpAddr> {
-    let all = |pod: Option<&Located>| pod.into_iter().flat_map(|pod| pod.addresses.to_vec()).collect::<BTreeSet<_>>();
+    let all = |pod: Option<&Located>| {
+        pod.into_iter()
+            .flat_map(|pod| pod.addresses.to_vec())
+            .collect::<BTreeSet<_>>()
+    };
     all(old).symmetric_difference(&all(new)).copied().collect()
 }
 
@@ -547,11 +675,15 @@ fn of_namespace<'a, V>(
     namespace: &Arc<str>,
 ) -> impl Iterator<Item = (&'a ObjectName, &'a V)> {
     let namespace = namespace.clone();
-    map.range(ObjectName::new(namespace.clone(), "")..).take_while(move |(name, _)| name.namespace == namespace)
+    map.range(ObjectName::new(namespace.clone(), "")..)
+        .take_while(move |(name, _)| name.namespace == namespace)
 }
 
 /// The parent that a parentRef of a route in `namespace` refers to.
-pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>) -> Option<ParentKey> {
+pub(crate) fn parent_key(
+    parent: &crate::inputs::ParentRef,
+    namespace: &Arc<str>,
+) -> Option<ParentKey> {
     let (kind, name) = parent.target(namespace)?;
     ParentKey::of(&ObjectKey::new(kind, name))
 }
@@ -561,7 +693,16 @@ pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<
     match (parent, grant) {
         (ParentKey::Gateway(_), Some(grant)) => {
             let own = grant.on_gateway.then(|| parent.clone());
-            own.into_iter().chain(grant.sets.iter().cloned().map(SetKey::stable).map(ParentKey::ListenerSet)).collect()
+            own.into_iter()
+                .chain(
+                    grant
+                        .sets
+                        .iter()
+                        .cloned()
+                        .map(SetKey::stable)
+                        .map(ParentKey::ListenerSet),
+                )
+                .collect()
         }
         _ => vec![parent.clone()],
     }
@@ -570,15 +711,31 @@ pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<
 /// The Service ports that a route's backends, mirrors and authorization servers refer to.
 pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
     let transport = route.kind.transport();
-    let port =
-        move |name: &ObjectName, port: Option<u16>| Some(ServicePort { service: name.clone(), port: port?, transport });
+    let port = move |name: &ObjectName, port: Option<u16>| {
+        Some(ServicePort {
+            service: name.clone(),
+            port: port?,
+            transport,
+        })
+    };
     route.rules.iter().flat_map(move |rule| {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
-        let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
-        let backends = rule.backends.iter().filter_map(move |b| port(&b.target.name, b.port));
+        let mirrors = filters
+            .map(|filters| filters.mirrors.as_slice())
+            .unwrap_or_default();
+        let backends = rule
+            .backends
+            .iter()
+            .filter_map(move |b| port(&b.target.name, b.port));
         let auth = filters.and_then(|filters| filters.auth.as_ref());
         let auth = auth.and_then(|auth| port(&auth.server.name, auth.port));
-        backends.chain(mirrors.iter().filter_map(move |(target, number, _)| port(&target.name, *number))).chain(auth)
+        backends
+            .chain(
+                mirrors
+                    .iter()
+                    .filter_map(move |(target, number, _)| port(&target.name, *number)),
+            )
+            .chain(auth)
     })
 }
 
@@ -586,9 +743,15 @@ pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
 pub(crate) fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
     route.rules.iter().flat_map(|rule| {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
-        let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
-        let auth = filters.and_then(|filters| filters.auth.as_ref()).map(|auth| &auth.server.name);
+        let mirrors = filters
+            .map(|filters| filters.mirrors.as_slice())
+            .unwrap_or_default();
+        let auth = filters
+            .and_then(|filters| filters.auth.as_ref())
+            .map(|auth| &auth.server.name);
         let backends = rule.backends.iter().map(|b| &b.target.name);
-        backends.chain(mirrors.iter().map(|(target, ..)| &target.name)).chain(auth)
+        backends
+            .chain(mirrors.iter().map(|(target, ..)| &target.name))
+            .chain(auth)
     })
 }

@@ -1,7 +1,8 @@
-//! Objects that no Gateway of this program serves, for a reason that no status can say: a class or a parent that does
-//! not exist has no controller. Pure.
+//! Objects that no Gateway of this program serves, for a reason that no status can say: a class or
+//! a parent that does not exist has no controller. Pure.
 //!
-//! It holds only where the objects are complete: in the directory of `gatewright standalone`, and for `gatewright lint`.
+//! It holds only where the objects are complete: in the directory of `gatewright standalone`, and
+//! for `gatewright lint`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -48,23 +49,43 @@ impl fmt::Display for Unserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unserved::NoClass { class, ours } if ours.is_empty() => {
-                write!(f, "class {class} does not exist (there is no GatewayClass of Gatewright)")
+                write!(
+                    f,
+                    "class {class} does not exist (there is no GatewayClass of Gatewright)"
+                )
             }
             Unserved::NoClass { class, ours } => {
-                write!(f, "class {class} does not exist (there is: {})", ours.join(", "))
+                write!(
+                    f,
+                    "class {class} does not exist (there is: {})",
+                    ours.join(", ")
+                )
             }
-            Unserved::OtherController { class, controller, ours } => {
-                write!(f, "class {class} has controllerName {controller}: it is not served, which needs {ours}")
+            Unserved::OtherController {
+                class,
+                controller,
+                ours,
+            } => {
+                write!(
+                    f,
+                    "class {class} has controllerName {controller}: it is not served, which needs {ours}"
+                )
             }
             Unserved::NoParent(parent) => {
-                write!(f, "parent {} {} does not exist", parent.kind.as_str(), parent.name)
+                write!(
+                    f,
+                    "parent {} {} does not exist",
+                    parent.kind.as_str(),
+                    parent.name
+                )
             }
         }
     }
 }
 
-/// Returns why an object is not served; empty for one that may be served, and for one that does not exist. `is_tenant`
-/// says whether a TenantGateway has a name: why there is no Gateway of that name is the TenantGateway's own status.
+/// Returns why an object is not served; empty for one that may be served, and for one that does not
+/// exist. `is_tenant` says whether a TenantGateway has a name: why there is no Gateway of that name
+/// is the TenantGateway's own status.
 pub(crate) fn unserved(
     key: &ObjectKey,
     store: &Store,
@@ -77,16 +98,28 @@ pub(crate) fn unserved(
     };
     let missing = |parents: BTreeSet<ParentKey>| {
         let parents = parents.into_iter().filter(is_missing);
-        parents.map(|parent| Unserved::NoParent(parent.object())).collect()
+        parents
+            .map(|parent| Unserved::NoParent(parent.object()))
+            .collect()
     };
     if let Some(route) = RouteKey::of(key).and_then(|route| store.route(&route)) {
         return missing(parents_of(route));
     }
     if let Some(set) = SetKey::of(key).and_then(|set| store.listener_set(&set)) {
-        return missing(set.parent.clone().map(ParentKey::Gateway).into_iter().collect());
+        return missing(
+            set.parent
+                .clone()
+                .map(ParentKey::Gateway)
+                .into_iter()
+                .collect(),
+        );
     }
-    let Some(ParentKey::Gateway(name)) = ParentKey::of(key) else { return Vec::new() };
-    let Some(gateway) = store.gateway(&name) else { return Vec::new() };
+    let Some(ParentKey::Gateway(name)) = ParentKey::of(key) else {
+        return Vec::new();
+    };
+    let Some(gateway) = store.gateway(&name) else {
+        return Vec::new();
+    };
     of_class(gateway, store, controller).into_iter().collect()
 }
 
@@ -101,19 +134,29 @@ pub(crate) fn of_class(gateway: &Gateway, store: &Store, controller: &str) -> Op
             ours: controller.to_owned(),
         }),
         None => {
-            let ours = store.classes().filter(|class| is_ours(class)).map(|class| class.meta.name.name.to_string());
-            Some(Unserved::NoClass { class: gateway.class.clone(), ours: ours.collect() })
+            let ours = store
+                .classes()
+                .filter(|class| is_ours(class))
+                .map(|class| class.meta.name.name.to_string());
+            Some(Unserved::NoClass {
+                class: gateway.class.clone(),
+                ours: ours.collect(),
+            })
         }
     }
 }
 
 /// The parents that a route names, each once.
 fn parents_of(route: &Route) -> BTreeSet<ParentKey> {
-    route.parents.iter().filter_map(|parent| parent_key(parent, &route.meta.name.namespace)).collect()
+    route
+        .parents
+        .iter()
+        .filter_map(|parent| parent_key(parent, &route.meta.name.namespace))
+        .collect()
 }
 
-/// Returns the objects for which [`unserved`] may say something else after a change of an object: itself, the Gateways
-/// of a class, and what names a parent.
+/// Returns the objects for which [`unserved`] may say something else after a change of an object:
+/// itself, the Gateways of a class, and what names a parent.
 pub(crate) fn concerned(key: &ObjectKey, store: &Store) -> Vec<ObjectKey> {
     let mut all = vec![key.clone()];
     let gateways = store.indexes().gateways_by_class(&key.name.name);

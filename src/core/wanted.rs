@@ -1,5 +1,5 @@
-//! Wanted certificates: names, issuer and Secret. Listeners with an issuer have them, and TenantGateways whose
-//! certificates cert-manager does not issue.
+//! Wanted certificates: names, issuer and Secret. Listeners with an issuer have them, and
+//! TenantGateways whose certificates cert-manager does not issue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +10,14 @@ use crate::model::{Hostname, ObjectName};
 /// The name of the internal CA among issuers.
 pub const INTERNAL_CA: &str = "internal-ca";
 
-/// A wanted certificate. Its issuer writes a `kubernetes.io/tls` Secret, and replaces the present certificate only when
-/// it has a better one: a change of the issuer alone interrupts nothing.
+/// A wanted certificate. Its issuer writes a `kubernetes.io/tls` Secret, and replaces the present
+/// certificate only when it has a better one: a change of the issuer alone interrupts nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedCertificate {
     /// The Secret that listeners refer to. Its name does not depend on the issuer.
     pub secret: ObjectName,
-    /// The names on the certificate, the first one first; `*` is a certificate for clients without SNI.
+    /// The names on the certificate, the first one first; `*` is a certificate for clients without
+    /// SNI.
     pub names: Vec<Hostname>,
     /// The issuer.
     pub issuer: Issuer,
@@ -25,7 +26,8 @@ pub struct WantedCertificate {
 /// The issuer of a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Issuer {
-    /// An issuer of the installation, by its name: [`INTERNAL_CA`], `acme`, or one of the issuers file.
+    /// An issuer of the installation, by its name: [`INTERNAL_CA`], `acme`, or one of the issuers
+    /// file.
     Named(Arc<str>),
     /// A CA that speaks ACME (RFC 8555), with an account of the TenantGateway.
     Acme(Arc<AcmeIssuer>),
@@ -63,7 +65,8 @@ pub enum Solver {
     Dns01(Provider),
 }
 
-/// The DNS provider of the zone: `spec.dns01` as written. Secrets are in the TenantGateway's namespace.
+/// The DNS provider of the zone: `spec.dns01` as written. Secrets are in the TenantGateway's
+/// namespace.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are the providers'")]
 pub enum Provider {

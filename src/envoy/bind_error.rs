@@ -13,11 +13,16 @@ impl<'a> BindError<'a> {
     /// Finds the error in the message of a refusal (NACK).
     pub fn of(text: &'a str) -> Option<Self> {
         let (address, error) = text.split_once("cannot bind '")?.1.split_once("': ")?;
-        Some(Self { address, error: error.lines().next()?.trim() })
+        Some(Self {
+            address,
+            error: error.lines().next()?.trim(),
+        })
     }
 
     fn port(&self) -> &'a str {
-        self.address.rsplit_once(':').map_or(self.address, |(_, port)| port)
+        self.address
+            .rsplit_once(':')
+            .map_or(self.address, |(_, port)| port)
     }
 }
 
@@ -55,7 +60,9 @@ mod tests {
     use super::*;
 
     fn advice(error: &str) -> Option<String> {
-        let text = format!("Error adding/updating listener(s) infra/edge:80: cannot bind '0.0.0.0:80': {error}\n");
+        let text = format!(
+            "Error adding/updating listener(s) infra/edge:80: cannot bind '0.0.0.0:80': {error}\n"
+        );
         BindError::of(&text).map(|error| error.to_string())
     }
 
@@ -68,13 +75,18 @@ mod tests {
             ("Too many open files", "Envoy is asked again"),
         ] {
             let advice = advice(error).expect("a bind error");
-            assert!(advice.contains(wanted) && advice.ends_with("until it can bind the address"), "{advice}");
+            assert!(
+                advice.contains(wanted) && advice.ends_with("until it can bind the address"),
+                "{advice}"
+            );
         }
     }
 
     #[test]
     fn other_refusals_are_not_bind_errors() {
-        assert!(!is_bind_error("Error adding/updating listener(s) infra/edge:80: no such filter"));
+        assert!(!is_bind_error(
+            "Error adding/updating listener(s) infra/edge:80: no such filter"
+        ));
         assert!(!is_bind_error("warming of 'a' failed: cannot bind"));
     }
 }

@@ -20,7 +20,8 @@ pub struct BootstrapOptions {
     pub ads: AdsServer,
     /// The address of Envoy's admin interface.
     pub admin: Admin,
-    /// The address of an HTTP listener for readiness; `None` if the admin interface alone answers it.
+    /// The address of an HTTP listener for readiness; `None` if the admin interface alone answers
+    /// it.
     pub ready: Option<SocketAddr>,
     /// The heap limit of the overload manager, in bytes; its actions begin at 80% of it.
     pub max_heap_bytes: u64,
@@ -47,7 +48,8 @@ pub enum AdsServer {
 /// Files and names of mutual TLS with the xDS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutualTls {
-    /// Directory with Envoy's `tls.crt` and `tls.key`, and the server's CA in `ca.crt`: a mounted Secret.
+    /// Directory with Envoy's `tls.crt` and `tls.key`, and the server's CA in `ca.crt`: a mounted
+    /// Secret.
     pub dir: PathBuf,
     /// Directory with the [`keys_files`].
     pub files: PathBuf,
@@ -58,9 +60,10 @@ pub struct MutualTls {
 /// The names of Envoy's secrets: its certificate, and the server's CA.
 const KEYS: [&str; 2] = ["xds-keys", "xds-roots"];
 
-/// The files, by name, through which Envoy reads its keys. Keys that the bootstrap itself names are read once; keys of
-/// such a file are read again when a file is moved into their directory, as happens with a renewed Secret (Envoy's page
-/// on secret discovery, "key rotation"). A file holds one secret.
+/// The files, by name, through which Envoy reads its keys. Keys that the bootstrap itself names are
+/// read once; keys of such a file are read again when a file is moved into their directory, as
+/// happens with a renewed Secret (Envoy's page on secret discovery, "key rotation"). A file holds
+/// one secret.
 pub fn keys_files(dir: &Path) -> [(String, Value); 2] {
     let file = |name: &str| json!({ "filename": dir.join(name) });
     let watched = json!({ "path": dir });
@@ -71,13 +74,19 @@ pub fn keys_files(dir: &Path) -> [(String, Value); 2] {
     let roots_body = json!({ "trusted_ca": file("ca.crt"), "watched_directory": watched });
     let secret = |name: &str, field: &str, body: Value| {
         let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-        (format!("{name}.json"), json!({ "resources": [{ "@type": kind, "name": name, field: body }] }))
+        (
+            format!("{name}.json"),
+            json!({ "resources": [{ "@type": kind, "name": name, field: body }] }),
+        )
     };
-    [secret(keys, "tls_certificate", keys_body), secret(roots, "validation_context", roots_body)]
+    [
+        secret(keys, "tls_certificate", keys_body),
+        secret(roots, "validation_context", roots_body),
+    ]
 }
 
-/// The address of Envoy's admin interface. The interface can stop Envoy and print its configuration, so no variant
-/// listens on all addresses.
+/// The address of Envoy's admin interface. The interface can stop Envoy and print its
+/// configuration, so no variant listens on all addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admin {
     /// A Unix socket, with this file mode.
@@ -86,12 +95,12 @@ pub enum Admin {
     Loopback(u16),
 }
 
-/// The name of the ADS cluster. Envoy also sends it as the `:authority` of the stream, where a slash, as in our other
-/// names, would be a protocol error.
+/// The name of the ADS cluster. Envoy also sends it as the `:authority` of the stream, where a
+/// slash, as in our other names, would be a protocol error.
 const ADS_CLUSTER: &str = "gatewright-xds";
 
-/// The largest regular expression that Envoy accepts, in instructions of RE2: twice the maximum of `--max-regex-size`,
-/// since that option limits an estimate.
+/// The largest regular expression that Envoy accepts, in instructions of RE2: twice the maximum of
+/// `--max-regex-size`, since that option limits an estimate.
 const REGEX_INSTRUCTIONS: u32 = 10_000;
 
 /// The bootstrap as JSON, which is also YAML.
@@ -101,7 +110,15 @@ pub fn bootstrap(options: &BootstrapOptions) -> Value {
 
 /// As [`bootstrap`], with additional static listeners in proto JSON, e.g. one for readiness.
 pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) -> Value {
-    let BootstrapOptions { node_id, node_cluster, ads, admin, ready, max_heap_bytes, connections } = options;
+    let BootstrapOptions {
+        node_id,
+        node_cluster,
+        ads,
+        admin,
+        ready,
+        max_heap_bytes,
+        connections,
+    } = options;
     let mut clusters = vec![ads_cluster(ads), refused()];
     let mut listeners = listeners.to_vec();
     if let Some(ready) = ready {
@@ -127,7 +144,8 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
         "stats_config": { "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } } },
         "layered_runtime": { "layers": [
-            // Envoy's default is 100 instructions, fewer than `/[a-z]{1,64}` needs. Our own limits apply before.
+            // Envoy's default is 100 instructions, fewer than `/[a-z]{1,64}` needs. Our own limits
+            // apply before.
             { "name": "gatewright", "static_layer": {
                 "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
                 "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
@@ -145,7 +163,9 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
 fn admin_address(admin: &Admin) -> Value {
     match admin {
         Admin::Pipe(path) => json!({ "pipe": { "path": path, "mode": 0o600 } }),
-        Admin::Loopback(port) => json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } }),
+        Admin::Loopback(port) => {
+            json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } })
+        }
     }
 }
 
@@ -157,12 +177,14 @@ fn upstream(admin: &Admin) -> Value {
     }
 }
 
-/// The gRPC client for the xDS server. A server on the same machine is away only while it is replaced or has failed,
-/// and returns soon, so its back-off is short; Envoy's default grows to half a minute.
+/// The gRPC client for the xDS server. A server on the same machine is away only while it is
+/// replaced or has failed, and returns soon, so its back-off is short; Envoy's default grows to
+/// half a minute.
 fn ads_client(server: &AdsServer) -> Value {
     let mut client = json!({ "cluster_name": ADS_CLUSTER });
     if matches!(server, AdsServer::Pipe(_)) {
-        client["retry_policy"] = json!({ "retry_back_off": { "base_interval": "0.1s", "max_interval": "2s" } });
+        client["retry_policy"] =
+            json!({ "retry_back_off": { "base_interval": "0.1s", "max_interval": "2s" } });
     }
     client
 }
@@ -170,9 +192,10 @@ fn ads_client(server: &AdsServer) -> Value {
 fn ads_cluster(server: &AdsServer) -> Value {
     let (address, transport_socket) = match server {
         AdsServer::Pipe(path) => (json!({ "pipe": { "path": path } }), None),
-        AdsServer::Tcp { host, port, tls } => {
-            (json!({ "socket_address": { "address": host, "port_value": port } }), Some(mutual_tls(tls)))
-        }
+        AdsServer::Tcp { host, port, tls } => (
+            json!({ "socket_address": { "address": host, "port_value": port } }),
+            Some(mutual_tls(tls)),
+        ),
     };
     let by_name = matches!(server, AdsServer::Tcp { host, .. } if host.parse::<IpAddr>().is_err());
     let mut cluster = json!({
@@ -198,7 +221,11 @@ fn ads_cluster(server: &AdsServer) -> Value {
 }
 
 fn mutual_tls(tls: &MutualTls) -> Value {
-    let MutualTls { dir: _, files, server_name } = tls;
+    let MutualTls {
+        dir: _,
+        files,
+        server_name,
+    } = tls;
     let secret = |name: &str| {
         json!({ "name": name, "sds_config": {
             "resource_api_version": "V3", "path_config_source": { "path": files.join(format!("{name}.json")) },
@@ -234,8 +261,8 @@ fn refused() -> Value {
     })
 }
 
-/// Statistics that exist once per hostname or certificate: with thousands of hosts they take most of Envoy's memory and
-/// of its idle CPU, and are too many to read.
+/// Statistics that exist once per hostname or certificate: with thousands of hosts they take most
+/// of Envoy's memory and of its idle CPU, and are too many to read.
 fn excluded_stats() -> Value {
     json!([
         { "contains": ".rds." },
@@ -244,17 +271,19 @@ fn excluded_stats() -> Value {
     ])
 }
 
-/// The overload manager's actions as the heap fills, mildest first: shorter idle timeouts, fewer connections, reset of
-/// the largest streams, and only then refusal of new connections and requests. Idle timeouts also become shorter as
-/// connections near their limit.
+/// The overload manager's actions as the heap fills, mildest first: shorter idle timeouts, fewer
+/// connections, reset of the largest streams, and only then refusal of new connections and
+/// requests. Idle timeouts also become shorter as connections near their limit.
 fn overload_manager(max_heap_bytes: u64, connections: &ConnectionLimit) -> Value {
     const HEAP: &str = "envoy.resource_monitors.fixed_heap";
     let when = |heap: f64| json!([{ "name": HEAP, "threshold": { "value": heap } }]);
     let between = |from: f64, to: f64| json!([{ "name": HEAP, "scaled": { "scaling_threshold": from, "saturation_threshold": to } }]);
-    let action =
-        |name: &str, triggers: Value| json!({ "name": format!("envoy.overload_actions.{name}"), "triggers": triggers });
+    let action = |name: &str, triggers: Value| json!({ "name": format!("envoy.overload_actions.{name}"), "triggers": triggers });
     let mut reduce_timeouts = action("reduce_timeouts", between(0.80, 0.95));
-    if let (Some(triggers), Some(trigger)) = (reduce_timeouts["triggers"].as_array_mut(), connections.trigger()) {
+    if let (Some(triggers), Some(trigger)) = (
+        reduce_timeouts["triggers"].as_array_mut(),
+        connections.trigger(),
+    ) {
         triggers.push(trigger);
     }
     let timer = |timer: &str, least: &str| json!({ "timer": timer, "min_timeout": least });
@@ -307,38 +336,73 @@ mod tests {
 
     #[test]
     fn a_local_envoy_speaks_to_us_and_to_its_owner_over_private_sockets() {
-        let made = bootstrap(&options(AdsServer::Pipe("/run/x/xds.sock".into()), Admin::Pipe("/run/x/admin".into())));
+        let made = bootstrap(&options(
+            AdsServer::Pipe("/run/x/xds.sock".into()),
+            Admin::Pipe("/run/x/admin".into()),
+        ));
         assert_eq!(made["admin"]["address"]["pipe"]["mode"], 0o600);
-        let clusters = made["static_resources"]["clusters"].as_array().expect("clusters");
+        let clusters = made["static_resources"]["clusters"]
+            .as_array()
+            .expect("clusters");
         assert_eq!(clusters[1]["name"], REFUSED);
         let text = made.to_string();
-        assert!(text.contains("/run/x/xds.sock") && !text.contains("0.0.0.0") && !text.contains("transport_socket\""));
+        assert!(
+            text.contains("/run/x/xds.sock")
+                && !text.contains("0.0.0.0")
+                && !text.contains("transport_socket\"")
+        );
     }
 
     #[test]
     fn readiness_is_the_only_thing_of_the_admin_interface_that_is_reached_from_outside() {
-        let mut options = options(AdsServer::Pipe("/run/x/xds.sock".into()), Admin::Pipe("/run/x/admin".into()));
-        assert_eq!(bootstrap(&options)["static_resources"]["listeners"], json!([]));
+        let mut options = options(
+            AdsServer::Pipe("/run/x/xds.sock".into()),
+            Admin::Pipe("/run/x/admin".into()),
+        );
+        assert_eq!(
+            bootstrap(&options)["static_resources"]["listeners"],
+            json!([])
+        );
         options.ready = Some("0.0.0.0:19003".parse().expect("an address"));
         let made = bootstrap(&options);
         let listener = &made["static_resources"]["listeners"][0];
         assert_eq!(listener["address"]["socket_address"]["port_value"], 19003);
-        let routes =
-            &listener["filter_chains"][0]["filters"][1]["typed_config"]["route_config"]["virtual_hosts"][0]["routes"];
+        let routes = &listener["filter_chains"][0]["filters"][1]["typed_config"]["route_config"]["virtual_hosts"]
+            [0]["routes"];
         assert_eq!(routes.as_array().map(Vec::len), Some(1));
-        assert_eq!((&routes[0]["match"]["path"], &routes[0]["match"]["prefix"]), (&json!("/ready"), &Value::Null));
+        assert_eq!(
+            (&routes[0]["match"]["path"], &routes[0]["match"]["prefix"]),
+            (&json!("/ready"), &Value::Null)
+        );
     }
 
     #[test]
     fn a_remote_envoy_checks_our_name_and_shows_its_own_certificate() {
-        let tls = MutualTls { dir: "/tls".into(), files: "/run".into(), server_name: "xds.gatewright".into() };
-        let server = AdsServer::Tcp { host: "xds.gatewright.svc".into(), port: 18000, tls };
+        let tls = MutualTls {
+            dir: "/tls".into(),
+            files: "/run".into(),
+            server_name: "xds.gatewright".into(),
+        };
+        let server = AdsServer::Tcp {
+            host: "xds.gatewright.svc".into(),
+            port: 18000,
+            tls,
+        };
         let made = bootstrap(&options(server, Admin::Loopback(9901)));
-        assert_eq!(made["static_resources"]["clusters"][0]["type"], "STRICT_DNS");
-        assert_eq!(made["admin"]["address"]["socket_address"]["address"], "127.0.0.1");
+        assert_eq!(
+            made["static_resources"]["clusters"][0]["type"],
+            "STRICT_DNS"
+        );
+        assert_eq!(
+            made["admin"]["address"]["socket_address"]["address"],
+            "127.0.0.1"
+        );
         let config = &made["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
         assert_eq!(config["sni"], "xds.gatewright");
         let validation = &config["common_tls_context"]["combined_validation_context"]["default_validation_context"];
-        assert_eq!(validation["match_typed_subject_alt_names"][0]["matcher"]["exact"], "xds.gatewright");
+        assert_eq!(
+            validation["match_typed_subject_alt_names"][0]["matcher"]["exact"],
+            "xds.gatewright"
+        );
     }
 }

@@ -28,15 +28,25 @@ use super::proto::{ads, any, extension, seconds};
 use super::secret::tls_parameters;
 use super::{Edge, REFUSED, limits};
 use gatewright_core::model::{
-    CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler, SecretName, TableId, Target,
-    Termination, ValidationMode, WeightedTarget,
+    CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler, SecretName,
+    TableId, Target, Termination, ValidationMode, WeightedTarget,
 };
 
 /// The chain of a plain-HTTP frontend.
-pub(super) fn plain(frontend: &FrontendId, cdn_id: &str, table: &TableId, edge: &Edge) -> FilterChain {
+pub(super) fn plain(
+    frontend: &FrontendId,
+    cdn_id: &str,
+    table: &TableId,
+    edge: &Edge,
+) -> FilterChain {
     FilterChain {
         name: "http".to_owned(),
-        filters: vec![connection_manager::filter(frontend, cdn_id, Routes::Plain(table), edge)],
+        filters: vec![connection_manager::filter(
+            frontend,
+            cdn_id,
+            Routes::Plain(table),
+            edge,
+        )],
         ..Default::default()
     }
 }
@@ -51,30 +61,55 @@ pub(super) fn tcp(frontend: &FrontendId, shares: &[WeightedTarget], edge: &Edge)
 }
 
 /// A chain of a TLS frontend.
-pub(super) fn tls(frontend: &FrontendId, cdn_id: &str, name: &ChainName, chain: &Chain, edge: &Edge) -> FilterChain {
+pub(super) fn tls(
+    frontend: &FrontendId,
+    cdn_id: &str,
+    name: &ChainName,
+    chain: &Chain,
+    edge: &Edge,
+) -> FilterChain {
     let Chain { tls, handler } = chain;
     let filters = match handler {
-        Handler::Scopes { listener, elsewhere } => {
-            let routes = Routes::Scopes { listener: listener.as_ref(), elsewhere };
+        Handler::Scopes {
+            listener,
+            elsewhere,
+        } => {
+            let routes = Routes::Scopes {
+                listener: listener.as_ref(),
+                elsewhere,
+            };
             vec![connection_manager::filter(frontend, cdn_id, routes, edge)]
         }
-        Handler::Table(table) => vec![connection_manager::filter(frontend, cdn_id, Routes::Table(table), edge)],
-        Handler::TcpBySni => vec![cluster_by_sni(frontend), tcp_proxy(frontend, to(REFUSED), edge)],
+        Handler::Table(table) => vec![connection_manager::filter(
+            frontend,
+            cdn_id,
+            Routes::Table(table),
+            edge,
+        )],
+        Handler::TcpBySni => vec![
+            cluster_by_sni(frontend),
+            tcp_proxy(frontend, to(REFUSED), edge),
+        ],
         Handler::Tcp(targets) => vec![tcp_proxy(frontend, weighted(targets), edge)],
     };
     FilterChain {
         name: name.to_string(),
         filters,
         transport_socket: tls.as_ref().map(transport_socket),
-        transport_socket_connect_timeout: tls.as_ref().and_then(|_| seconds(limits::HANDSHAKE_SECONDS)),
+        transport_socket_connect_timeout: tls
+            .as_ref()
+            .and_then(|_| seconds(limits::HANDSHAKE_SECONDS)),
         ..Default::default()
     }
 }
 
 /// A chain that closes every connection.
 pub(super) fn closed() -> FilterChain {
-    let proxy =
-        TcpProxy { stat_prefix: "closed".to_owned(), cluster_specifier: Some(to(REFUSED)), ..Default::default() };
+    let proxy = TcpProxy {
+        stat_prefix: "closed".to_owned(),
+        cluster_specifier: Some(to(REFUSED)),
+        ..Default::default()
+    };
     FilterChain {
         name: "closed".to_owned(),
         filters: vec![network_filter("envoy.filters.network.tcp_proxy", &proxy)],
@@ -83,7 +118,12 @@ pub(super) fn closed() -> FilterChain {
 }
 
 fn transport_socket(termination: &Termination) -> TransportSocket {
-    let Termination { certificate, alpn, params, clients } = termination;
+    let Termination {
+        certificate,
+        alpn,
+        params,
+        clients,
+    } = termination;
     let common = CommonTlsContext {
         tls_params: Some(tls_parameters(params)),
         alpn_protocols: alpn.clone(),
@@ -102,8 +142,11 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
                 config_source: ads(),
                 certificate_mapper: Some(extension(
                     "envoy.tls.certificate_mappers.sni",
-                    // Connections without SNI never reach this chain; if one did, no certificate has this name.
-                    &Sni { default_value: "-".to_owned() },
+                    // Connections without SNI never reach this chain; if one did, no certificate
+                    // has this name.
+                    &Sni {
+                        default_value: "-".to_owned(),
+                    },
                 )),
                 ..Default::default()
             };
@@ -118,13 +161,18 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
                 // The certificate selector rejects session resumption of either kind.
                 disable_stateful_session_resumption: true,
                 require_client_certificate,
-                session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(true)),
+                session_ticket_keys_type: Some(
+                    SessionTicketKeysType::DisableStatelessSessionResumption(true),
+                ),
                 ..Default::default()
             }
         }
         CertificateSource::Fixed(name) => DownstreamTlsContext {
             common_tls_context: Some(CommonTlsContext {
-                tls_certificate_sds_secret_configs: vec![SdsSecretConfig { name: name.to_string(), sds_config: ads() }],
+                tls_certificate_sds_secret_configs: vec![SdsSecretConfig {
+                    name: name.to_string(),
+                    sds_config: ads(),
+                }],
                 ..common
             }),
             require_client_certificate,
@@ -137,13 +185,18 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
     }
 }
 
-/// The validation of client certificates. The CA certificates are a secret, so that they are replaced without a change
-/// of the chain and its connections; the mode is a field of the chain.
+/// The validation of client certificates. The CA certificates are a secret, so that they are
+/// replaced without a change of the chain and its connections; the mode is a field of the chain.
 fn validation_context(clients: &ClientValidation) -> ValidationContextType {
     let ClientValidation { mode, roots } = clients;
-    let roots = SdsSecretConfig { name: SecretName::Roots(roots.clone()).to_string(), sds_config: ads() };
+    let roots = SdsSecretConfig {
+        name: SecretName::Roots(roots.clone()).to_string(),
+        sds_config: ads(),
+    };
     match mode {
-        ValidationMode::AllowValidOnly => ValidationContextType::ValidationContextSdsSecretConfig(roots),
+        ValidationMode::AllowValidOnly => {
+            ValidationContextType::ValidationContextSdsSecretConfig(roots)
+        }
         ValidationMode::AllowInsecureFallback => {
             ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
                 default_validation_context: Some(CertificateValidationContext {
@@ -157,24 +210,32 @@ fn validation_context(clients: &ClientValidation) -> ValidationContextType {
     }
 }
 
-/// A filter that selects the cluster of frontend and SNI for the tcp_proxy behind it. Without such a cluster the
-/// connection is reset.
+/// A filter that selects the cluster of frontend and SNI for the tcp_proxy behind it. Without such
+/// a cluster the connection is reset.
 fn cluster_by_sni(frontend: &FrontendId) -> Filter {
     let format = SubstitutionFormatString {
         format: Some(Format::TextFormatSource(DataSource {
-            specifier: Some(Specifier::InlineString(keyed(frontend, &"%REQUESTED_SERVER_NAME%"))),
+            specifier: Some(Specifier::InlineString(keyed(
+                frontend,
+                &"%REQUESTED_SERVER_NAME%",
+            ))),
             ..Default::default()
         })),
         ..Default::default()
     };
     let value = FilterStateValue {
-        key: Some(filter_state_value::Key::ObjectKey("envoy.tcp_proxy.cluster".to_owned())),
+        key: Some(filter_state_value::Key::ObjectKey(
+            "envoy.tcp_proxy.cluster".to_owned(),
+        )),
         value: Some(filter_state_value::Value::FormatString(format)),
         ..Default::default()
     };
     network_filter(
         "envoy.filters.network.set_filter_state",
-        &SetFilterState { on_new_connection: vec![value], ..Default::default() },
+        &SetFilterState {
+            on_new_connection: vec![value],
+            ..Default::default()
+        },
     )
 }
 
@@ -188,7 +249,8 @@ fn tcp_proxy(frontend: &FrontendId, cluster: ClusterSpecifier, edge: &Edge) -> F
     network_filter("envoy.filters.network.tcp_proxy", &proxy)
 }
 
-/// Weighted clusters; an invalid share goes to the cluster [`REFUSED`], and so does everything if no weight is left.
+/// Weighted clusters; an invalid share goes to the cluster [`REFUSED`], and so does everything if
+/// no weight is left.
 fn weighted(targets: &[WeightedTarget]) -> ClusterSpecifier {
     let clusters: Vec<ClusterWeight> = targets
         .iter()
@@ -214,7 +276,10 @@ fn to(cluster: &str) -> ClusterSpecifier {
 }
 
 pub(super) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
-    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any(config))) }
+    Filter {
+        name: name.to_owned(),
+        config_type: Some(filter::ConfigType::TypedConfig(any(config))),
+    }
 }
 
 #[cfg(test)]
@@ -227,11 +292,24 @@ mod tests {
         context_with(certificate, None)
     }
 
-    fn context_with(certificate: CertificateSource, clients: Option<ValidationMode>) -> DownstreamTlsContext {
-        let roots = RootsName { gateway: ObjectName::new("infra", "edge"), port: Some(443) };
+    fn context_with(
+        certificate: CertificateSource,
+        clients: Option<ValidationMode>,
+    ) -> DownstreamTlsContext {
+        let roots = RootsName {
+            gateway: ObjectName::new("infra", "edge"),
+            port: Some(443),
+        };
         let clients = clients.map(|mode| ClientValidation { mode, roots });
-        let termination = Termination { certificate, alpn: vec!["h2".into()], params: TlsParams::default(), clients };
-        let Some(transport_socket::ConfigType::TypedConfig(config)) = transport_socket(&termination).config_type else {
+        let termination = Termination {
+            certificate,
+            alpn: vec!["h2".into()],
+            params: TlsParams::default(),
+            clients,
+        };
+        let Some(transport_socket::ConfigType::TypedConfig(config)) =
+            transport_socket(&termination).config_type
+        else {
             panic!("a configuration")
         };
         DownstreamTlsContext::decode(config.value.as_slice()).expect("a TLS context")
@@ -247,10 +325,18 @@ mod tests {
 
     #[test]
     fn a_fixed_certificate_resumes_and_has_a_name_that_no_sni_has() {
-        let made = context(CertificateSource::Fixed(SecretName::Fixed(frontend(443), "*.a.org".into())));
-        assert!(!made.disable_stateful_session_resumption && made.session_ticket_keys_type.is_none());
+        let made = context(CertificateSource::Fixed(SecretName::Fixed(
+            frontend(443),
+            "*.a.org".into(),
+        )));
+        assert!(
+            !made.disable_stateful_session_resumption && made.session_ticket_keys_type.is_none()
+        );
         let common = made.common_tls_context.expect("a common context");
-        assert_eq!(common.tls_certificate_sds_secret_configs[0].name, "sds/infra/edge:443/*.a.org");
+        assert_eq!(
+            common.tls_certificate_sds_secret_configs[0].name,
+            "sds/infra/edge:443/*.a.org"
+        );
     }
 
     #[test]
@@ -259,33 +345,61 @@ mod tests {
         for certificate in [CertificateSource::BySni, fixed] {
             let none = context(certificate.clone());
             assert_eq!(none.require_client_certificate, None);
-            assert_eq!(none.common_tls_context.expect("a common context").validation_context_type, None);
+            assert_eq!(
+                none.common_tls_context
+                    .expect("a common context")
+                    .validation_context_type,
+                None
+            );
             let strict = context_with(certificate.clone(), Some(ValidationMode::AllowValidOnly));
-            assert_eq!(strict.require_client_certificate, Some(BoolValue { value: true }));
+            assert_eq!(
+                strict.require_client_certificate,
+                Some(BoolValue { value: true })
+            );
             let common = strict.common_tls_context.expect("a common context");
-            let Some(ValidationContextType::ValidationContextSdsSecretConfig(roots)) = common.validation_context_type
+            let Some(ValidationContextType::ValidationContextSdsSecretConfig(roots)) =
+                common.validation_context_type
             else {
                 panic!("roots by SDS, and nothing that weakens the check")
             };
             assert_eq!(roots.name, "sds/roots@infra/edge:443");
             let lax = context_with(certificate, Some(ValidationMode::AllowInsecureFallback));
-            assert_eq!(lax.require_client_certificate, Some(BoolValue { value: false }));
+            assert_eq!(
+                lax.require_client_certificate,
+                Some(BoolValue { value: false })
+            );
             let common = lax.common_tls_context.expect("a common context");
-            let Some(ValidationContextType::CombinedValidationContext(combined)) = common.validation_context_type
+            let Some(ValidationContextType::CombinedValidationContext(combined)) =
+                common.validation_context_type
             else {
                 panic!("roots by SDS, and how they are used")
             };
-            let how = combined.default_validation_context.expect("how they are used");
-            assert_eq!(how.trust_chain_verification(), TrustChainVerification::AcceptUntrusted);
+            let how = combined
+                .default_validation_context
+                .expect("how they are used");
+            assert_eq!(
+                how.trust_chain_verification(),
+                TrustChainVerification::AcceptUntrusted
+            );
         }
     }
 
     #[test]
     fn an_invalid_tcp_share_keeps_its_weight_and_is_refused() {
         let tcp = backend("tls", AppProtocol::Tcp);
-        let targets = [share(Target::Backend(tcp), 3), share(Target::Invalid, 1), to_backend("off", 0)];
-        let ClusterSpecifier::WeightedClusters(made) = weighted(&targets) else { panic!("weighted clusters") };
-        let pairs: Vec<_> = made.clusters.iter().map(|c| (c.name.as_str(), c.weight)).collect();
+        let targets = [
+            share(Target::Backend(tcp), 3),
+            share(Target::Invalid, 1),
+            to_backend("off", 0),
+        ];
+        let ClusterSpecifier::WeightedClusters(made) = weighted(&targets) else {
+            panic!("weighted clusters")
+        };
+        let pairs: Vec<_> = made
+            .clusters
+            .iter()
+            .map(|c| (c.name.as_str(), c.weight))
+            .collect();
         assert_eq!(pairs, [("default/tls:80/tcp", 3), (REFUSED, 1)]);
         assert_eq!(weighted(&[to_backend("off", 0)]), to(REFUSED));
     }

@@ -14,16 +14,20 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 };
 use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
     HttpProtocolOptions,
-    http_protocol_options::{ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
+    http_protocol_options::{
+        ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
+    },
 };
 use envoy_types::pb::envoy::r#type::v3::Percent;
 
 use super::proto::{ads, any, duration, seconds, socket, uint};
 use super::{Edge, limits, udp, upstream_tls};
-use gatewright_core::model::{self, Addresses, AppProtocol, BackendTransport, RetryBudget, Transport};
+use gatewright_core::model::{
+    self, Addresses, AppProtocol, BackendTransport, RetryBudget, Transport,
+};
 
-/// Name of the cluster without endpoints: a connection to it is reset. It is in the bootstrap; an Envoy with another
-/// bootstrap, which does not know the name, resets the connection as well.
+/// Name of the cluster without endpoints: a connection to it is reset. It is in the bootstrap; an
+/// Envoy with another bootstrap, which does not know the name, resets the connection as well.
 pub const REFUSED: &str = "gatewright/refused";
 
 /// The cluster of a backend, or of a name passed through.
@@ -37,7 +41,11 @@ pub fn cluster(cluster: &model::Cluster) -> Cluster {
 pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
     let name = cluster.name();
     match cluster {
-        model::Cluster::Backend(model::Backend { id, transport, retries }) => match transport {
+        model::Cluster::Backend(model::Backend {
+            id,
+            transport,
+            retries,
+        }) => match transport {
             BackendTransport::Plain => reached(name, id.protocol, *retries, edge),
             BackendTransport::Tls(tls) => Cluster {
                 transport_socket: Some(upstream_tls::transport_socket(tls, id.protocol)),
@@ -54,7 +62,10 @@ pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
 /// A cluster that never has endpoints.
 fn refused(name: String) -> Cluster {
     Cluster {
-        load_assignment: Some(ClusterLoadAssignment { cluster_name: name.clone(), ..Default::default() }),
+        load_assignment: Some(ClusterLoadAssignment {
+            cluster_name: name.clone(),
+            ..Default::default()
+        }),
         name,
         connect_timeout: seconds(limits::CONNECT_SECONDS),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
@@ -62,19 +73,28 @@ fn refused(name: String) -> Cluster {
     }
 }
 
-fn reached(name: String, protocol: AppProtocol, retries: Option<RetryBudget>, edge: &Edge) -> Cluster {
+fn reached(
+    name: String,
+    protocol: AppProtocol,
+    retries: Option<RetryBudget>,
+    edge: &Edge,
+) -> Cluster {
     Cluster {
         name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
         // Without a name of its own the assignment is requested under the cluster's.
-        eds_cluster_config: Some(EdsClusterConfig { eds_config: ads(), ..Default::default() }),
+        eds_cluster_config: Some(EdsClusterConfig {
+            eds_config: ads(),
+            ..Default::default()
+        }),
         connect_timeout: seconds(limits::CONNECT_SECONDS),
         per_connection_buffer_limit_bytes: uint(limits::BUFFER_BYTES),
         lb_policy: LbPolicy::LeastRequest.into(),
         circuit_breakers: Some(CircuitBreakers {
             thresholds: vec![Thresholds {
-                // A slow or silent backend holds no more than this of the memory and file descriptors that all tenants
-                // of the Envoy share. Further requests are answered 503, for this backend alone.
+                // A slow or silent backend holds no more than this of the memory and file
+                // descriptors that all tenants of the Envoy share. Further requests are answered
+                // 503, for this backend alone.
                 max_connections: uint(edge.backend_connections),
                 max_pending_requests: uint(edge.backend_connections),
                 max_requests: uint(edge.backend_connections),
@@ -86,7 +106,8 @@ fn reached(name: String, protocol: AppProtocol, retries: Option<RetryBudget>, ed
             ..Default::default()
         }),
         typed_extension_protocol_options: protocol_options(protocol),
-        // A dead peer behind a silent network is detected within about two minutes instead of never.
+        // A dead peer behind a silent network is detected within about two minutes instead of
+        // never.
         upstream_connection_options: Some(UpstreamConnectionOptions {
             tcp_keepalive: Some(TcpKeepalive {
                 keepalive_time: uint(60),
@@ -95,26 +116,34 @@ fn reached(name: String, protocol: AppProtocol, retries: Option<RetryBudget>, ed
             }),
             ..Default::default()
         }),
-        // An endpoint that EDS removes is removed at once; there is no active health check that could object.
+        // An endpoint that EDS removes is removed at once; there is no active health check that
+        // could object.
         ignore_health_on_host_removal: true,
         ..Default::default()
     }
 }
 
-/// Requests count from when they begin, for as long as the interval; retries count while they are active.
+/// Requests count from when they begin, for as long as the interval; retries count while they are
+/// active.
 fn retry_budget(budget: RetryBudget) -> PbRetryBudget {
     PbRetryBudget {
-        budget_percent: Some(Percent { value: budget.percent.into() }),
+        budget_percent: Some(Percent {
+            value: budget.percent.into(),
+        }),
         budget_interval: duration(budget.interval),
         min_retry_concurrency: uint(budget.at_a_time()),
     }
 }
 
-/// HTTP/1.1 is Envoy's default; h2c is never negotiated, so it is explicit. At most one entry: a protobuf map with more
-/// has no stable encoding.
-fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
+/// HTTP/1.1 is Envoy's default; h2c is never negotiated, so it is explicit. At most one entry: a
+/// protobuf map with more has no stable encoding.
+fn protocol_options(
+    protocol: AppProtocol,
+) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
     match protocol {
-        AppProtocol::Http1 | AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => HashMap::new(),
+        AppProtocol::Http1 | AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => {
+            HashMap::new()
+        }
         AppProtocol::H2c => {
             let http2 = Http2ProtocolOptions {
                 max_concurrent_streams: uint(limits::STREAMS),
@@ -123,28 +152,43 @@ fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::g
                 ..Default::default()
             };
             let options = HttpProtocolOptions {
-                upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
-                    protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
-                })),
+                upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
+                    ExplicitHttpConfig {
+                        protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
+                    },
+                )),
                 ..Default::default()
             };
-            HashMap::from([("envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(), any(&options))])
+            HashMap::from([(
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
+                any(&options),
+            )])
         }
     }
 }
 
-/// The load assignment of a cluster. Without addresses it is sent too: requests are answered 503, connections are
-/// reset.
+/// The load assignment of a cluster. Without addresses it is sent too: requests are answered 503,
+/// connections are reset.
 pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
     let localities = match &endpoints.addresses {
         Addresses::Alike(addresses) if addresses.is_empty() => Vec::new(),
         Addresses::Alike(addresses) => {
-            let lb_endpoints = addresses.iter().map(|address| endpoint(*address, Transport::Tcp)).collect();
-            vec![LocalityLbEndpoints { lb_endpoints, ..Default::default() }]
+            let lb_endpoints = addresses
+                .iter()
+                .map(|address| endpoint(*address, Transport::Tcp))
+                .collect();
+            vec![LocalityLbEndpoints {
+                lb_endpoints,
+                ..Default::default()
+            }]
         }
         Addresses::Weighted(shares) => udp::localities(shares),
     };
-    ClusterLoadAssignment { cluster_name: endpoints.cluster.to_string(), endpoints: localities, ..Default::default() }
+    ClusterLoadAssignment {
+        cluster_name: endpoints.cluster.to_string(),
+        endpoints: localities,
+        ..Default::default()
+    }
 }
 
 /// An endpoint with an address of a transport.
@@ -169,20 +213,40 @@ mod tests {
         let all = [
             model::Cluster::Backend(backend("web", AppProtocol::Http1).into()),
             model::Cluster::Backend(backend("web", AppProtocol::H2c).into()),
-            model::Cluster::Sni { frontend: frontend(443), hostname: host("a.example.org"), port: Some(port) },
+            model::Cluster::Sni {
+                frontend: frontend(443),
+                hostname: host("a.example.org"),
+                port: Some(port),
+            },
         ]
         .map(|c| cluster(&c));
         let names: Vec<_> = all.iter().map(|c| c.name.as_str()).collect();
-        assert_eq!(names, ["default/web:80", "default/web:80/h2c", "infra/edge:443|a.example.org"]);
+        assert_eq!(
+            names,
+            [
+                "default/web:80",
+                "default/web:80/h2c",
+                "infra/edge:443|a.example.org"
+            ]
+        );
         for cluster in &all {
-            assert_eq!(cluster.eds_cluster_config.as_ref().expect("EDS").service_name, "", "the name of the cluster");
+            assert_eq!(
+                cluster
+                    .eds_cluster_config
+                    .as_ref()
+                    .expect("EDS")
+                    .service_name,
+                "",
+                "the name of the cluster"
+            );
         }
     }
 
     #[test]
     fn only_h2c_says_its_protocol() {
         let of = |protocol| {
-            cluster(&model::Cluster::Backend(backend("web", protocol).into())).typed_extension_protocol_options
+            cluster(&model::Cluster::Backend(backend("web", protocol).into()))
+                .typed_extension_protocol_options
         };
         assert!(of(AppProtocol::Http1).is_empty() && of(AppProtocol::Tcp).is_empty());
         assert_eq!(of(AppProtocol::H2c).len(), 1);
@@ -190,31 +254,75 @@ mod tests {
 
     #[test]
     fn a_retry_budget_stands_beside_the_other_limits() {
-        let (second, id) = (std::time::Duration::from_secs(1), backend("web", AppProtocol::Http1));
-        let retries = Some(RetryBudget { percent: 30, interval: 60 * second, count: 7, per: second });
-        let made = cluster(&model::Cluster::Backend(model::Backend { retries, ..id.into() }));
+        let (second, id) = (
+            std::time::Duration::from_secs(1),
+            backend("web", AppProtocol::Http1),
+        );
+        let retries = Some(RetryBudget {
+            percent: 30,
+            interval: 60 * second,
+            count: 7,
+            per: second,
+        });
+        let made = cluster(&model::Cluster::Backend(model::Backend {
+            retries,
+            ..id.into()
+        }));
         let mut limits = made.circuit_breakers.expect("it has some").thresholds;
         let budget = limits[0].retry_budget.take().expect("a budget");
-        assert_eq!((budget.budget_percent.map(|p| p.value), budget.min_retry_concurrency), (Some(30.0), uint(7)));
+        assert_eq!(
+            (
+                budget.budget_percent.map(|p| p.value),
+                budget.min_retry_concurrency
+            ),
+            (Some(30.0), uint(7))
+        );
         assert_eq!(budget.budget_interval, duration(60 * second));
-        let plain = cluster(&model::Cluster::Backend(backend("web", AppProtocol::Http1).into()));
-        assert_eq!(limits, plain.circuit_breakers.expect("it has some").thresholds);
+        let plain = cluster(&model::Cluster::Backend(
+            backend("web", AppProtocol::Http1).into(),
+        ));
+        assert_eq!(
+            limits,
+            plain.circuit_breakers.expect("it has some").thresholds
+        );
     }
 
     #[test]
     fn a_name_without_a_backend_has_a_cluster_that_refuses() {
-        let refused = cluster(&model::Cluster::Sni { frontend: frontend(443), hostname: host("a.org"), port: None });
+        let refused = cluster(&model::Cluster::Sni {
+            frontend: frontend(443),
+            hostname: host("a.org"),
+            port: None,
+        });
         assert!(refused.eds_cluster_config.is_none());
-        assert!(refused.load_assignment.expect("an assignment").endpoints.is_empty());
+        assert!(
+            refused
+                .load_assignment
+                .expect("an assignment")
+                .endpoints
+                .is_empty()
+        );
     }
 
     #[test]
     fn endpoints_keep_their_order_and_may_be_none() {
         let cluster = model::ClusterId::Backend(backend("web", AppProtocol::Http1));
-        let addresses = ["10.0.0.1:80", "[2001:db8::1]:80"].map(|a| a.parse().expect("an address")).into();
-        let full = endpoints(&model::Endpoints { cluster: cluster.clone(), addresses: Addresses::Alike(addresses) });
+        let addresses = ["10.0.0.1:80", "[2001:db8::1]:80"]
+            .map(|a| a.parse().expect("an address"))
+            .into();
+        let full = endpoints(&model::Endpoints {
+            cluster: cluster.clone(),
+            addresses: Addresses::Alike(addresses),
+        });
         assert_eq!(full.endpoints[0].lb_endpoints.len(), 2);
         let none = Addresses::Alike([].into());
-        assert!(endpoints(&model::Endpoints { cluster, addresses: none }).endpoints.is_empty());
+        assert!(
+            endpoints(&model::Endpoints {
+                cluster,
+                addresses: none
+            })
+            .endpoints
+            .is_empty()
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The limit of clients' connections to an Envoy, below its limit of open files (RLIMIT_NOFILE).
 //!
-//! An Envoy without a file for the next connection leaves it to time out, and reaches no backend either. So there are
-//! never that many. As connections near their limit, idle ones are closed soon, so that those of one client do not keep
-//! others out.
+//! An Envoy without a file for the next connection leaves it to time out, and reaches no backend
+//! either. So there are never that many. As connections near their limit, idle ones are closed
+//! soon, so that those of one client do not keep others out.
 
 use std::path::{Path, PathBuf};
 
@@ -27,22 +27,30 @@ const MONITOR: &str = "envoy.resource_monitors.injected_resource";
 pub struct ConnectionLimit {
     /// The most connections.
     pub most: u32,
-    /// The file from which Envoy reads how near they are to the limit; `None` if there are files enough, or nobody
-    /// writes it.
+    /// The file from which Envoy reads how near they are to the limit; `None` if there are files
+    /// enough, or nobody writes it.
     pub pressure_file: Option<PathBuf>,
 }
 
 impl ConnectionLimit {
     /// A limit of this many, without a pressure.
     pub fn of(most: u32) -> Self {
-        Self { most, pressure_file: None }
+        Self {
+            most,
+            pressure_file: None,
+        }
     }
 
-    /// The limit of an Envoy that may open so many files (`None`: any number), beside its UDP sessions. A program beside
-    /// it writes the pressure into the directory.
+    /// The limit of an Envoy that may open so many files (`None`: any number), beside its UDP
+    /// sessions. A program beside it writes the pressure into the directory.
     pub fn within(files: Option<u64>, sessions: UdpSessions, dir: &Path) -> Self {
-        let most = files.map_or(MOST, |files| most_within(files.saturating_sub(sessions.files())));
-        Self { most, pressure_file: (most < MOST).then(|| dir.join("connection-pressure")) }
+        let most = files.map_or(MOST, |files| {
+            most_within(files.saturating_sub(sessions.files()))
+        });
+        Self {
+            most,
+            pressure_file: (most < MOST).then(|| dir.join("connection-pressure")),
+        }
     }
 
     /// Checks that an Envoy has files for its UDP sessions, and for the least connections.
@@ -63,12 +71,18 @@ impl ConnectionLimit {
 
     /// The content of the file for a number of connections: between 0 and 1.
     pub fn pressure(&self, connections: u64) -> String {
-        format!("{:.2}", (connections as f64 / f64::from(self.most)).min(1.0))
+        format!(
+            "{:.2}",
+            (connections as f64 / f64::from(self.most)).min(1.0)
+        )
     }
 
     /// The monitors of the overload manager.
     pub(super) fn monitors(&self) -> Vec<Value> {
-        let Self { most, pressure_file } = self;
+        let Self {
+            most,
+            pressure_file,
+        } = self;
         let limit = json!({ "name": "envoy.resource_monitors.global_downstream_max_connections", "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
             "max_active_downstream_connections": most.to_string(),
@@ -85,13 +99,17 @@ impl ConnectionLimit {
     /// The trigger by which timeouts become shorter: at half of the connections it begins.
     pub(super) fn trigger(&self) -> Option<Value> {
         let scaled = json!({ "scaling_threshold": 0.5, "saturation_threshold": 0.8 });
-        self.pressure_file.as_ref().map(|_| json!({ "name": MONITOR, "scaled": scaled }))
+        self.pressure_file
+            .as_ref()
+            .map(|_| json!({ "name": MONITOR, "scaled": scaled }))
     }
 }
 
 fn check(files: Option<u64>, sessions: UdpSessions, connections: u32) -> Result<(), String> {
     let needed = OWN_FILES + sessions.files() + FILES * u64::from(connections);
-    let Some(files) = files.filter(|files| *files < needed) else { return Ok(()) };
+    let Some(files) = files.filter(|files| *files < needed) else {
+        return Ok(());
+    };
     Err(format!(
         "the limit of open files is {files}, and {sessions} with {connections} connections need {needed}: raise it \
          (LimitNOFILE, ulimits), or lower --udp-sessions"
@@ -109,8 +127,14 @@ mod tests {
 
     #[test]
     fn connections_are_fewer_than_files_and_never_more_than_the_maximum() {
-        let most = |files| ConnectionLimit::within(files, UdpSessions::within(files, 16), Path::new("/run")).most;
-        assert_eq!(most(Some(4096)), 1408, "a quarter for UDP, and a file for each side");
+        let most = |files| {
+            ConnectionLimit::within(files, UdpSessions::within(files, 16), Path::new("/run")).most
+        };
+        assert_eq!(
+            most(Some(4096)),
+            1408,
+            "a quarter for UDP, and a file for each side"
+        );
         assert_eq!(most(Some(100)), LEAST, "a limit that is too small");
         assert_eq!(most(Some(1 << 20)), MOST, "the usual limit of a container");
         assert_eq!(most(None), MOST, "no limit");
@@ -119,17 +143,31 @@ mod tests {
     #[test]
     fn too_few_files_are_told_with_numbers() {
         let sessions = UdpSessions::within(Some(1024), 16);
-        assert_eq!(ConnectionLimit::check_least(Some(1024), sessions), Ok(()), "a quarter for UDP");
-        assert_eq!(ConnectionLimit::check_most(Some(1 << 19), UdpSessions::DEFAULT), Ok(()));
-        let told = ConnectionLimit::check_least(Some(65_536), UdpSessions::DEFAULT).expect_err("too few");
-        assert!(told.contains("65536, and 65536 UDP sessions with 16 connections need 131360"), "{told}");
+        assert_eq!(
+            ConnectionLimit::check_least(Some(1024), sessions),
+            Ok(()),
+            "a quarter for UDP"
+        );
+        assert_eq!(
+            ConnectionLimit::check_most(Some(1 << 19), UdpSessions::DEFAULT),
+            Ok(())
+        );
+        let told =
+            ConnectionLimit::check_least(Some(65_536), UdpSessions::DEFAULT).expect_err("too few");
+        assert!(
+            told.contains("65536, and 65536 UDP sessions with 16 connections need 131360"),
+            "{told}"
+        );
     }
 
     #[test]
     fn only_an_envoy_with_few_files_reads_a_pressure() {
         let few = ConnectionLimit::within(Some(4096), UdpSessions::of(512), Path::new("/run"));
         let many = ConnectionLimit::within(Some(1 << 20), UdpSessions::DEFAULT, Path::new("/run"));
-        assert_eq!(few.pressure_file.as_deref(), Some(Path::new("/run/connection-pressure")));
+        assert_eq!(
+            few.pressure_file.as_deref(),
+            Some(Path::new("/run/connection-pressure"))
+        );
         assert_eq!(few.monitors().len(), 2, "the limit and the pressure");
         assert!(few.trigger().is_some(), "timeouts become shorter");
         assert_eq!(many, ConnectionLimit::of(MOST));
@@ -141,6 +179,10 @@ mod tests {
         let limit = ConnectionLimit::of(200);
         assert_eq!(limit.pressure(0), "0.00");
         assert_eq!(limit.pressure(101), "0.51");
-        assert_eq!(limit.pressure(300), "1.00", "more than the limit, for a moment");
+        assert_eq!(
+            limit.pressure(300),
+            "1.00",
+            "more than the limit, for a moment"
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! The HTTP connection manager: all HTTP settings that only a chain can hold.
 
 use envoy_types::pb::envoy::config::core::v3::{
-    CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
-    header_value_option::HeaderAppendAction, http_protocol_options::HeadersWithUnderscoresAction,
+    CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions,
+    TypedExtensionConfig, header_value_option::HeaderAppendAction,
+    http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::Filter;
 use envoy_types::pb::envoy::extensions::filters::http::cdn_loop::v3::CdnLoopConfig;
@@ -13,7 +14,8 @@ use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, ScopedRds, ScopedRoutes,
     http_connection_manager::{
-        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
+        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
+        ServerHeaderTransformation,
     },
     scoped_routes::{
         ConfigSpecifier, ScopeKeyBuilder,
@@ -32,25 +34,26 @@ use super::name::keyed;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
-    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected, route_filters,
-    websocket,
+    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected,
+    route_filters, websocket,
 };
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
-/// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI, whose virtual host
-/// matches both spellings if they are of the same host (RFC 9110, 4.2.3).
+/// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI,
+/// whose virtual host matches both spellings if they are of the same host (RFC 9110, 4.2.3).
 const SCOPE_OF: &str = "%CEL(request.host == connection.requested_server_name || request.host.contains(':') || \
                         request.host.matches('[A-Z]') ? connection.requested_server_name : request.host)%";
 
-/// `own` for the connection's own host, in any spelling, and for all hosts without SNI; else `other`.
+/// `own` for the connection's own host, in any spelling, and for all hosts without SNI; else
+/// `other`.
 const OWN_OR_OTHER: &str = "%CEL(request.host == connection.requested_server_name || \
                             connection.requested_server_name == '' || \
                             request.host.contains(':') && request.host.startsWith(connection.requested_server_name) || \
                             size(request.host) == size(connection.requested_server_name) && \
                             request.host.matches('[A-Z]') ? 'own' : 'other')%";
 
-/// The number of times that a request may have passed this installation before: once, so that a backend may be a proxy
-/// that requests another host of it.
+/// The number of times that a request may have passed this installation before: once, so that a
+/// backend may be a proxy that requests another host of it.
 const PASSES: u32 = 1;
 
 /// The SNI, which Envoy has in lower case.
@@ -64,7 +67,8 @@ pub(super) enum Routes<'a> {
     Plain(&'a TableId),
     /// The scope of the host.
     Scopes {
-        /// The wildcard or catch-all listener of the connections; `None` if the SNI is the listener's hostname.
+        /// The wildcard or catch-all listener of the connections; `None` if the SNI is the
+        /// listener's hostname.
         listener: Option<&'a Hostname>,
         /// The hosts without a scope that belong to other listeners.
         elsewhere: &'a OtherListeners,
@@ -73,16 +77,36 @@ pub(super) enum Routes<'a> {
     Table(&'a TableId),
 }
 
-/// The HTTP connection manager. It is the same for all chains of a frontend except for the routes and the early header.
-pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, edge: &Edge) -> Filter {
+/// The HTTP connection manager. It is the same for all chains of a frontend except for the routes
+/// and the early header.
+pub(super) fn filter(
+    frontend: &FrontendId,
+    cdn_id: &str,
+    routes: Routes<'_>,
+    edge: &Edge,
+) -> Filter {
     let plain = matches!(routes, Routes::Plain(_));
     let (route_specifier, early, local_replies) = match routes {
         Routes::Plain(table) => (rds(table), Vec::new(), None),
-        Routes::Table(table) => (rds(table), vec![early_headers([(HOST_HEADER, OWN_OR_OTHER.to_owned())])], None),
-        Routes::Scopes { listener, elsewhere } => {
+        Routes::Table(table) => (
+            rds(table),
+            vec![early_headers([(HOST_HEADER, OWN_OR_OTHER.to_owned())])],
+            None,
+        ),
+        Routes::Scopes {
+            listener,
+            elsewhere,
+        } => {
             let listener = listener.map_or_else(|| SNI.to_owned(), ToString::to_string);
-            let headers = [(SCOPE_HEADER, keyed(frontend, &SCOPE_OF)), (LISTENER_HEADER, listener)];
-            (scoped_routes(), vec![early_headers(headers)], Some(misdirected::local_replies(elsewhere)))
+            let headers = [
+                (SCOPE_HEADER, keyed(frontend, &SCOPE_OF)),
+                (LISTENER_HEADER, listener),
+            ];
+            (
+                scoped_routes(),
+                vec![early_headers(headers)],
+                Some(misdirected::local_replies(elsewhere)),
+            )
         }
     };
     let http_filters = http_filters(plain, cdn_id);
@@ -102,8 +126,12 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, ed
             headers_with_underscores_action: HeadersWithUnderscoresAction::RejectRequest.into(),
             ..Default::default()
         }),
-        // HTTP/1.0 of health checks and old proxies. Without a default host, a request needs a `Host`, as in HTTP/1.1.
-        http_protocol_options: Some(Http1ProtocolOptions { accept_http_10: true, ..Default::default() }),
+        // HTTP/1.0 of health checks and old proxies. Without a default host, a request needs a
+        // `Host`, as in HTTP/1.1.
+        http_protocol_options: Some(Http1ProtocolOptions {
+            accept_http_10: true,
+            ..Default::default()
+        }),
         http2_protocol_options: Some(Http2ProtocolOptions {
             max_concurrent_streams: uint(limits::STREAMS),
             initial_stream_window_size: uint(limits::STREAM_WINDOW_BYTES),
@@ -113,12 +141,13 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, ed
             ..Default::default()
         }),
         max_request_headers_kb: uint(limits::HEADERS_KIB),
-        // The whole request has no timeout here, so that uploads and streams of any length pass; routes have timeouts.
+        // The whole request has no timeout here, so that uploads and streams of any length pass;
+        // routes have timeouts.
         request_timeout: seconds(0),
         request_headers_timeout: seconds(limits::REQUEST_HEADERS_SECONDS),
         stream_idle_timeout: seconds(limits::STREAM_IDLE_SECONDS),
-        // A connection beyond the maximum duration ends with a response that closes it, instead of between two
-        // requests.
+        // A connection beyond the maximum duration ends with a response that closes it, instead of
+        // between two requests.
         http1_safe_max_connection_duration: true,
         // No `server` header and no `via` of our own: neither reveals the software here.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
@@ -128,26 +157,37 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, ed
         merge_slashes: true,
         // Gateway API: a match compares the path as the client wrote it.
         path_with_escaped_slashes_action: PathWithEscapedSlashesAction::KeepUnchanged.into(),
-        // The dot of a fully qualified name has no meaning. The port stays: backends build links with it.
+        // The dot of a fully qualified name has no meaning. The port stays: backends build links
+        // with it.
         strip_trailing_host_dot: true,
         ..Default::default()
     };
     network_filter("envoy.filters.network.http_connection_manager", &manager)
 }
 
-/// No address is internal, since `x-envoy-*` request headers of internal clients set retries and timeouts. Without a
-/// range Envoy trusts all private and loopback addresses, which behind a load balancer are all clients; no client has
-/// 0.0.0.0.
+/// No address is internal, since `x-envoy-*` request headers of internal clients set retries and
+/// timeouts. Without a range Envoy trusts all private and loopback addresses, which behind a load
+/// balancer are all clients; no client has 0.0.0.0.
 fn nobody_is_internal() -> InternalAddressConfig {
-    let nobody = CidrRange { address_prefix: "0.0.0.0".to_owned(), prefix_len: uint(32) };
-    InternalAddressConfig { cidr_ranges: vec![nobody], ..Default::default() }
+    let nobody = CidrRange {
+        address_prefix: "0.0.0.0".to_owned(),
+        prefix_len: uint(32),
+    };
+    InternalAddressConfig {
+        cidr_ranges: vec![nobody],
+        ..Default::default()
+    }
 }
 
 fn rds(table: &TableId) -> RouteSpecifier {
-    RouteSpecifier::Rds(Rds { config_source: ads(), route_config_name: table.resource_name() })
+    RouteSpecifier::Rds(Rds {
+        config_source: ads(),
+        route_config_name: table.resource_name(),
+    })
 }
 
-/// The scoped routes: identical in every connection manager of an Envoy, so that all share one table of scopes.
+/// The scoped routes: identical in every connection manager of an Envoy, so that all share one
+/// table of scopes.
 fn scoped_routes() -> RouteSpecifier {
     let extractor = HeaderValueExtractor {
         name: SCOPE_HEADER.to_owned(),
@@ -157,7 +197,9 @@ fn scoped_routes() -> RouteSpecifier {
     RouteSpecifier::ScopedRoutes(ScopedRoutes {
         name: "scopes".to_owned(),
         scope_key_builder: Some(ScopeKeyBuilder {
-            fragments: vec![FragmentBuilder { r#type: Some(Type::HeaderValueExtractor(extractor)) }],
+            fragments: vec![FragmentBuilder {
+                r#type: Some(Type::HeaderValueExtractor(extractor)),
+            }],
         }),
         rds_config_source: ads(),
         config_specifier: Some(ConfigSpecifier::ScopedRds(ScopedRds {
@@ -169,28 +211,56 @@ fn scoped_routes() -> RouteSpecifier {
 
 /// An early header mutation: overwrites headers before a route is selected.
 fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtensionConfig {
-    let mutations = headers.map(|(name, value)| mutation(name, &value, HeaderAppendAction::OverwriteIfExistsOrAdd));
-    extension("envoy.http.early_header_mutation.header_mutation", &EarlyHeaderMutation { mutations: mutations.into() })
+    let mutations = headers
+        .map(|(name, value)| mutation(name, &value, HeaderAppendAction::OverwriteIfExistsOrAdd));
+    extension(
+        "envoy.http.early_header_mutation.header_mutation",
+        &EarlyHeaderMutation {
+            mutations: mutations.into(),
+        },
+    )
 }
 
 /// The HTTP filters, which routes configure.
 fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
     // Answers 502 to a request in a loop, whichever way it returns.
-    let cdn_loop = CdnLoopConfig { cdn_id: cdn_id.to_owned(), max_allowed_occurrences: PASSES };
+    let cdn_loop = CdnLoopConfig {
+        cdn_id: cdn_id.to_owned(),
+        max_allowed_occurrences: PASSES,
+    };
     let challenge = plain.then(|| http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()));
-    let router = Router { suppress_envoy_headers: true, ..Default::default() };
+    let router = Router {
+        suppress_envoy_headers: true,
+        ..Default::default()
+    };
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
         .chain(location::filters())
         // Nothing of what a client says about itself is asked or forwarded.
-        .chain([http_filter(identity_headers::FILTER, &identity_headers::filter())])
+        .chain([http_filter(
+            identity_headers::FILTER,
+            &identity_headers::filter(),
+        )])
         // The filters of a listener precede those of its routes, for preflights as well.
-        .chain([off(http_filter(listener_filters::FILTER, &FilterChainConfig::default()))])
+        .chain([off(http_filter(
+            listener_filters::FILTER,
+            &FilterChainConfig::default(),
+        ))])
         .chain([http_filter(cors::FILTER, &Cors {})])
-        .chain([off(http_filter(listener_filters::MARK, &listener_filters::mark()))])
-        .chain([off(http_filter(listener_filters::MARKED, &listener_filters::marked()))])
-        // They follow CORS: browsers send preflights without credentials, and these are answered first.
-        .chain([off(http_filter(route_filters::FILTER, &FilterChainConfig::default()))])
+        .chain([off(http_filter(
+            listener_filters::MARK,
+            &listener_filters::mark(),
+        ))])
+        .chain([off(http_filter(
+            listener_filters::MARKED,
+            &listener_filters::marked(),
+        ))])
+        // They follow CORS: browsers send preflights without credentials, and these are answered
+        // first.
+        .chain([off(http_filter(
+            route_filters::FILTER,
+            &FilterChainConfig::default(),
+        ))])
         .chain([http_filter("envoy.filters.http.router", &router)])
         .collect()
 }
@@ -204,7 +274,8 @@ mod tests {
     use crate::testdata::{frontend, host};
 
     fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
-        let Some(ConfigType::TypedConfig(config)) = filter(&frontend(port), "test", routes, &Edge::DEFAULT).config_type
+        let Some(ConfigType::TypedConfig(config)) =
+            filter(&frontend(port), "test", routes, &Edge::DEFAULT).config_type
         else {
             panic!("a configuration")
         };
@@ -212,22 +283,45 @@ mod tests {
     }
 
     fn scopes() -> Routes<'static> {
-        Routes::Scopes { listener: None, elsewhere: const { &OtherListeners::NOWHERE } }
+        Routes::Scopes {
+            listener: None,
+            elsewhere: const { &OtherListeners::NOWHERE },
+        }
     }
 
     #[test]
     fn scoped_routes_are_the_same_for_all_frontends_and_the_header_tells_them_apart() {
         let (one, two) = (manager(443, scopes()), manager(8443, scopes()));
         assert_eq!(one.route_specifier, two.route_specifier);
-        assert_ne!(one.early_header_mutation_extensions, two.early_header_mutation_extensions);
+        assert_ne!(
+            one.early_header_mutation_extensions,
+            two.early_header_mutation_extensions
+        );
     }
 
     #[test]
     fn only_plain_http_has_the_filter_of_challenges() {
-        let table = TableId { frontend: frontend(80), listener: None };
-        let wild = TableId { frontend: frontend(443), listener: Some(host("*.example.org")) };
-        let names = |m: HttpConnectionManager| m.http_filters.into_iter().map(|f| f.name).collect::<Vec<_>>();
-        assert_eq!(names(manager(80, Routes::Plain(&table)))[..2], [CDN_LOOP, HEADER_TO_METADATA]);
-        assert_eq!(names(manager(443, Routes::Table(&wild))), names(manager(443, scopes())));
+        let table = TableId {
+            frontend: frontend(80),
+            listener: None,
+        };
+        let wild = TableId {
+            frontend: frontend(443),
+            listener: Some(host("*.example.org")),
+        };
+        let names = |m: HttpConnectionManager| {
+            m.http_filters
+                .into_iter()
+                .map(|f| f.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(manager(80, Routes::Plain(&table)))[..2],
+            [CDN_LOOP, HEADER_TO_METADATA]
+        );
+        assert_eq!(
+            names(manager(443, Routes::Table(&wild))),
+            names(manager(443, scopes()))
+        );
     }
 }

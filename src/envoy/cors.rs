@@ -12,11 +12,22 @@ pub(super) const FILTER: &str = "envoy.filters.http.cors";
 
 /// The policy of a rule.
 ///
-/// With credentials `*` is no wildcard to a browser (Fetch standard, 3.3.5). Envoy then responds with the method and the
-/// headers that the preflight requests; for exposed headers there is no such request, and `*` is left out.
+/// With credentials `*` is no wildcard to a browser (Fetch standard, 3.3.5). Envoy then responds
+/// with the method and the headers that the preflight requests; for exposed headers there is no
+/// such request, and `*` is left out.
 pub(super) fn policy(cors: &Cors) -> CorsPolicy {
-    let Cors { allow_origins: _, allow_methods, allow_headers, expose_headers, allow_credentials, max_age } = cors;
-    let exposed = expose_headers.iter().map(String::as_str).filter(|name| !*allow_credentials || *name != "*");
+    let Cors {
+        allow_origins: _,
+        allow_methods,
+        allow_headers,
+        expose_headers,
+        allow_credentials,
+        max_age,
+    } = cors;
+    let exposed = expose_headers
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !*allow_credentials || *name != "*");
     CorsPolicy {
         allow_origin_string_match: origin_matchers(cors).collect(),
         allow_methods: list(allow_methods),
@@ -29,15 +40,19 @@ pub(super) fn policy(cors: &Cors) -> CorsPolicy {
     }
 }
 
-/// Returns true if Envoy responds to a preflight with the headers that it requests. To a preflight that requests none
-/// it would send an empty `access-control-allow-headers`.
+/// Returns true if Envoy responds to a preflight with the headers that it requests. To a preflight
+/// that requests none it would send an empty `access-control-allow-headers`.
 pub(super) fn echoes_headers(cors: &Cors) -> bool {
     cors.allow_credentials && is_any(&cors.allow_headers)
 }
 
 /// Joins a list. Envoy recognizes `*` only if it is the whole value.
 fn list(all: &[String]) -> String {
-    if is_any(all) { "*".to_owned() } else { all.join(", ") }
+    if is_any(all) {
+        "*".to_owned()
+    } else {
+        all.join(", ")
+    }
 }
 
 fn is_any(all: &[String]) -> bool {
@@ -49,18 +64,34 @@ pub(super) fn origin_matchers(cors: &Cors) -> impl Iterator<Item = StringMatcher
     cors.allow_origins.iter().flat_map(origin_matcher)
 }
 
-/// Matchers for an origin with and without the default port, in any case: browsers write it in lower case and without the
-/// port, and other clients need not. A wildcard covers any number of labels.
+/// Matchers for an origin with and without the default port, in any case: browsers write it in
+/// lower case and without the port, and other clients need not. A wildcard covers any number of
+/// labels.
 fn origin_matcher(origin: &Origin) -> Vec<StringMatcher> {
-    let Origin::Tuple { scheme, host, port } = origin else { return vec![matching(".*")] };
-    let (bare, is_default) = (format!("{}://{host}", scheme.as_str()), *port == scheme.default_port());
-    let in_any_case = |text: String| StringMatcher { ignore_case: true, ..exact(&text) };
+    let Origin::Tuple { scheme, host, port } = origin else {
+        return vec![matching(".*")];
+    };
+    let (bare, is_default) = (
+        format!("{}://{host}", scheme.as_str()),
+        *port == scheme.default_port(),
+    );
+    let in_any_case = |text: String| StringMatcher {
+        ignore_case: true,
+        ..exact(&text)
+    };
     match (bare.split_once('*'), is_default) {
         (None, true) => vec![in_any_case(format!("{bare}:{port}")), in_any_case(bare)],
         (None, false) => vec![in_any_case(format!("{bare}:{port}"))],
         (Some((before, after)), _) => {
-            let port = if is_default { format!("(?::{port})?") } else { format!(":{port}") };
-            vec![matching(&format!("(?i){before}[^/:]+{}{port}", regex::escape(after)))]
+            let port = if is_default {
+                format!("(?::{port})?")
+            } else {
+                format!(":{port}")
+            };
+            vec![matching(&format!(
+                "(?i){before}[^/:]+{}{port}",
+                regex::escape(after)
+            ))]
         }
     }
 }
@@ -85,9 +116,13 @@ mod tests {
 
     fn allows(origin: &str, candidate: &str) -> bool {
         origin_matchers(&cors(origin, true)).any(|matcher| match matcher.match_pattern {
-            Some(MatchPattern::Exact(text)) if matcher.ignore_case => text.eq_ignore_ascii_case(candidate),
+            Some(MatchPattern::Exact(text)) if matcher.ignore_case => {
+                text.eq_ignore_ascii_case(candidate)
+            }
             Some(MatchPattern::SafeRegex(regex)) => {
-                regex::Regex::new(&format!("^(?:{})$", regex.regex)).expect("a regular expression").is_match(candidate)
+                regex::Regex::new(&format!("^(?:{})$", regex.regex))
+                    .expect("a regular expression")
+                    .is_match(candidate)
             }
             other => panic!("{other:?}"),
         })
@@ -139,14 +174,29 @@ mod tests {
 
     #[test]
     fn any_stands_alone() {
-        let (with, without) = (policy(&cors("https://a.org", true)), policy(&cors("https://a.org", false)));
-        assert_eq!((with.allow_methods.as_str(), without.allow_methods.as_str()), ("*", "*"));
-        assert_eq!((with.allow_headers.as_str(), with.max_age.as_str()), ("x-a, x-b", "5"));
+        let (with, without) = (
+            policy(&cors("https://a.org", true)),
+            policy(&cors("https://a.org", false)),
+        );
+        assert_eq!(
+            (with.allow_methods.as_str(), without.allow_methods.as_str()),
+            ("*", "*")
+        );
+        assert_eq!(
+            (with.allow_headers.as_str(), with.max_age.as_str()),
+            ("x-a, x-b", "5")
+        );
     }
 
     #[test]
     fn with_credentials_no_header_of_the_name_star_is_exposed() {
-        assert_eq!(policy(&cors("https://a.org", true)).expose_headers, "x-a, x-b");
-        assert_eq!(policy(&cors("https://a.org", false)).expose_headers, "x-a, *, x-b");
+        assert_eq!(
+            policy(&cors("https://a.org", true)).expose_headers,
+            "x-a, x-b"
+        );
+        assert_eq!(
+            policy(&cors("https://a.org", false)).expose_headers,
+            "x-a, *, x-b"
+        );
     }
 }

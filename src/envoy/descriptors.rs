@@ -1,8 +1,9 @@
 //! Descriptors of the messages that [`super::render`] prints.
 //!
-//! `envoy-types` has no descriptors in its API, but its package contains the descriptor set that it was generated from.
-//! `descriptors.bin` is the part of it that is reachable from [`ROOTS`], without comments, services and options. The
-//! test below compares it with the package in use; `UPDATE=1 cargo test -p gatewright descriptors` rewrites it.
+//! `envoy-types` has no descriptors in its API, but its package contains the descriptor set that it
+//! was generated from. `descriptors.bin` is the part of it that is reachable from [`ROOTS`],
+//! without comments, services and options. The test below compares it with the package in use;
+//! `UPDATE=1 cargo test -p gatewright descriptors` rewrites it.
 
 use std::sync::LazyLock;
 
@@ -83,21 +84,42 @@ mod tests {
 
     /// Returns the descriptor set from the package of `envoy-types`, in cargo's registry.
     pub(crate) fn package() -> Vec<u8> {
-        let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
+        let rustc = Command::new("rustc")
+            .arg("-vV")
+            .output()
+            .expect("rustc runs");
         let rustc = String::from_utf8(rustc.stdout).expect("text");
-        let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
+        let host = rustc
+            .lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .expect("a host");
         // Packages of other platforms may be missing.
         let output = Command::new(env!("CARGO"))
-            .args(["metadata", "--format-version=1", "--offline", "--filter-platform", host, "--manifest-path"])
+            .args([
+                "metadata",
+                "--format-version=1",
+                "--offline",
+                "--filter-platform",
+                host,
+                "--manifest-path",
+            ])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .output()
             .expect("cargo runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let packages = metadata["packages"].as_array().expect("packages");
-        let package = packages.iter().find(|p| p["name"] == "envoy-types").expect("envoy-types");
+        let package = packages
+            .iter()
+            .find(|p| p["name"] == "envoy-types")
+            .expect("envoy-types");
         let manifest = PathBuf::from(package["manifest_path"].as_str().expect("a path"));
-        std::fs::read(manifest.with_file_name("src/generated/types.bin")).expect("the descriptor set")
+        std::fs::read(manifest.with_file_name("src/generated/types.bin"))
+            .expect("the descriptor set")
     }
 
     /// Builds `xds/type/matcher/v3/domain.proto`, which the package does not have.
@@ -115,7 +137,13 @@ mod tests {
             name: Some("DomainMatcher".to_owned()),
             field: vec![
                 field("domains", 1, Label::Repeated, Type::String, ""),
-                field("on_match", 2, Label::Optional, Type::Message, ".xds.type.matcher.v3.Matcher.OnMatch"),
+                field(
+                    "on_match",
+                    2,
+                    Label::Optional,
+                    Type::Message,
+                    ".xds.type.matcher.v3.Matcher.OnMatch",
+                ),
             ],
             ..Default::default()
         };
@@ -125,7 +153,13 @@ mod tests {
             dependency: vec!["xds/type/matcher/v3/matcher.proto".to_owned()],
             message_type: vec![DescriptorProto {
                 name: Some("ServerNameMatcher".to_owned()),
-                field: vec![field("domain_matchers", 1, Label::Repeated, Type::Message, matcher)],
+                field: vec![field(
+                    "domain_matchers",
+                    1,
+                    Label::Repeated,
+                    Type::Message,
+                    matcher,
+                )],
                 nested_type: vec![domain_matcher],
                 ..Default::default()
             }],
@@ -136,22 +170,50 @@ mod tests {
 
     /// Collects the full names, with a leading dot, of the types of a message's fields.
     fn referred(message: &DescriptorProto, into: &mut Vec<String>) {
-        into.extend(message.field.iter().filter_map(|field| field.type_name.clone()));
-        message.nested_type.iter().for_each(|nested| referred(nested, into));
+        into.extend(
+            message
+                .field
+                .iter()
+                .filter_map(|field| field.type_name.clone()),
+        );
+        message
+            .nested_type
+            .iter()
+            .for_each(|nested| referred(nested, into));
     }
 
     /// Returns the files with only the top-level types that are reachable from the roots.
     fn trimmed(set: FileDescriptorSet) -> FileDescriptorSet {
         let mut owners: BTreeMap<String, (usize, Option<&DescriptorProto>)> = BTreeMap::new();
         for (index, file) in set.file.iter().enumerate() {
-            let full = |name: &Option<String>| format!(".{}.{}", file.package(), name.as_deref().unwrap_or_default());
-            owners.extend(file.message_type.iter().map(|m| (full(&m.name), (index, Some(m)))));
-            owners.extend(file.enum_type.iter().map(|e| (full(&e.name), (index, None))));
+            let full = |name: &Option<String>| {
+                format!(
+                    ".{}.{}",
+                    file.package(),
+                    name.as_deref().unwrap_or_default()
+                )
+            };
+            owners.extend(
+                file.message_type
+                    .iter()
+                    .map(|m| (full(&m.name), (index, Some(m)))),
+            );
+            owners.extend(
+                file.enum_type
+                    .iter()
+                    .map(|e| (full(&e.name), (index, None))),
+            );
         }
         // The top-level type that `name` is or is nested in.
         let top = |name: &str| {
-            let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]).skip(1);
-            ends.map(|end| &name[..end]).find(|part| owners.contains_key(*part)).map(str::to_owned)
+            let ends = name
+                .match_indices('.')
+                .map(|(at, _)| at)
+                .chain([name.len()])
+                .skip(1);
+            ends.map(|end| &name[..end])
+                .find(|part| owners.contains_key(*part))
+                .map(str::to_owned)
         };
         let mut todo: Vec<String> = ROOTS.iter().map(|root| format!(".{root}")).collect();
         let mut kept = BTreeSet::new();
@@ -160,8 +222,13 @@ mod tests {
             let name = top(&name).unwrap_or_else(|| panic!("{name} is not in the package"));
             let (file, message) = owners[&name];
             let mut names = Vec::new();
-            message.into_iter().for_each(|message| referred(message, &mut names));
-            let from = names.iter().map(|n| owners[&top(n).expect("a known type")].0).filter(|other| *other != file);
+            message
+                .into_iter()
+                .for_each(|message| referred(message, &mut names));
+            let from = names
+                .iter()
+                .map(|n| owners[&top(n).expect("a known type")].0)
+                .filter(|other| *other != file);
             needs.entry(file).or_default().extend(from);
             if kept.insert(name) {
                 todo.extend(names);
@@ -171,47 +238,82 @@ mod tests {
         let file = set.file.iter().enumerate().filter_map(|(index, file)| {
             let needs = needs.get(&index)?;
             let keep = |name: &Option<String>| {
-                kept.contains(&format!(".{}.{}", file.package(), name.as_deref().unwrap_or_default()))
+                kept.contains(&format!(
+                    ".{}.{}",
+                    file.package(),
+                    name.as_deref().unwrap_or_default()
+                ))
             };
             Some(FileDescriptorProto {
                 name: file.name.clone(),
                 package: file.package.clone(),
                 syntax: file.syntax.clone(),
                 dependency: needs.iter().map(|other| names[*other].clone()).collect(),
-                message_type: file.message_type.iter().filter(|m| keep(&m.name)).cloned().collect(),
-                enum_type: file.enum_type.iter().filter(|e| keep(&e.name)).cloned().collect(),
+                message_type: file
+                    .message_type
+                    .iter()
+                    .filter(|m| keep(&m.name))
+                    .cloned()
+                    .collect(),
+                enum_type: file
+                    .enum_type
+                    .iter()
+                    .filter(|e| keep(&e.name))
+                    .cloned()
+                    .collect(),
                 ..Default::default()
             })
         });
-        FileDescriptorSet { file: file.chain([domain_proto()]).collect() }
+        FileDescriptorSet {
+            file: file.chain([domain_proto()]).collect(),
+        }
     }
 
     #[test]
     fn the_checked_in_descriptors_are_those_of_the_package() {
-        let made = trimmed(FileDescriptorSet::decode(package().as_slice()).expect("a descriptor set"));
+        let made =
+            trimmed(FileDescriptorSet::decode(package().as_slice()).expect("a descriptor set"));
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("descriptors.bin");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, made.encode_to_vec()).expect("written");
         }
-        let stored = FileDescriptorSet::decode(std::fs::read(path).expect("the file").as_slice()).expect("a set");
-        assert!(made == stored, "rewrite it: UPDATE=1 cargo test -p gatewright descriptors");
+        let stored = FileDescriptorSet::decode(std::fs::read(path).expect("the file").as_slice())
+            .expect("a set");
+        assert!(
+            made == stored,
+            "rewrite it: UPDATE=1 cargo test -p gatewright descriptors"
+        );
         DescriptorPool::decode(made.encode_to_vec().as_slice()).expect("a complete set");
     }
 
     /// Fields that Envoy's own descriptors mark as sensitive (`udpa.annotations.sensitive`).
     fn sensitive(message: &MessageDescriptor) -> Vec<String> {
         let pool = message.parent_pool();
-        let mark = pool.get_extension_by_name("udpa.annotations.sensitive").expect("the annotation");
-        let marked = |options: prost_reflect::DynamicMessage| *options.get_extension(&mark) == Value::Bool(true);
-        message.fields().filter(|field| marked(field.options())).map(|field| field.full_name().to_owned()).collect()
+        let mark = pool
+            .get_extension_by_name("udpa.annotations.sensitive")
+            .expect("the annotation");
+        let marked = |options: prost_reflect::DynamicMessage| {
+            *options.get_extension(&mark) == Value::Bool(true)
+        };
+        message
+            .fields()
+            .filter(|field| marked(field.options()))
+            .map(|field| field.full_name().to_owned())
+            .collect()
     }
 
     #[test]
     fn everything_that_envoy_calls_sensitive_is_redacted() {
         let full = DescriptorPool::decode(package().as_slice()).expect("the package's set");
-        let shown: BTreeSet<String> = pool().all_messages().map(|m| m.full_name().to_owned()).collect();
-        let mut marked: Vec<String> =
-            full.all_messages().filter(|m| shown.contains(m.full_name())).flat_map(|m| sensitive(&m)).collect();
+        let shown: BTreeSet<String> = pool()
+            .all_messages()
+            .map(|m| m.full_name().to_owned())
+            .collect();
+        let mut marked: Vec<String> = full
+            .all_messages()
+            .filter(|m| shown.contains(m.full_name()))
+            .flat_map(|m| sensitive(&m))
+            .collect();
         marked.sort();
         assert!(!marked.is_empty());
         assert_eq!(marked, SENSITIVE);

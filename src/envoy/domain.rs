@@ -1,7 +1,7 @@
 //! The domain matcher's configuration, which `envoy-types` does not have.
 //!
-//! Source: `xds/type/matcher/v3/domain.proto` of cncf/xds. A trie from exact names and `*.suffix` wildcards to actions;
-//! the most specific entry wins.
+//! Source: `xds/type/matcher/v3/domain.proto` of cncf/xds. A trie from exact names and `*.suffix`
+//! wildcards to actions; the most specific entry wins.
 
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::OnMatch;
 use prost::Name;

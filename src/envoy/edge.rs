@@ -1,7 +1,7 @@
 //! Limits of connections that an operator sets.
 
-/// Limits of connections, at listeners and to backends. A change of one changes every filter chain or every cluster,
-/// which closes connections: Envoy drains those of the old ones.
+/// Limits of connections, at listeners and to backends. A change of one changes every filter chain
+/// or every cluster, which closes connections: Envoy drains those of the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// The idle timeout of a client's HTTP connection, in seconds.
@@ -10,13 +10,13 @@ pub struct Edge {
     pub tcp_idle_seconds: u64,
     /// The idle timeout of a UDP session, in seconds.
     pub udp_idle_seconds: u64,
-    /// The most UDP sessions of one Envoy on one port, its part of [`UdpSessions`](super::UdpSessions); a session is the
-    /// datagrams of one client socket.
+    /// The most UDP sessions of one Envoy on one port, its part of
+    /// [`UdpSessions`](super::UdpSessions); a session is the datagrams of one client socket.
     pub udp_port_sessions: u32,
     /// The maximum duration of a client's HTTP connection, in seconds; 0 for no limit.
     pub max_connection_seconds: u64,
-    /// The most connections of one Envoy to one backend (a port of a Service), and the most active or pending requests
-    /// there.
+    /// The most connections of one Envoy to one backend (a port of a Service), and the most active
+    /// or pending requests there.
     pub backend_connections: u32,
 }
 

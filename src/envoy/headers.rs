@@ -18,19 +18,32 @@ pub(super) struct Headers {
 
 /// The mutations of several layers in turn; within each layer set, add, remove, in that order.
 ///
-/// Envoy removes before it adds; so a header that a later layer removes is not added at all. Envoy refuses mutations of
-/// `Host` and pseudo-headers here, and one refused route would hold back all resources that are sent with it: such
-/// names are left out (the host is changed by a rewrite).
+/// Envoy removes before it adds; so a header that a later layer removes is not added at all. Envoy
+/// refuses mutations of `Host` and pseudo-headers here, and one refused route would hold back all
+/// resources that are sent with it: such names are left out (the host is changed by a rewrite).
 pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
     let mut headers = Headers::default();
     for (at, HeaderEdits { set, add, remove }) in layers.iter().enumerate() {
-        let removed =
-            |name: &str| layers[at..].iter().any(|layer| layer.remove.iter().any(|r| r.eq_ignore_ascii_case(name)));
-        let set = set.iter().map(|header| (header, HeaderAppendAction::OverwriteIfExistsOrAdd));
-        let add = add.iter().map(|header| (header, HeaderAppendAction::AppendIfExistsOrAdd));
-        let kept = set.chain(add).filter(|((name, _), _)| editable(name) && !removed(name));
-        headers.add.extend(kept.map(|(header, action)| option(header, action)));
-        headers.remove.extend(remove.iter().filter(|name| editable(name)).cloned());
+        let removed = |name: &str| {
+            layers[at..]
+                .iter()
+                .any(|layer| layer.remove.iter().any(|r| r.eq_ignore_ascii_case(name)))
+        };
+        let set = set
+            .iter()
+            .map(|header| (header, HeaderAppendAction::OverwriteIfExistsOrAdd));
+        let add = add
+            .iter()
+            .map(|header| (header, HeaderAppendAction::AppendIfExistsOrAdd));
+        let kept = set
+            .chain(add)
+            .filter(|((name, _), _)| editable(name) && !removed(name));
+        headers
+            .add
+            .extend(kept.map(|(header, action)| option(header, action)));
+        headers
+            .remove
+            .extend(remove.iter().filter(|name| editable(name)).cloned());
     }
     headers
 }
@@ -38,11 +51,17 @@ pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
 /// A mutation of ours, whose value may have command operators.
 pub(super) fn mutation(name: &str, value: &str, action: HeaderAppendAction) -> HeaderMutation {
     let option = HeaderValueOption {
-        header: Some(HeaderValue { key: name.to_owned(), value: value.to_owned(), ..Default::default() }),
+        header: Some(HeaderValue {
+            key: name.to_owned(),
+            value: value.to_owned(),
+            ..Default::default()
+        }),
         append_action: action.into(),
         ..Default::default()
     };
-    HeaderMutation { action: Some(header_mutation::Action::Append(option)) }
+    HeaderMutation {
+        action: Some(header_mutation::Action::Append(option)),
+    }
 }
 
 fn editable(name: &str) -> bool {
@@ -53,7 +72,8 @@ fn option((name, value): &(String, String), action: HeaderAppendAction) -> Heade
     HeaderValueOption {
         header: Some(HeaderValue {
             key: name.clone(),
-            // A percent sign starts a command operator of Envoy's access-log format, which header values have.
+            // A percent sign starts a command operator of Envoy's access-log format, which header
+            // values have.
             value: value.replace('%', "%%"),
             ..Default::default()
         }),
@@ -72,8 +92,16 @@ mod tests {
     }
 
     fn layer(set: &[(&str, &str)], add: &[(&str, &str)], remove: &[&str]) -> HeaderEdits {
-        let pairs = |list: &[(&str, &str)]| list.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        HeaderEdits { set: pairs(set), add: pairs(add), remove: remove.iter().map(|n| (*n).to_owned()).collect() }
+        let pairs = |list: &[(&str, &str)]| {
+            list.iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect()
+        };
+        HeaderEdits {
+            set: pairs(set),
+            add: pairs(add),
+            remove: remove.iter().map(|n| (*n).to_owned()).collect(),
+        }
     }
 
     fn values(headers: &Headers) -> Vec<(&str, &str, HeaderAppendAction)> {
@@ -82,7 +110,11 @@ mod tests {
             .iter()
             .map(|o| {
                 let header = o.header.as_ref().expect("a header");
-                (header.key.as_str(), header.value.as_str(), o.append_action())
+                (
+                    header.key.as_str(),
+                    header.value.as_str(),
+                    o.append_action(),
+                )
             })
             .collect()
     }
@@ -106,10 +138,15 @@ mod tests {
 
     #[test]
     fn a_later_layer_sees_what_an_earlier_one_did() {
-        let (rule, share) =
-            (layer(&[("x-a", "1"), ("x-b", "1")], &[], &["x-c"]), layer(&[("x-c", "2")], &[], &["x-a"]));
+        let (rule, share) = (
+            layer(&[("x-a", "1"), ("x-b", "1")], &[], &["x-c"]),
+            layer(&[("x-c", "2")], &[], &["x-a"]),
+        );
         let made = headers(&[&rule, &share]);
-        let names: Vec<_> = values(&made).into_iter().map(|(name, value, _)| (name, value)).collect();
+        let names: Vec<_> = values(&made)
+            .into_iter()
+            .map(|(name, value, _)| (name, value))
+            .collect();
         assert_eq!(names, [("x-b", "1"), ("x-c", "2")]);
         assert_eq!(made.remove, ["x-c", "x-a"]);
     }
@@ -122,7 +159,11 @@ mod tests {
 
     #[test]
     fn host_and_pseudo_headers_are_left_alone() {
-        let made = edits(&[("Host", "a"), (":path", "/")], &[], &["host", ":method", "x-a"]);
+        let made = edits(
+            &[("Host", "a"), (":path", "/")],
+            &[],
+            &["host", ":method", "x-a"],
+        );
         assert!(values(&made).is_empty());
         assert_eq!(made.remove, ["x-a"]);
     }

@@ -1,5 +1,6 @@
-//! Headers by which a client says who it is. Backends read them as the words of a proxy that they trust, and any client
-//! can write them: an HTTP filter removes them before anything but the choice of the route.
+//! Headers by which a client says who it is. Backends read them as the words of a proxy that they
+//! trust, and any client can write them: an HTTP filter removes them before anything but the choice
+//! of the route.
 //!
 //! Envoy itself writes `X-Forwarded-For` and `X-Forwarded-Proto`, which stay.
 
@@ -8,7 +9,9 @@ use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     header_mutation::{Action, RemoveOnMatch},
 };
 use envoy_types::pb::envoy::config::route::v3::FilterConfig;
-use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{HeaderMutation as Filter, Mutations};
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
+    HeaderMutation as Filter, Mutations,
+};
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
 use super::request_match::matching;
@@ -43,7 +46,12 @@ const NAMES: [&str; 22] = [
 ];
 
 /// Prefixes of further names.
-const PREFIXES: [&str; 4] = ["x-original-", "x-client-cert-", "ssl-client-", "x-ssl-client-"];
+const PREFIXES: [&str; 4] = [
+    "x-original-",
+    "x-client-cert-",
+    "ssl-client-",
+    "x-ssl-client-",
+];
 
 /// What Envoy writes of `x-forwarded-*`.
 const WRITTEN: [&str; 2] = ["for", "proto"];
@@ -52,23 +60,43 @@ const WRITTEN: [&str; 2] = ["for", "proto"];
 pub(super) fn filter() -> Filter {
     let names = NAMES.iter().map(|name| Action::Remove((*name).to_owned()));
     let prefixes = PREFIXES.iter().map(|prefix| matched(beginning(prefix)));
-    let all = names.chain(prefixes).chain([matched(matching(&forwarded()))]);
-    let request_mutations = all.map(|action| HeaderMutation { action: Some(action) }).collect();
-    Filter { mutations: Some(Mutations { request_mutations, ..Default::default() }), ..Default::default() }
+    let all = names
+        .chain(prefixes)
+        .chain([matched(matching(&forwarded()))]);
+    let request_mutations = all
+        .map(|action| HeaderMutation {
+            action: Some(action),
+        })
+        .collect();
+    Filter {
+        mutations: Some(Mutations {
+            request_mutations,
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
 }
 
 /// Removes the headers whose name matches.
 fn matched(name: StringMatcher) -> Action {
-    Action::RemoveOnMatch(RemoveOnMatch { key_matcher: Some(name) })
+    Action::RemoveOnMatch(RemoveOnMatch {
+        key_matcher: Some(name),
+    })
 }
 
 fn beginning(prefix: &str) -> StringMatcher {
-    StringMatcher { match_pattern: Some(MatchPattern::Prefix(prefix.to_owned())), ..Default::default() }
+    StringMatcher {
+        match_pattern: Some(MatchPattern::Prefix(prefix.to_owned())),
+        ..Default::default()
+    }
 }
 
 /// The configuration of a virtual host that keeps the headers.
 pub(super) fn keep() -> FilterConfig {
-    FilterConfig { disabled: true, ..Default::default() }
+    FilterConfig {
+        disabled: true,
+        ..Default::default()
+    }
 }
 
 /// A regular expression for the headers `x-forwarded-*` that Envoy does not write.
@@ -76,15 +104,20 @@ fn forwarded() -> String {
     format!("x-forwarded-(?:{})", other_than(&WRITTEN))
 }
 
-/// A regular expression for texts other than these words, no two of which begin with the same letter: RE2 has no
-/// negation.
+/// A regular expression for texts other than these words, no two of which begin with the same
+/// letter: RE2 has no negation.
 fn other_than(words: &[&str]) -> String {
     let first: String = words.iter().map(|word| &word[..1]).collect();
     let begun = words.iter().flat_map(|word| {
-        let begins = (1..word.len()).map(move |end| format!("{}(?:[^{}].*)?", &word[..end], &word[end..=end]));
+        let begins = (1..word.len())
+            .map(move |end| format!("{}(?:[^{}].*)?", &word[..end], &word[end..=end]));
         begins.chain([format!("{word}.+")])
     });
-    [format!("[^{first}].*")].into_iter().chain(begun).collect::<Vec<_>>().join("|")
+    [format!("[^{first}].*")]
+        .into_iter()
+        .chain(begun)
+        .collect::<Vec<_>>()
+        .join("|")
 }
 
 #[cfg(test)]
@@ -93,9 +126,12 @@ mod tests {
 
     #[test]
     fn every_name_of_the_identity_is_removed_unless_envoy_writes_it() {
-        let forwarded = regex::Regex::new(&format!("^(?:{})$", forwarded())).expect("a regular expression");
+        let forwarded =
+            regex::Regex::new(&format!("^(?:{})$", forwarded())).expect("a regular expression");
         let is_removed = |name: &str| {
-            NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || forwarded.is_match(name)
+            NAMES.contains(&name)
+                || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+                || forwarded.is_match(name)
         };
         for name in [
             "forwarded",

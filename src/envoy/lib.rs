@@ -1,14 +1,15 @@
 //! Translates our model into Envoy v3 resources.
 //!
-//! In: [`gatewright_core::model`]. Out: protobuf messages of `envoy-types`, a bootstrap, and both as readable text
-//! ([`render`]).
-//! Pure: no client, task, clock or log ever appears here.
+//! In: [`gatewright_core::model`]. Out: protobuf messages of `envoy-types`, a bootstrap, and both
+//! as readable text ([`render`]). Pure: no client, task, clock or log ever appears here.
 //!
-//! The layout keeps a constant number of filter chains and looks up everything per host by name: the certificate by SNI
-//! (`on_demand_secret`), the routes by host (scoped routes), the chain by SNI (a domain matcher in the Listener).
+//! The layout keeps a constant number of filter chains and looks up everything per host by name:
+//! the certificate by SNI (`on_demand_secret`), the routes by host (scoped routes), the chain by
+//! SNI (a domain matcher in the Listener).
 //!
-//! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries on. Maps made here have
-//! one entry, or iterate in the order of their keys (`proto.rs`), so equal values encode to equal bytes.
+//! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries on.
+//! Maps made here have one entry, or iterate in the order of their keys (`proto.rs`), so equal
+//! values encode to equal bytes.
 
 mod bind_error;
 mod bootstrap;
@@ -55,7 +56,9 @@ mod websocket;
 mod testdata;
 
 pub use bind_error::{BindError, is_bind_error};
-pub use bootstrap::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static, keys_files};
+pub use bootstrap::{
+    Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static, keys_files,
+};
 pub use cluster::{REFUSED, cluster, cluster_within, endpoints};
 pub use connection_limit::ConnectionLimit;
 pub use constraints::check;

@@ -1,19 +1,21 @@
-//! All our constant limits; those that an operator sets are in [`super::Edge`]. Limits in a Listener must never change:
-//! a changed field of a Listener drains all its connections.
+//! All our constant limits; those that an operator sets are in [`super::Edge`]. Limits in a
+//! Listener must never change: a changed field of a Listener drains all its connections.
 //!
 //! Source: Envoy's edge best practices (`configuration/best_practices/edge`).
 
 /// Buffer limit per connection, of listeners and clusters.
 pub(super) const BUFFER_BYTES: u32 = 32 * 1024;
-/// The largest datagram that is forwarded, that of jumbo frames; Envoy's default drops datagrams above 1,500 bytes, and
-/// DNS responses of 4,096 bytes arrive in fragments that the kernel reassembles.
+/// The largest datagram that is forwarded, that of jumbo frames; Envoy's default drops datagrams
+/// above 1,500 bytes, and DNS responses of 4,096 bytes arrive in fragments that the kernel
+/// reassembles.
 pub(super) const DATAGRAM_BYTES: u64 = 9000;
-/// Timeout of a TLS handshake, including the fetch of an on-demand certificate. Without it a secret name without a
-/// response would hold the connection for as long as the client waits.
+/// Timeout of a TLS handshake, including the fetch of an on-demand certificate. Without it a secret
+/// name without a response would hold the connection for as long as the client waits.
 pub(super) const HANDSHAKE_SECONDS: u64 = 5;
 /// Timeout for a client's ClientHello.
 pub(super) const CLIENT_HELLO_SECONDS: u64 = 5;
-/// The most connections that a worker accepts per wake-up: one, so that a burst spreads over all workers.
+/// The most connections that a worker accepts per wake-up: one, so that a burst spreads over all
+/// workers.
 pub(super) const ACCEPTS_PER_EVENT: u32 = 1;
 /// Timeout for a client's request headers.
 pub(super) const REQUEST_HEADERS_SECONDS: u64 = 10;
@@ -37,14 +39,16 @@ pub(super) const CLIENT_CERTIFICATE_SECONDS: u64 = 2;
 pub const AUTH_SECONDS: u64 = 5;
 /// The largest response of an authorization server; Envoy's default is 32 MiB for each request.
 pub(super) const AUTH_ANSWER_BYTES: u32 = 1024 * 1024;
-/// The most concurrent retries to one cluster; Envoy's default is 3, which disables a user's retry policy under load.
+/// The most concurrent retries to one cluster; Envoy's default is 3, which disables a user's retry
+/// policy under load.
 pub(super) const UPSTREAM_RETRIES: u32 = 1024;
-/// The smallest buffers of a stream that Envoy tracks, as a power of two: 32 KiB, one connection's buffer. Under memory
-/// pressure it resets the streams with the largest buffers, in classes that each double the size.
+/// The smallest buffers of a stream that Envoy tracks, as a power of two: 32 KiB, one connection's
+/// buffer. Under memory pressure it resets the streams with the largest buffers, in classes that
+/// each double the size.
 pub(super) const TRACKED_STREAM_POWER: u32 = 15;
-/// Streams of one HTTP/2 connection, reset by the client within [`PREMATURE_RESET_SECONDS`], after which Envoy closes
-/// the connection if they are more than half of all. These are Envoy's defaults, explicit so that every version has
-/// them.
+/// Streams of one HTTP/2 connection, reset by the client within [`PREMATURE_RESET_SECONDS`], after
+/// which Envoy closes the connection if they are more than half of all. These are Envoy's defaults,
+/// explicit so that every version has them.
 pub(super) const PREMATURE_RESETS: u32 = 500;
 /// A stream that is reset before this age counts as reset prematurely.
 pub(super) const PREMATURE_RESET_SECONDS: u32 = 1;

@@ -11,35 +11,59 @@ use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
 ///
-/// Only its filter chains and its matcher ever change, and Envoy applies such a change in place, without affecting the
-/// connections of unchanged chains. All other fields are constant: a change there drains all connections.
+/// Only its filter chains and its matcher ever change, and Envoy applies such a change in place,
+/// without affecting the connections of unchanged chains. All other fields are constant: a change
+/// there drains all connections.
 pub fn listener(frontend: &Frontend) -> Listener {
     listener_within(frontend, &Edge::DEFAULT)
 }
 
 /// The listener of a frontend, with an operator's limits.
 pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
-    let Frontend { id, addresses, port, cdn_id, kind } = frontend;
+    let Frontend {
+        id,
+        addresses,
+        port,
+        cdn_id,
+        kind,
+    } = frontend;
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
     let (filter_chains, filter_chain_matcher, listener_filters) = match kind {
         FrontendKind::Tcp { shares } => (vec![chain::tcp(id, shares, edge)], None, Vec::new()),
         FrontendKind::Udp => return udp::listener(frontend, edge),
-        FrontendKind::Http { table } => (vec![chain::plain(id, cdn_id, table, edge)], None, Vec::new()),
-        FrontendKind::Tls { chains, sni_matcher } => {
-            let mut filter_chains: Vec<FilterChain> =
-                chains.iter().map(|(name, chain)| chain::tls(id, cdn_id, name, chain, edge)).collect();
+        FrontendKind::Http { table } => (
+            vec![chain::plain(id, cdn_id, table, edge)],
+            None,
+            Vec::new(),
+        ),
+        FrontendKind::Tls {
+            chains,
+            sni_matcher,
+        } => {
+            let mut filter_chains: Vec<FilterChain> = chains
+                .iter()
+                .map(|(name, chain)| chain::tls(id, cdn_id, name, chain, edge))
+                .collect();
             if filter_chains.is_empty() {
-                // Envoy refuses a listener without a chain; the port stays bound and closes its connections.
+                // Envoy refuses a listener without a chain; the port stays bound and closes its
+                // connections.
                 filter_chains.push(chain::closed());
             }
-            (filter_chains, sni_matcher::matcher(sni_matcher, chains), vec![tls_inspector()])
+            (
+                filter_chains,
+                sni_matcher::matcher(sni_matcher, chains),
+                vec![tls_inspector()],
+            )
         }
     };
     Listener {
         name: frontend.resource_name(),
         address: addresses.next(),
         additional_addresses: addresses
-            .map(|address| AdditionalAddress { address: Some(address), ..Default::default() })
+            .map(|address| AdditionalAddress {
+                address: Some(address),
+                ..Default::default()
+            })
             .collect(),
         stat_prefix: frontend.resource_name(),
         filter_chains,
@@ -55,7 +79,9 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
 fn tls_inspector() -> ListenerFilter {
     ListenerFilter {
         name: "envoy.filters.listener.tls_inspector".to_owned(),
-        config_type: Some(listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()))),
+        config_type: Some(listener_filter::ConfigType::TypedConfig(any(
+            &TlsInspector::default(),
+        ))),
         ..Default::default()
     }
 }
@@ -66,7 +92,9 @@ mod tests {
 
     use super::*;
     use crate::testdata::{frontend, host};
-    use gatewright_core::model::{CertificateSource, Chain, Handler, OtherListeners, TableId, Termination, TlsParams};
+    use gatewright_core::model::{
+        CertificateSource, Chain, Handler, OtherListeners, TableId, Termination, TlsParams,
+    };
 
     fn tls(sni_matcher: &[(&str, &str)]) -> Listener {
         let https = Chain {
@@ -76,24 +104,42 @@ mod tests {
                 params: TlsParams::default(),
                 clients: None,
             }),
-            handler: Handler::Scopes { listener: None, elsewhere: OtherListeners::NOWHERE },
+            handler: Handler::Scopes {
+                listener: None,
+                elsewhere: OtherListeners::NOWHERE,
+            },
         };
         let chains = BTreeMap::from([("https".into(), https)]);
-        let sni_matcher = sni_matcher.iter().map(|(name, chain)| (host(name), (*chain).into())).collect();
+        let sni_matcher = sni_matcher
+            .iter()
+            .map(|(name, chain)| (host(name), (*chain).into()))
+            .collect();
         listener(&Frontend {
             id: frontend(443),
-            addresses: vec!["127.0.0.1".parse().expect("an address"), "::1".parse().expect("an address")],
+            addresses: vec![
+                "127.0.0.1".parse().expect("an address"),
+                "::1".parse().expect("an address"),
+            ],
             port: 443,
             cdn_id: "test".into(),
-            kind: FrontendKind::Tls { chains, sni_matcher },
+            kind: FrontendKind::Tls {
+                chains,
+                sni_matcher,
+            },
         })
     }
 
     #[test]
     fn another_host_changes_nothing_but_the_matcher() {
-        let (before, after) = (tls(&[("a.org", "https")]), tls(&[("a.org", "https"), ("b.org", "https")]));
+        let (before, after) = (
+            tls(&[("a.org", "https")]),
+            tls(&[("a.org", "https"), ("b.org", "https")]),
+        );
         assert_ne!(before.filter_chain_matcher, after.filter_chain_matcher);
-        let without = |listener: Listener| Listener { filter_chain_matcher: None, ..listener };
+        let without = |listener: Listener| Listener {
+            filter_chain_matcher: None,
+            ..listener
+        };
         assert_eq!(without(before), without(after));
     }
 
@@ -107,19 +153,41 @@ mod tests {
 
     #[test]
     fn a_frontend_without_chains_keeps_its_port_and_closes() {
-        let kind = FrontendKind::Tls { chains: BTreeMap::new(), sni_matcher: BTreeMap::new() };
+        let kind = FrontendKind::Tls {
+            chains: BTreeMap::new(),
+            sni_matcher: BTreeMap::new(),
+        };
         let addresses = vec!["127.0.0.1".parse().expect("an address")];
-        let made = listener(&Frontend { id: frontend(443), addresses, port: 443, cdn_id: "test".into(), kind });
+        let made = listener(&Frontend {
+            id: frontend(443),
+            addresses,
+            port: 443,
+            cdn_id: "test".into(),
+            kind,
+        });
         assert_eq!(made.filter_chains.len(), 1);
         assert!(made.filter_chain_matcher.is_none());
     }
 
     #[test]
     fn plain_http_has_one_chain_and_inspects_no_tls() {
-        let kind = FrontendKind::Http { table: TableId { frontend: frontend(80), listener: None } };
+        let kind = FrontendKind::Http {
+            table: TableId {
+                frontend: frontend(80),
+                listener: None,
+            },
+        };
         let addresses = vec!["127.0.0.1".parse().expect("an address")];
-        let made = listener(&Frontend { id: frontend(80), addresses, port: 443, cdn_id: "test".into(), kind });
+        let made = listener(&Frontend {
+            id: frontend(80),
+            addresses,
+            port: 443,
+            cdn_id: "test".into(),
+            kind,
+        });
         assert_eq!(made.filter_chains.len(), 1);
-        assert!(made.listener_filters.is_empty() && made.filter_chains[0].transport_socket.is_none());
+        assert!(
+            made.listener_filters.is_empty() && made.filter_chains[0].transport_socket.is_none()
+        );
     }
 }

@@ -1,22 +1,29 @@
 //! Filters of a listener: what stands before the routes of a virtual host.
 //!
-//! Envoy looks for a route before it runs any filter. So the filters are the virtual host's, whose every request has a route,
-//! if only the one that says 404; and once a server has been asked, a route is looked for again. By then the filters of the
-//! first route are in place, and they would run for the second. A route behind listener filters therefore marks the
-//! request, and the filter after that makes the route's own filters by the mark ([`MARKED`]).
+//! Envoy looks for a route before it runs any filter. So the filters are the virtual host's, whose
+//! every request has a route, if only the one that says 404; and once a server has been asked, a
+//! route is looked for again. By then the filters of the first route are in place, and they would
+//! run for the second. A route behind listener filters therefore marks the request, and the filter
+//! after that makes the route's own filters by the mark ([`MARKED`]).
 
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
-use envoy_types::pb::envoy::config::core::v3::{TypedExtensionConfig, header_value_option::HeaderAppendAction};
+use envoy_types::pb::envoy::config::core::v3::{
+    TypedExtensionConfig, header_value_option::HeaderAppendAction,
+};
 use envoy_types::pb::envoy::config::route::v3::{
     FilterConfig, Route, VirtualHost, route::Action, route_action::ClusterSpecifier,
 };
-use envoy_types::pb::envoy::extensions::common::matching::v3::{ExtensionWithMatcher, ExtensionWithMatcherPerRoute};
+use envoy_types::pb::envoy::extensions::common::matching::v3::{
+    ExtensionWithMatcher, ExtensionWithMatcherPerRoute,
+};
 use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
     Composite, ExecuteFilterAction, FilterChainConfiguration,
 };
-use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{FilterChain, FilterChainConfigPerRoute};
+use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
+    FilterChain, FilterChainConfigPerRoute,
+};
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
     HeaderMutation as MutatesHeaders, HeaderMutationPerRoute, Mutations,
 };
@@ -56,46 +63,72 @@ pub(super) const MARK: &str = "gatewright.mark_route";
 /// Makes the filters of the marked route: Envoy's composite filter.
 pub(super) const MARKED: &str = "gatewright.marked_route_filters";
 
-/// The filter [`MARK`] of a connection manager. What it does virtual hosts and routes say, and routes last.
+/// The filter [`MARK`] of a connection manager. What it does virtual hosts and routes say, and
+/// routes last.
 pub(super) fn mark() -> MutatesHeaders {
-    MutatesHeaders { most_specific_header_mutations_wins: true, ..Default::default() }
+    MutatesHeaders {
+        most_specific_header_mutations_wins: true,
+        ..Default::default()
+    }
 }
 
 /// The filter [`MARKED`] of a connection manager. What it does virtual hosts say.
 pub(super) fn marked() -> ExtensionWithMatcher {
     ExtensionWithMatcher {
-        extension_config: Some(extension("envoy.filters.http.composite", &Composite::default())),
+        extension_config: Some(extension(
+            "envoy.filters.http.composite",
+            &Composite::default(),
+        )),
         xds_matcher: Some(Matcher::default()),
         ..Default::default()
     }
 }
 
-/// A virtual host with listener filters. `first` comes before its routes, and before the filters: it answers what is not
-/// meant for this listener, and challenges of ACME.
-pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: &[Route], made: VirtualHost) -> VirtualHost {
+/// A virtual host with listener filters. `first` comes before its routes, and before the filters:
+/// it answers what is not meant for this listener, and challenges of ACME.
+pub(super) fn guarded(
+    host: &Host,
+    filters: &ListenerFilters,
+    first: &[Route],
+    made: VirtualHost,
+) -> VirtualHost {
     let first = first.iter().map(unasked);
     let servers = match filters {
         ListenerFilters::Refuse => {
             let refusal = answer(500);
-            return VirtualHost { routes: first.chain([refusal]).collect(), ..made };
+            return VirtualHost {
+                routes: first.chain([refusal]).collect(),
+                ..made
+            };
         }
         ListenerFilters::Ask(servers) => servers,
     };
     let mut marked = MarkedFilters::default();
-    let made_routes = routes(&host.routes).into_iter().map(|route| marked.mark(route));
+    let made_routes = routes(&host.routes)
+        .into_iter()
+        .map(|route| marked.mark(route));
     let mut all: Vec<Route> = first.chain(made_routes).collect();
     // Every request has a route, so that the filters run for it.
     all.push(answer(404));
     let ask = servers.iter().map(external_auth::before_routes).collect();
-    let ask = FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters: ask }) };
-    let unmarked = HeaderMutation { action: Some(header_mutation::Action::Remove(ROUTE_HEADER.to_owned())) };
+    let ask = FilterChainConfigPerRoute {
+        filter_chain: Some(FilterChain { filters: ask }),
+    };
+    let unmarked = HeaderMutation {
+        action: Some(header_mutation::Action::Remove(ROUTE_HEADER.to_owned())),
+    };
     VirtualHost {
         routes: all,
         request_headers_to_remove: vec![ROUTE_HEADER.to_owned()],
         typed_per_filter_config: map(&[
             (FILTER, any(&ask)),
             (MARK, any(&mutation(unmarked))),
-            (MARKED, any(&ExtensionWithMatcherPerRoute { xds_matcher: Some(marked.by_mark()) })),
+            (
+                MARKED,
+                any(&ExtensionWithMatcherPerRoute {
+                    xds_matcher: Some(marked.by_mark()),
+                }),
+            ),
         ]),
         ..made
     }
@@ -103,8 +136,14 @@ pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: &[Route], m
 
 /// A route that the filters do not stand before.
 fn unasked(route: &Route) -> Route {
-    let off = any(&FilterConfig { disabled: true, ..Default::default() });
-    Route { typed_per_filter_config: map_with(&route.typed_per_filter_config, FILTER, off), ..route.clone() }
+    let off = any(&FilterConfig {
+        disabled: true,
+        ..Default::default()
+    });
+    Route {
+        typed_per_filter_config: map_with(&route.typed_per_filter_config, FILTER, off),
+        ..route.clone()
+    }
 }
 
 /// The filters of the routes of a virtual host, each list of them with its mark.
@@ -112,16 +151,21 @@ fn unasked(route: &Route) -> Route {
 struct MarkedFilters(Vec<(String, Vec<TypedExtensionConfig>)>);
 
 impl MarkedFilters {
-    /// A route whose filters are made by its mark, and so are those of its shares, which stand in place of the route's.
+    /// A route whose filters are made by its mark, and so are those of its shares, which stand in
+    /// place of the route's.
     fn mark(&mut self, mut route: Route) -> Route {
         if let Some(Action::Route(action)) = &mut route.action
             && let Some(ClusterSpecifier::WeightedClusters(shares)) = &mut action.cluster_specifier
         {
             for share in &mut shares.clusters {
-                share.typed_per_filter_config = self.replace(std::mem::take(&mut share.typed_per_filter_config));
+                share.typed_per_filter_config =
+                    self.replace(std::mem::take(&mut share.typed_per_filter_config));
             }
         }
-        Route { typed_per_filter_config: self.replace(route.typed_per_filter_config), ..route }
+        Route {
+            typed_per_filter_config: self.replace(route.typed_per_filter_config),
+            ..route
+        }
     }
 
     /// Replaces filters by their mark.
@@ -131,51 +175,89 @@ impl MarkedFilters {
             return configs;
         }
         let mark = name(&filters);
-        let set = headers::mutation(ROUTE_HEADER, &mark, HeaderAppendAction::OverwriteIfExistsOrAdd);
+        let set = headers::mutation(
+            ROUTE_HEADER,
+            &mark,
+            HeaderAppendAction::OverwriteIfExistsOrAdd,
+        );
         if self.0.iter().all(|(known, _)| *known != mark) {
             self.0.push((mark, filters));
         }
         map_with(&configs, MARK, any(&mutation(set)))
     }
 
-    /// From the mark of a request to the filters of its route. A mark that is not known is of another version, and lets
-    /// nobody pass.
+    /// From the mark of a request to the filters of its route. A mark that is not known is of
+    /// another version, and lets nobody pass.
     fn by_mark(self) -> Matcher {
-        let chosen = self.0.into_iter().map(|(mark, filters)| when(MatchPattern::Exact(mark), filters));
-        let any = RegexMatcher { regex: ".+".to_owned(), engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})) };
+        let chosen = self
+            .0
+            .into_iter()
+            .map(|(mark, filters)| when(MatchPattern::Exact(mark), filters));
+        let any = RegexMatcher {
+            regex: ".+".to_owned(),
+            engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})),
+        };
         let unknown = when(MatchPattern::SafeRegex(any), vec![external_auth::nobody()]);
         let matchers = chosen.chain([unknown]).collect();
-        Matcher { matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })), on_no_match: None }
+        Matcher {
+            matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })),
+            on_no_match: None,
+        }
     }
 }
 
 fn mutation(mutation: HeaderMutation) -> HeaderMutationPerRoute {
-    HeaderMutationPerRoute { mutations: Some(Mutations { request_mutations: vec![mutation], ..Default::default() }) }
+    HeaderMutationPerRoute {
+        mutations: Some(Mutations {
+            request_mutations: vec![mutation],
+            ..Default::default()
+        }),
+    }
 }
 
-/// The name of filters: of all that they say, so that a mark of a newer version of the virtual host is never taken for
-/// another one of an older.
+/// The name of filters: of all that they say, so that a mark of a newer version of the virtual host
+/// is never taken for another one of an older.
 fn name(filters: &[TypedExtensionConfig]) -> String {
     let mut hash = Sha256::new();
-    filters.iter().for_each(|filter| hash.update(filter.encode_length_delimited_to_vec()));
-    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    filters
+        .iter()
+        .for_each(|filter| hash.update(filter.encode_length_delimited_to_vec()));
+    hash.finalize()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher {
-    let input = HttpRequestHeaderMatchInput { header_name: ROUTE_HEADER.to_owned() };
-    let value = StringMatcher { match_pattern: Some(mark), ..Default::default() };
+    let input = HttpRequestHeaderMatchInput {
+        header_name: ROUTE_HEADER.to_owned(),
+    };
+    let value = StringMatcher {
+        match_pattern: Some(mark),
+        ..Default::default()
+    };
     let predicate = SinglePredicate {
-        input: Some(xds_extension("envoy.matching.inputs.request_headers", any(&input))),
+        input: Some(xds_extension(
+            "envoy.matching.inputs.request_headers",
+            any(&input),
+        )),
         matcher: Some(single_predicate::Matcher::ValueMatch(value)),
     };
     let make = ExecuteFilterAction {
-        filter_chain: Some(FilterChainConfiguration { typed_config: filters }),
+        filter_chain: Some(FilterChainConfiguration {
+            typed_config: filters,
+        }),
         ..Default::default()
     };
     FieldMatcher {
-        predicate: Some(Predicate { match_type: Some(MatchType::SinglePredicate(predicate)) }),
+        predicate: Some(Predicate {
+            match_type: Some(MatchType::SinglePredicate(predicate)),
+        }),
         on_match: Some(OnMatch {
-            on_match: Some(on_match::OnMatch::Action(xds_extension("composite-action", any(&make)))),
+            on_match: Some(on_match::OnMatch::Action(xds_extension(
+                "composite-action",
+                any(&make),
+            ))),
             ..Default::default()
         }),
     }
@@ -187,7 +269,8 @@ mod tests {
 
     use envoy_types::pb::envoy::config::route::v3::route::Action as PbAction;
     use gatewright_core::model::{
-        Action, AppProtocol, AuthProtocol, ExternalAuth, Route as ModelRoute, Session, WeightedTarget,
+        Action, AppProtocol, AuthProtocol, ExternalAuth, Route as ModelRoute, Session,
+        WeightedTarget,
     };
 
     use super::*;
@@ -195,12 +278,23 @@ mod tests {
     use crate::virtual_host::virtual_host;
 
     fn auth(name: &str) -> ExternalAuth {
-        let protocol = AuthProtocol::Http { path: String::new(), answers: Vec::new() };
-        ExternalAuth { server: backend(name, AppProtocol::Http1), headers: Vec::new(), body: 0, protocol }
+        let protocol = AuthProtocol::Http {
+            path: String::new(),
+            answers: Vec::new(),
+        };
+        ExternalAuth {
+            server: backend(name, AppProtocol::Http1),
+            headers: Vec::new(),
+            body: 0,
+            protocol,
+        }
     }
 
     fn made(filters: ListenerFilters, routes: Vec<ModelRoute>) -> VirtualHost {
-        let host = Host { filters: Some(std::sync::Arc::new(filters)), ..Host::new(host("a.org"), routes) };
+        let host = Host {
+            filters: Some(std::sync::Arc::new(filters)),
+            ..Host::new(host("a.org"), routes)
+        };
         virtual_host(&host, Some(&answer(421)))
     }
 
@@ -212,27 +306,66 @@ mod tests {
     }
 
     fn marks(of: &VirtualHost) -> Vec<Option<&Any>> {
-        of.routes.iter().map(|route| route.typed_per_filter_config.get(MARK)).collect()
+        of.routes
+            .iter()
+            .map(|route| route.typed_per_filter_config.get(MARK))
+            .collect()
     }
 
     #[test]
     fn every_request_has_a_route_and_none_has_filters_before_it_is_known() {
         let plain = route("/plain", rule(Action::Forward(vec![to("web", 1)])));
-        let all = vec![own("/one", "x"), own("/two", "y"), own("/three", "x"), plain];
-        let made = made(ListenerFilters::Ask(vec![auth("first"), auth("second")]), all);
+        let all = vec![
+            own("/one", "x"),
+            own("/two", "y"),
+            own("/three", "x"),
+            plain,
+        ];
+        let made = made(
+            ListenerFilters::Ask(vec![auth("first"), auth("second")]),
+            all,
+        );
         assert_eq!(made.routes.len(), 6);
-        assert_eq!(made.routes.last().expect("it has some").action, answer(404).action, "what no other takes");
+        assert_eq!(
+            made.routes.last().expect("it has some").action,
+            answer(404).action,
+            "what no other takes"
+        );
         let config = |route: &Route, name: &str| route.typed_per_filter_config.get(name).cloned();
-        let off = any(&FilterConfig { disabled: true, ..Default::default() });
-        assert_eq!(config(&made.routes[0], FILTER), Some(off), "what is not meant for the listener asks nobody");
-        assert!(made.routes.iter().skip(1).all(|route| config(route, FILTER).is_none()));
-        assert!(made.routes.iter().all(|route| config(route, route_filters::FILTER).is_none()));
+        let off = any(&FilterConfig {
+            disabled: true,
+            ..Default::default()
+        });
+        assert_eq!(
+            config(&made.routes[0], FILTER),
+            Some(off),
+            "what is not meant for the listener asks nobody"
+        );
+        assert!(
+            made.routes
+                .iter()
+                .skip(1)
+                .all(|route| config(route, FILTER).is_none())
+        );
+        assert!(
+            made.routes
+                .iter()
+                .all(|route| config(route, route_filters::FILTER).is_none())
+        );
         let marks = marks(&made);
-        assert!(marks[1].is_some() && marks[1] == marks[3] && marks[1] != marks[2], "alike where filters are");
+        assert!(
+            marks[1].is_some() && marks[1] == marks[3] && marks[1] != marks[2],
+            "alike where filters are"
+        );
         assert_eq!((marks[0], marks[4], marks[5]), (None, None, None));
-        let by_mark = made.typed_per_filter_config.get(MARKED).expect("it is there");
-        let by_mark = ExtensionWithMatcherPerRoute::decode(by_mark.value.as_slice()).expect("a matcher");
-        let Some(MatcherType::MatcherList(list)) = by_mark.xds_matcher.expect("one").matcher_type else {
+        let by_mark = made
+            .typed_per_filter_config
+            .get(MARKED)
+            .expect("it is there");
+        let by_mark =
+            ExtensionWithMatcherPerRoute::decode(by_mark.value.as_slice()).expect("a matcher");
+        let Some(MatcherType::MatcherList(list)) = by_mark.xds_matcher.expect("one").matcher_type
+        else {
             panic!("a list")
         };
         assert_eq!(list.matchers.len(), 3, "two that are known, and all others");
@@ -241,39 +374,86 @@ mod tests {
     #[test]
     fn the_filters_of_shares_are_made_by_their_own_mark() {
         let session = |name: &str| Some(Box::new(Session::Header(name.to_owned())));
-        let kept = |name: &str| WeightedTarget { session: session(name), ..to("web", 1) };
-        let mut shares = rule(Action::Forward(vec![kept("x-one"), kept("x-two"), to("web", 1)]));
+        let kept = |name: &str| WeightedTarget {
+            session: session(name),
+            ..to("web", 1)
+        };
+        let mut shares = rule(Action::Forward(vec![
+            kept("x-one"),
+            kept("x-two"),
+            to("web", 1),
+        ]));
         shares.auth = Some(Box::new(auth("x")));
         let only = route("/only", rule(Action::Forward(vec![kept("x-one")])));
-        let made = made(ListenerFilters::Ask(vec![auth("first")]), vec![route("/shares", shares), only]);
-        let Some(PbAction::Route(action)) = &made.routes[1].action else { panic!("it forwards") };
-        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action.cluster_specifier else { panic!("shares") };
-        let configs: Vec<_> = clusters.clusters.iter().map(|share| &share.typed_per_filter_config).collect();
-        assert!(configs.iter().all(|configs| !configs.contains_key(route_filters::FILTER)), "none before it is known");
-        let marks: BTreeSet<_> = configs.iter().map(|configs| configs.get(MARK).map(|mark| &mark.value)).collect();
+        let made = made(
+            ListenerFilters::Ask(vec![auth("first")]),
+            vec![route("/shares", shares), only],
+        );
+        let Some(PbAction::Route(action)) = &made.routes[1].action else {
+            panic!("it forwards")
+        };
+        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action.cluster_specifier else {
+            panic!("shares")
+        };
+        let configs: Vec<_> = clusters
+            .clusters
+            .iter()
+            .map(|share| &share.typed_per_filter_config)
+            .collect();
+        assert!(
+            configs
+                .iter()
+                .all(|configs| !configs.contains_key(route_filters::FILTER)),
+            "none before it is known"
+        );
+        let marks: BTreeSet<_> = configs
+            .iter()
+            .map(|configs| configs.get(MARK).map(|mark| &mark.value))
+            .collect();
         assert_eq!(
             (marks.len(), marks.contains(&None)),
             (3, true),
             "one for each session, and the rule's for the rest"
         );
-        let whole: Vec<_> = self::marks(&made).into_iter().map(|mark| mark.map(|mark| &mark.value)).collect();
-        assert!(whole[1].is_some() && !marks.contains(&whole[1]), "the rule's is of its server alone");
-        assert!(whole[2].is_some(), "a single share's session is the route's");
+        let whole: Vec<_> = self::marks(&made)
+            .into_iter()
+            .map(|mark| mark.map(|mark| &mark.value))
+            .collect();
+        assert!(
+            whole[1].is_some() && !marks.contains(&whole[1]),
+            "the rule's is of its server alone"
+        );
+        assert!(
+            whole[2].is_some(),
+            "a single share's session is the route's"
+        );
     }
 
     #[test]
     fn where_nobody_can_be_asked_there_are_no_routes() {
         let made = made(ListenerFilters::Refuse, vec![own("/one", "x")]);
-        let actions: Vec<_> = made.routes.iter().map(|route| route.action.clone()).collect();
+        let actions: Vec<_> = made
+            .routes
+            .iter()
+            .map(|route| route.action.clone())
+            .collect();
         assert_eq!(actions, [answer(421).action, answer(500).action]);
     }
 
     #[test]
     fn equal_hosts_encode_to_equal_bytes() {
-        let host = || made(ListenerFilters::Ask(vec![auth("a")]), vec![own("/one", "x"), own("/two", "y")]);
+        let host = || {
+            made(
+                ListenerFilters::Ask(vec![auth("a")]),
+                vec![own("/one", "x"), own("/two", "y")],
+            )
+        };
         let bytes = host().encode_to_vec();
         for _ in 0..50 {
-            assert!(host().encode_to_vec() == bytes, "maps in the order of their keys");
+            assert!(
+                host().encode_to_vec() == bytes,
+                "maps in the order of their keys"
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The `Location` of a redirect without the default port of its scheme (Gateway API `HTTPRequestRedirectFilter.port`).
+//! The `Location` of a redirect without the default port of its scheme (Gateway API
+//! `HTTPRequestRedirectFilter.port`).
 //!
-//! Envoy keeps the port of the request's host, unless a redirect has one, which it then writes even if it is the
-//! default. Where the hostname of a redirect is not known, two filters take that port out of the answer; routes turn them
-//! on.
+//! Envoy keeps the port of the request's host, unless a redirect has one, which it then writes even
+//! if it is the default. Where the hostname of a redirect is not known, two filters take that port
+//! out of the answer; routes turn them on.
 
 use std::collections::HashMap;
 
@@ -36,18 +37,26 @@ const WITH_DEFAULT_PORT: &str = "^(?:(https://[^/?#]*):443|(http://[^/?#]*):80)(
 
 /// The filters, in their order in a connection manager: an answer passes the last one first.
 pub(super) fn filters() -> [HttpFilter; 2] {
-    [off(http_filter(WRITE, &write())), off(http_filter(READ, &read()))]
+    [
+        off(http_filter(WRITE, &write())),
+        off(http_filter(READ, &read())),
+    ]
 }
 
 /// Adds to the configuration of a route's filters that these are on.
 pub(super) fn turned_on(configs: &HashMap<String, Any>) -> HashMap<String, Any> {
-    let on = any(&FilterConfig { config: Some(Any::default()), ..Default::default() });
+    let on = any(&FilterConfig {
+        config: Some(Any::default()),
+        ..Default::default()
+    });
     map_with(&map_with(configs, WRITE, on.clone()), READ, on)
 }
 
 fn read() -> HeaderToMetadata {
-    let without_port =
-        RegexMatchAndSubstitute { pattern: Some(regex_matcher(WITH_DEFAULT_PORT)), substitution: r"\1\2\3".to_owned() };
+    let without_port = RegexMatchAndSubstitute {
+        pattern: Some(regex_matcher(WITH_DEFAULT_PORT)),
+        substitution: r"\1\2\3".to_owned(),
+    };
     let rule = Rule {
         header: HEADER.to_owned(),
         on_header_present: Some(KeyValuePair {
@@ -58,12 +67,21 @@ fn read() -> HeaderToMetadata {
         }),
         ..Default::default()
     };
-    HeaderToMetadata { response_rules: vec![rule], ..Default::default() }
+    HeaderToMetadata {
+        response_rules: vec![rule],
+        ..Default::default()
+    }
 }
 
 fn write() -> MutatesHeaders {
     let value = format!("%DYNAMIC_METADATA({READ}:{HEADER})%");
     let overwrite = mutation(HEADER, &value, HeaderAppendAction::OverwriteIfExists);
-    let mutations = Mutations { response_mutations: vec![overwrite], ..Default::default() };
-    MutatesHeaders { mutations: Some(mutations), ..Default::default() }
+    let mutations = Mutations {
+        response_mutations: vec![overwrite],
+        ..Default::default()
+    };
+    MutatesHeaders {
+        mutations: Some(mutations),
+        ..Default::default()
+    }
 }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use gatewright_core::model::{ClientRoots, Endpoints, Frontend, Scope, Secret, SecretName, Table, TableId};
+use gatewright_core::model::{
+    ClientRoots, Endpoints, Frontend, Scope, Secret, SecretName, Table, TableId,
+};
 
 /// The resource name of a value.
 ///
-/// Names are unique within a type: a hostname has neither a slash, a colon nor a `|`, and neither has a namespace or a
-/// name of Kubernetes.
+/// Names are unique within a type: a hostname has neither a slash, a colon nor a `|`, and neither
+/// has a namespace or a name of Kubernetes.
 pub trait ResourceName {
     /// The name under which Envoy requests the resource and the server sends it.
     fn resource_name(&self) -> String;
@@ -72,7 +74,10 @@ impl ResourceName for gatewright_core::model::Cluster {
 }
 
 /// `<frontend>|<rest>`: the key, unique among frontends, of what a connection finds by its SNI.
-pub(super) fn keyed(frontend: &gatewright_core::model::FrontendId, rest: &dyn fmt::Display) -> String {
+pub(super) fn keyed(
+    frontend: &gatewright_core::model::FrontendId,
+    rest: &dyn fmt::Display,
+) -> String {
     format!("{frontend}|{rest}")
 }
 
@@ -83,9 +88,15 @@ mod tests {
 
     #[test]
     fn tables_of_one_frontend_have_different_names() {
-        let id = |listener: Option<&str>| TableId { frontend: frontend(443), listener: listener.map(host) };
+        let id = |listener: Option<&str>| TableId {
+            frontend: frontend(443),
+            listener: listener.map(host),
+        };
         assert_eq!(id(None).resource_name(), "infra/edge:443");
-        assert_eq!(id(Some("*.example.org")).resource_name(), "infra/edge:443|*.example.org");
+        assert_eq!(
+            id(Some("*.example.org")).resource_name(),
+            "infra/edge:443|*.example.org"
+        );
         assert_eq!(id(Some("")).resource_name(), "infra/edge:443|*");
     }
 }

@@ -20,13 +20,16 @@ const ESCAPED: &str = "%(?:2[Ff]|5[Cc])";
 
 /// Returns the new path of a request that `matched`; `None` if it is unchanged.
 ///
-/// `ReplacePrefixMatch` replaces whole path elements (the table in the Gateway API's `HTTPPathModifier`): `/foo` → `/`
-/// turns `/foo/bar` into `/bar`, not `//bar`, and `/` → `/xyz` turns `/bar` into `/xyz/bar`, not `/xyzbar`. It is valid
-/// with prefix matches only; with others the API refuses it and nothing is rewritten here.
+/// `ReplacePrefixMatch` replaces whole path elements (the table in the Gateway API's
+/// `HTTPPathModifier`): `/foo` → `/` turns `/foo/bar` into `/bar`, not `//bar`, and `/` → `/xyz`
+/// turns `/bar` into `/xyz/bar`, not `/xyzbar`. It is valid with prefix matches only; with others
+/// the API refuses it and nothing is rewritten here.
 pub(super) fn new_path(matched: &PathMatch, rewrite: &PathRewrite) -> Option<NewPath> {
     let (prefix, new) = match (rewrite, matched) {
         (PathRewrite::Full(path), _) => return Some(NewPath::Whole(absolute(path))),
-        (PathRewrite::PlainSlashes, _) => return Some(NewPath::Regex(replace(ESCAPED.to_owned(), "/"))),
+        (PathRewrite::PlainSlashes, _) => {
+            return Some(NewPath::Regex(replace(ESCAPED.to_owned(), "/")));
+        }
         (PathRewrite::Prefix(_), PathMatch::Exact(_) | PathMatch::Regex(_)) => return None,
         (PathRewrite::Prefix(new), PathMatch::Prefix(prefix)) => {
             (prefix.trim_end_matches('/'), new.trim_end_matches('/'))
@@ -34,25 +37,39 @@ pub(super) fn new_path(matched: &PathMatch, rewrite: &PathRewrite) -> Option<New
     };
     match (prefix, new) {
         ("", "") => None,
-        ("", new) => Some(NewPath::Regex(replace("^/".to_owned(), &format!("{}/", absolute(new))))),
-        (prefix, "") => Some(NewPath::Regex(replace(format!("^{}/?", regex::escape(prefix)), "/"))),
+        ("", new) => Some(NewPath::Regex(replace(
+            "^/".to_owned(),
+            &format!("{}/", absolute(new)),
+        ))),
+        (prefix, "") => Some(NewPath::Regex(replace(
+            format!("^{}/?", regex::escape(prefix)),
+            "/",
+        ))),
         (_, new) => Some(NewPath::Prefix(absolute(new))),
     }
 }
 
-/// "Replace the whole path" as a regular expression, for rewrites, which have no literal form of it.
+/// "Replace the whole path" as a regular expression, for rewrites, which have no literal form of
+/// it.
 pub(super) fn whole(path: &str) -> RegexMatchAndSubstitute {
     replace("^/.*$".to_owned(), path)
 }
 
 /// A full path always starts with a slash; an empty one is the root.
 fn absolute(path: &str) -> String {
-    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+    if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    }
 }
 
 fn replace(regex: String, literal: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
-        pattern: Some(RegexMatcher { regex, ..Default::default() }),
+        pattern: Some(RegexMatcher {
+            regex,
+            ..Default::default()
+        }),
         // Otherwise `\1` would be a capture group.
         substitution: literal.replace('\\', "\\\\"),
     }
@@ -68,17 +85,28 @@ mod tests {
         match new_path(&matched, &PathRewrite::Prefix(new.to_owned())) {
             None => path.to_owned(),
             Some(NewPath::Whole(new)) => new,
-            Some(NewPath::Prefix(new)) => new + path.strip_prefix(prefix.trim_end_matches('/')).expect("the prefix"),
-            Some(NewPath::Regex(RegexMatchAndSubstitute { pattern, substitution })) => {
-                let regex = regex::Regex::new(&pattern.expect("a pattern").regex).expect("a regular expression");
-                regex.replace_all(path, regex::NoExpand(&substitution)).into_owned()
+            Some(NewPath::Prefix(new)) => {
+                new + path
+                    .strip_prefix(prefix.trim_end_matches('/'))
+                    .expect("the prefix")
+            }
+            Some(NewPath::Regex(RegexMatchAndSubstitute {
+                pattern,
+                substitution,
+            })) => {
+                let regex = regex::Regex::new(&pattern.expect("a pattern").regex)
+                    .expect("a regular expression");
+                regex
+                    .replace_all(path, regex::NoExpand(&substitution))
+                    .into_owned()
             }
         }
     }
 
     #[test]
     fn prefixes_are_replaced_as_the_specification_says() {
-        // Gateway API v1.7.0, HTTPPathModifier.replacePrefixMatch, all rows of its table, and `/` as the prefix.
+        // Gateway API v1.7.0, HTTPPathModifier.replacePrefixMatch, all rows of its table, and `/`
+        // as the prefix.
         for (path, prefix, new, expected) in [
             ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
             ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
@@ -95,7 +123,11 @@ mod tests {
             ("/", "/", "/", "/"),
             ("/f.o/bar", "/f.o", "/", "/bar"),
         ] {
-            assert_eq!(rewritten(prefix, new, path), expected, "{path} with {prefix} → {new}");
+            assert_eq!(
+                rewritten(prefix, new, path),
+                expected,
+                "{path} with {prefix} → {new}"
+            );
         }
     }
 

@@ -1,11 +1,12 @@
-//! Routes that answer preflights (Fetch standard, 3.2.2; GEP-1767): requests by which a browser asks whether it may send
-//! another one.
+//! Routes that answer preflights (Fetch standard, 3.2.2; GEP-1767): requests by which a browser
+//! asks whether it may send another one.
 //!
-//! A preflight has the URL of that request, its method in `Access-Control-Request-Method`, and the names of its headers
-//! in `Access-Control-Request-Headers`. Each match of a rule with a CORS filter therefore has routes for preflights before
-//! its own, which compare the method with the first header. Of the match's headers a preflight may have the value (a proxy
-//! or the browser sets it), the name, or nothing. A match whose headers are not known to hold answers only those preflights
-//! that no other rule for the same path answers.
+//! A preflight has the URL of that request, its method in `Access-Control-Request-Method`, and the
+//! names of its headers in `Access-Control-Request-Headers`. Each match of a rule with a CORS
+//! filter therefore has routes for preflights before its own, which compare the method with the
+//! first header. Of the match's headers a preflight may have the value (a proxy or the browser sets
+//! it), the name, or nothing. A match whose headers are not known to hold answers only those
+//! preflights that no other rule for the same path answers.
 //!
 //! Filters of the rule other than CORS do not apply: browsers send preflights without credentials.
 
@@ -36,11 +37,23 @@ pub(super) fn routes(all: &[Route]) -> Vec<pb::Route> {
     // The path of matches whose headers are not known to hold, with their answers.
     let mut waiting: Option<(&Route, Vec<pb::Route>)> = None;
     for route in all {
-        made.extend(waiting.take_if(|(first, _)| !goes_on(first, route)).into_iter().flat_map(|(_, answers)| answers));
+        made.extend(
+            waiting
+                .take_if(|(first, _)| !goes_on(first, route))
+                .into_iter()
+                .flat_map(|(_, answers)| answers),
+        );
         if let Some(cors) = &route.rule.cors {
-            made.extend(known(&route.matches).into_iter().flat_map(|headers| answers(route, cors, headers)));
+            made.extend(
+                known(&route.matches)
+                    .into_iter()
+                    .flat_map(|headers| answers(route, cors, headers)),
+            );
             if let Some(headers) = unknown(&route.matches) {
-                waiting.get_or_insert_with(|| (route, Vec::new())).1.extend(answers(route, cors, headers));
+                waiting
+                    .get_or_insert_with(|| (route, Vec::new()))
+                    .1
+                    .extend(answers(route, cors, headers));
             }
         }
         made.extend(routes_of(route));
@@ -66,31 +79,52 @@ fn is_carried(header: &HeaderMatch) -> bool {
     CARRIED.contains(&header.name.as_str())
 }
 
-/// Conditions under which the headers of a match are known to hold: the preflight has them, or asks for them.
+/// Conditions under which the headers of a match are known to hold: the preflight has them, or asks
+/// for them.
 fn known(matches: &Match) -> Vec<Conditions> {
     let (carried, others): (Vec<_>, Vec<_>) = matches.headers.iter().cloned().partition(is_carried);
-    let all = Conditions { compared: matches.headers.clone(), requested: Vec::new() };
+    let all = Conditions {
+        compared: matches.headers.clone(),
+        requested: Vec::new(),
+    };
     if others.is_empty() {
         return vec![all];
     }
     let requested = others.into_iter().map(|header| header.name).collect();
-    vec![all, Conditions { compared: carried, requested }]
+    vec![
+        all,
+        Conditions {
+            compared: carried,
+            requested,
+        },
+    ]
 }
 
 /// Conditions without the headers that a preflight need not have; `None` if that is all of them.
 fn unknown(matches: &Match) -> Option<Conditions> {
-    let compared: Vec<_> = matches.headers.iter().filter(|header| is_carried(header)).cloned().collect();
-    (compared.len() < matches.headers.len()).then_some(Conditions { compared, requested: Vec::new() })
+    let compared: Vec<_> = matches
+        .headers
+        .iter()
+        .filter(|header| is_carried(header))
+        .cloned()
+        .collect();
+    (compared.len() < matches.headers.len()).then_some(Conditions {
+        compared,
+        requested: Vec::new(),
+    })
 }
 
-/// The routes that answer preflights under some conditions: those of strangers without any header of CORS, and the others
-/// as the policy says.
+/// The routes that answer preflights under some conditions: those of strangers without any header
+/// of CORS, and the others as the policy says.
 fn answers(route: &Route, cors: &Cors, conditions: Conditions) -> Vec<pb::Route> {
     let preflight = preflight(&route.matches, conditions);
     let mut made = Vec::new();
     if !cors.allow_origins.contains(&Origin::Any) {
         let others = cors::origin_matchers(cors).map(|origin| header(ORIGIN, origin));
-        let strange = others.map(|origin| HeaderMatcher { invert_match: true, ..origin });
+        let strange = others.map(|origin| HeaderMatcher {
+            invert_match: true,
+            ..origin
+        });
         made.push(answer(route, also(&preflight, strange), respond(200)));
     }
     if cors::echoes_headers(cors) {
@@ -99,7 +133,10 @@ fn answers(route: &Route, cors: &Cors, conditions: Conditions) -> Vec<pb::Route>
             header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(false)),
             ..Default::default()
         };
-        let none = Cors { allow_headers: Vec::new(), ..cors.clone() };
+        let none = Cors {
+            allow_headers: Vec::new(),
+            ..cors.clone()
+        };
         made.push(allowed(route, also(&preflight, [absent]), &none));
     }
     made.push(allowed(route, preflight, cors));
@@ -109,7 +146,10 @@ fn answers(route: &Route, cors: &Cors, conditions: Conditions) -> Vec<pb::Route>
 /// The route of preflights that the CORS filter answers by a policy; its cluster has no endpoint.
 fn allowed(route: &Route, matches: RouteMatch, cors: &Cors) -> pb::Route {
     let cluster_specifier = Some(ClusterSpecifier::Cluster(REFUSED.to_owned()));
-    let action = Action::Route(RouteAction { cluster_specifier, ..Default::default() });
+    let action = Action::Route(RouteAction {
+        cluster_specifier,
+        ..Default::default()
+    });
     pb::Route {
         typed_per_filter_config: map(&[(cors::FILTER, any(&cors::policy(cors)))]),
         ..answer(route, matches, action)
@@ -117,7 +157,12 @@ fn allowed(route: &Route, matches: RouteMatch, cors: &Cors) -> pb::Route {
 }
 
 fn answer(route: &Route, matches: RouteMatch, action: Action) -> pb::Route {
-    pb::Route { name: route.name.to_string(), r#match: Some(matches), action: Some(action), ..Default::default() }
+    pb::Route {
+        name: route.name.to_string(),
+        r#match: Some(matches),
+        action: Some(action),
+        ..Default::default()
+    }
 }
 
 fn also(matches: &RouteMatch, headers: impl IntoIterator<Item = HeaderMatcher>) -> RouteMatch {
@@ -128,8 +173,17 @@ fn also(matches: &RouteMatch, headers: impl IntoIterator<Item = HeaderMatcher>) 
 
 /// The match of preflights that ask for a request that matches.
 fn preflight(matches: &Match, conditions: Conditions) -> RouteMatch {
-    let Match { path, call: _, method, headers: _, query } = matches;
-    let Conditions { compared, requested } = conditions;
+    let Match {
+        path,
+        call: _,
+        method,
+        headers: _,
+        query,
+    } = matches;
+    let Conditions {
+        compared,
+        requested,
+    } = conditions;
     let made = request_match(&Match {
         path: path.clone(),
         call: None,
@@ -142,13 +196,26 @@ fn preflight(matches: &Match, conditions: Conditions) -> RouteMatch {
         None | Some("OPTIONS") => matching(".+"),
         Some(method) => exact(method),
     };
-    let asked = [header(ORIGIN, matching(".+")), header(REQUESTED_METHOD, method)];
-    also(&made, asked.into_iter().chain(requested.iter().map(|name| header(REQUESTED_HEADERS, listed(name)))))
+    let asked = [
+        header(ORIGIN, matching(".+")),
+        header(REQUESTED_METHOD, method),
+    ];
+    also(
+        &made,
+        asked.into_iter().chain(
+            requested
+                .iter()
+                .map(|name| header(REQUESTED_HEADERS, listed(name))),
+        ),
+    )
 }
 
 /// A matcher for a list with this name.
 fn listed(name: &str) -> StringMatcher {
-    matching(&format!("(?i)(?:.*[, \\t])?{}(?:[, \\t].*)?", regex::escape(name)))
+    matching(&format!(
+        "(?i)(?:.*[, \\t])?{}(?:[, \\t].*)?",
+        regex::escape(name)
+    ))
 }
 
 #[cfg(test)]
@@ -172,15 +239,31 @@ mod tests {
     }
 
     fn served(path: &str, cors: Option<Cors>) -> Route {
-        route(path, Rule { cors, ..rule(ModelAction::Forward(vec![to("web", 1)])) })
+        route(
+            path,
+            Rule {
+                cors,
+                ..rule(ModelAction::Forward(vec![to("web", 1)]))
+            },
+        )
     }
 
     fn with_header(name: &str, route: Route) -> Route {
-        let headers = vec![HeaderMatch { name: name.into(), value: StringMatch::Exact("1".into()) }];
-        Route { matches: Match { headers, ..route.matches }, ..route }
+        let headers = vec![HeaderMatch {
+            name: name.into(),
+            value: StringMatch::Exact("1".into()),
+        }];
+        Route {
+            matches: Match {
+                headers,
+                ..route.matches
+            },
+            ..route
+        }
     }
 
-    /// Each route as `path`, with `!` if it refuses strangers, `?` if it answers preflights, and the number of conditions.
+    /// Each route as `path`, with `!` if it refuses strangers, `?` if it answers preflights, and
+    /// the number of conditions.
     fn shown(all: &[Route]) -> Vec<String> {
         let show = |made: pb::Route| {
             let matches = made.r#match.expect("a match");
@@ -188,7 +271,10 @@ mod tests {
                 pb::route_match::PathSpecifier::PathSeparatedPrefix(path) => path,
                 other => panic!("{other:?}"),
             };
-            let asks = matches.headers.iter().any(|header| header.name == REQUESTED_METHOD);
+            let asks = matches
+                .headers
+                .iter()
+                .any(|header| header.name == REQUESTED_METHOD);
             let mark = match made.action {
                 Some(Action::DirectResponse(_)) => "!",
                 _ if asks => "?",
@@ -201,26 +287,52 @@ mod tests {
 
     #[test]
     fn rules_without_cors_have_no_routes_for_preflights() {
-        assert_eq!(shown(&[served("/a", None), with_header("x-a", served("/b", None))]), ["/a0", "/b1"]);
+        assert_eq!(
+            shown(&[served("/a", None), with_header("x-a", served("/b", None))]),
+            ["/a0", "/b1"]
+        );
     }
 
     #[test]
     fn strangers_come_first_where_there_are_any() {
-        assert_eq!(shown(&[served("/a", Some(policy(&["https://a.org:1"])))]), ["/a!4", "/a?3", "/a0"]);
-        assert_eq!(shown(&[served("/a", Some(policy(&["*"])))]), ["/a?3", "/a0"]);
+        assert_eq!(
+            shown(&[served("/a", Some(policy(&["https://a.org:1"])))]),
+            ["/a!4", "/a?3", "/a0"]
+        );
+        assert_eq!(
+            shown(&[served("/a", Some(policy(&["*"])))]),
+            ["/a?3", "/a0"]
+        );
     }
 
     #[test]
     fn a_method_is_compared_with_the_one_that_is_asked_for() {
         let of = |method: &str| {
-            let matches = Match { method: Some(method.into()), ..served("/a", None).matches };
+            let matches = Match {
+                method: Some(method.into()),
+                ..served("/a", None).matches
+            };
             let made = preflight(&matches, known(&matches).remove(0));
-            let value = |name: &str| made.headers.iter().find(|header| header.name == name).cloned();
+            let value = |name: &str| {
+                made.headers
+                    .iter()
+                    .find(|header| header.name == name)
+                    .cloned()
+            };
             (value(":method"), value(REQUESTED_METHOD))
         };
         let options = Some(header(":method", exact("OPTIONS")));
-        assert_eq!(of("PUT"), (options.clone(), Some(header(REQUESTED_METHOD, exact("PUT")))));
-        assert_eq!(of("OPTIONS"), (options, Some(header(REQUESTED_METHOD, matching(".+")))));
+        assert_eq!(
+            of("PUT"),
+            (
+                options.clone(),
+                Some(header(REQUESTED_METHOD, exact("PUT")))
+            )
+        );
+        assert_eq!(
+            of("OPTIONS"),
+            (options, Some(header(REQUESTED_METHOD, matching(".+"))))
+        );
     }
 
     #[test]
@@ -228,7 +340,10 @@ mod tests {
         let cors = || Some(policy(&["*"]));
         let headed = with_header("x-a", served("/a", cors()));
         let known = ["/a?4", "/a?4", "/a1"];
-        assert_eq!(shown(std::slice::from_ref(&headed)), [&known[..], &["/a?3"]].concat());
+        assert_eq!(
+            shown(std::slice::from_ref(&headed)),
+            [&known[..], &["/a?3"]].concat()
+        );
         let two = [headed.clone(), served("/a", cors())];
         assert_eq!(shown(&two), [&known[..], &["/a?3", "/a0", "/a?3"]].concat());
         let plain = [headed.clone(), served("/a", None)];
@@ -241,18 +356,26 @@ mod tests {
     fn headers_that_preflights_carry_are_compared() {
         let cors = || Some(policy(&["*"]));
         for name in CARRIED {
-            assert_eq!(shown(&[with_header(name, served("/a", cors()))]), ["/a?4", "/a1"], "{name}");
+            assert_eq!(
+                shown(&[with_header(name, served("/a", cors()))]),
+                ["/a?4", "/a1"],
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn a_list_has_a_name_as_a_whole() {
-        let Some(envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern::SafeRegex(regex)) =
-            listed("x-a").match_pattern
+        let Some(
+            envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern::SafeRegex(
+                regex,
+            ),
+        ) = listed("x-a").match_pattern
         else {
             panic!("an expression")
         };
-        let regex = regex::Regex::new(&format!("^(?:{})$", regex.regex)).expect("a regular expression");
+        let regex =
+            regex::Regex::new(&format!("^(?:{})$", regex.regex)).expect("a regular expression");
         for list in ["x-a", "X-A", "b,x-a", "x-a,b", "a, x-a , b"] {
             assert!(regex.is_match(list), "{list}");
         }
@@ -263,9 +386,18 @@ mod tests {
 
     #[test]
     fn preflights_that_ask_for_no_headers_are_answered_none() {
-        let cors = Cors { allow_headers: vec!["*".into()], ..policy(&["*"]) };
-        assert_eq!(shown(&[served("/a", Some(cors.clone()))]), ["/a?4", "/a?3", "/a0"]);
-        let without = Cors { allow_credentials: false, ..cors };
+        let cors = Cors {
+            allow_headers: vec!["*".into()],
+            ..policy(&["*"])
+        };
+        assert_eq!(
+            shown(&[served("/a", Some(cors.clone()))]),
+            ["/a?4", "/a?3", "/a0"]
+        );
+        let without = Cors {
+            allow_credentials: false,
+            ..cors
+        };
         assert_eq!(shown(&[served("/a", Some(without))]), ["/a?3", "/a0"]);
     }
 }

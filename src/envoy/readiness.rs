@@ -1,6 +1,6 @@
-//! Readiness over HTTP for load balancers: a listener that forwards to `/ready` of the admin interface and nothing
-//! else. Envoy opens no listener before the first clusters and listeners have arrived; then the response is 200, and
-//! 503 while Envoy drains.
+//! Readiness over HTTP for load balancers: a listener that forwards to `/ready` of the admin
+//! interface and nothing else. Envoy opens no listener before the first clusters and listeners have
+//! arrived; then the response is 200, and 503 while Envoy drains.
 
 use std::net::SocketAddr;
 
@@ -10,8 +10,9 @@ use super::limits;
 
 /// The name of the listener and of its cluster.
 const NAME: &str = "gatewright-ready";
-/// The most concurrent connections. Any client that can reach the address may connect: a connection has one request,
-/// and a second to send it, so that occupying all of them takes as many new connections every second.
+/// The most concurrent connections. Any client that can reach the address may connect: a connection
+/// has one request, and a second to send it, so that occupying all of them takes as many new
+/// connections every second.
 const CONNECTIONS: u32 = 1024;
 const TIMEOUT: &str = "1s";
 

@@ -1,15 +1,20 @@
-//! Prints Envoy's messages for people: proto JSON with the fields' own names, in the order of the protocol buffers.
+//! Prints Envoy's messages for people: proto JSON with the fields' own names, in the order of the
+//! protocol buffers.
 //!
-//! Every `Any` is unpacked, defaults are left out, maps are sorted, and private keys read `[redacted]`.
+//! Every `Any` is unpacked, defaults are left out, maps are sorted, and private keys read
+//! `[redacted]`.
 
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
-use prost_reflect::{Cardinality, DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, SerializeOptions};
+use prost_reflect::{
+    Cardinality, DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, SerializeOptions,
+};
 use serde_yaml_ng::{Mapping, Value};
 
 use super::descriptors::pool;
 
-/// Fields that are never printed: those that Envoy marks `udpa.annotations.sensitive`. Sorted; a test compares.
+/// Fields that are never printed: those that Envoy marks `udpa.annotations.sensitive`. Sorted; a
+/// test compares.
 pub(super) const SENSITIVE: &[&str] = &[
     "envoy.config.core.v3.GrpcService.GoogleGrpc.SslCredentials.private_key",
     "envoy.extensions.transport_sockets.tls.v3.GenericSecret.secret",
@@ -71,18 +76,31 @@ fn opened(type_url: &str, bytes: &[u8]) -> Result<Value, RenderError> {
 }
 
 fn decode(name: &str, bytes: &[u8]) -> Result<DynamicMessage, RenderError> {
-    let descriptor = pool().get_message_by_name(name).ok_or_else(|| RenderError::UnknownType(name.to_owned()))?;
-    DynamicMessage::decode(descriptor, bytes)
-        .map_err(|source| RenderError::Decode { type_name: name.to_owned(), source })
+    let descriptor = pool()
+        .get_message_by_name(name)
+        .ok_or_else(|| RenderError::UnknownType(name.to_owned()))?;
+    DynamicMessage::decode(descriptor, bytes).map_err(|source| RenderError::Decode {
+        type_name: name.to_owned(),
+        source,
+    })
 }
 
 fn show(message: &DynamicMessage) -> Result<Value, RenderError> {
     let descriptor = message.descriptor();
     match descriptor.full_name() {
         "google.protobuf.Any" => {
-            let (type_url, value) = (message.get_field_by_name("type_url"), message.get_field_by_name("value"));
-            let type_url = type_url.as_deref().and_then(prost_reflect::Value::as_str).unwrap_or_default();
-            let value = value.as_deref().and_then(prost_reflect::Value::as_bytes).map(|b| b.to_vec());
+            let (type_url, value) = (
+                message.get_field_by_name("type_url"),
+                message.get_field_by_name("value"),
+            );
+            let type_url = type_url
+                .as_deref()
+                .and_then(prost_reflect::Value::as_str)
+                .unwrap_or_default();
+            let value = value
+                .as_deref()
+                .and_then(prost_reflect::Value::as_bytes)
+                .map(|b| b.to_vec());
             return opened(type_url, &value.unwrap_or_default());
         }
         name if name.starts_with("google.protobuf.") => return well_known(message),
@@ -103,27 +121,43 @@ fn show(message: &DynamicMessage) -> Result<Value, RenderError> {
 
 /// Durations, wrappers, structs and other well-known types have a JSON form of their own.
 fn well_known(message: &DynamicMessage) -> Result<Value, RenderError> {
-    let options = SerializeOptions::new().use_proto_field_name(true).skip_default_fields(true);
+    let options = SerializeOptions::new()
+        .use_proto_field_name(true)
+        .skip_default_fields(true);
     let type_name = || message.descriptor().full_name().to_owned();
-    let failed = |source| RenderError::WellKnown { type_name: type_name(), source };
-    let json = message.serialize_with_options(serde_json::value::Serializer, &options).map_err(failed)?;
+    let failed = |source| RenderError::WellKnown {
+        type_name: type_name(),
+        source,
+    };
+    let json = message
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .map_err(failed)?;
     serde_json::from_value(json).map_err(failed)
 }
 
 fn show_field(field: &FieldDescriptor, value: &prost_reflect::Value) -> Result<Value, RenderError> {
     if let Some(entries) = value.as_map() {
         let kind = field.kind();
-        let value_field = kind.as_message().expect("a map field's kind is its entry").map_entry_value_field();
-        let mut entries: Vec<(String, &prost_reflect::Value)> =
-            entries.iter().map(|(key, value)| (key_text(key), value)).collect();
+        let value_field = kind
+            .as_message()
+            .expect("a map field's kind is its entry")
+            .map_entry_value_field();
+        let mut entries: Vec<(String, &prost_reflect::Value)> = entries
+            .iter()
+            .map(|(key, value)| (key_text(key), value))
+            .collect();
         entries.sort_by(|a, b| a.0.cmp(&b.0));
-        let pairs = entries.into_iter().map(|(key, value)| Ok((Value::from(key), show_one(&value_field, value)?)));
+        let pairs = entries
+            .into_iter()
+            .map(|(key, value)| Ok((Value::from(key), show_one(&value_field, value)?)));
         return pairs.collect::<Result<Mapping, _>>().map(Value::Mapping);
     }
     match (field.cardinality(), value.as_list()) {
-        (Cardinality::Repeated, Some(list)) => {
-            list.iter().map(|item| show_one(field, item)).collect::<Result<Vec<_>, _>>().map(Value::Sequence)
-        }
+        (Cardinality::Repeated, Some(list)) => list
+            .iter()
+            .map(|item| show_one(field, item))
+            .collect::<Result<Vec<_>, _>>()
+            .map(Value::Sequence),
         _ => show_one(field, value),
     }
 }
@@ -204,7 +238,15 @@ mod tests {
 
     #[test]
     fn an_unknown_type_is_named() {
-        let any = Any { type_url: "type.googleapis.com/no.such.Thing".to_owned(), value: vec![] };
-        assert!(render_any(&any).expect_err("unknown").to_string().contains("no.such.Thing"));
+        let any = Any {
+            type_url: "type.googleapis.com/no.such.Thing".to_owned(),
+            value: vec![],
+        };
+        assert!(
+            render_any(&any)
+                .expect_err("unknown")
+                .to_string()
+                .contains("no.such.Thing")
+        );
     }
 }

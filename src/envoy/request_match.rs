@@ -8,21 +8,38 @@ use envoy_types::pb::envoy::config::route::v3::{
     query_parameter_matcher::QueryParameterMatchSpecifier,
     route_match::{GrpcRouteMatchOptions, PathSpecifier},
 };
-use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatcher, string_matcher::MatchPattern};
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    RegexMatcher, StringMatcher, string_matcher::MatchPattern,
+};
 
 use gatewright_core::model::{HeaderMatch, Match, PathMatch, QueryMatch, StringMatch};
 
 /// The match of a route.
 ///
-/// Of several conditions for one header or query parameter only the first counts (Gateway API `HTTPRouteMatch`); names
-/// of headers are case-insensitive, those of query parameters case-sensitive.
+/// Of several conditions for one header or query parameter only the first counts (Gateway API
+/// `HTTPRouteMatch`); names of headers are case-insensitive, those of query parameters
+/// case-sensitive.
 pub(super) fn request_match(matches: &Match) -> RouteMatch {
-    let Match { path, call, method, headers, query } = matches;
-    let method = method.as_ref().map(|method| header(":method", exact(method)));
+    let Match {
+        path,
+        call,
+        method,
+        headers,
+        query,
+    } = matches;
+    let method = method
+        .as_ref()
+        .map(|method| header(":method", exact(method)));
     let mut seen = BTreeSet::new();
-    let headers = headers.iter().filter(|h| seen.insert(h.name.to_ascii_lowercase())).map(header_match);
+    let headers = headers
+        .iter()
+        .filter(|h| seen.insert(h.name.to_ascii_lowercase()))
+        .map(header_match);
     let mut seen = BTreeSet::new();
-    let query = query.iter().filter(|q| seen.insert(q.name.as_str())).map(query_match);
+    let query = query
+        .iter()
+        .filter(|q| seen.insert(q.name.as_str()))
+        .map(query_match);
     RouteMatch {
         path_specifier: Some(path_specifier(path)),
         headers: method.into_iter().chain(headers).collect(),
@@ -47,14 +64,20 @@ fn path_specifier(path: &PathMatch) -> PathSpecifier {
 fn header_match(header_match: &HeaderMatch) -> HeaderMatcher {
     let HeaderMatch { name, value } = header_match;
     // HTTP/2 has no `host`, and Envoy's only name for it is `:authority`.
-    let name = if name.eq_ignore_ascii_case("host") { ":authority" } else { name };
+    let name = if name.eq_ignore_ascii_case("host") {
+        ":authority"
+    } else {
+        name
+    };
     header(name, string_matcher(value))
 }
 
 fn query_match(query: &QueryMatch) -> QueryParameterMatcher {
     QueryParameterMatcher {
         name: query.name.clone(),
-        query_parameter_match_specifier: Some(QueryParameterMatchSpecifier::StringMatch(string_matcher(&query.value))),
+        query_parameter_match_specifier: Some(QueryParameterMatchSpecifier::StringMatch(
+            string_matcher(&query.value),
+        )),
     }
 }
 
@@ -74,16 +97,25 @@ fn string_matcher(value: &StringMatch) -> StringMatcher {
 }
 
 pub(super) fn exact(text: &str) -> StringMatcher {
-    StringMatcher { match_pattern: Some(MatchPattern::Exact(text.to_owned())), ..Default::default() }
+    StringMatcher {
+        match_pattern: Some(MatchPattern::Exact(text.to_owned())),
+        ..Default::default()
+    }
 }
 
 /// A matcher by a regular expression (RE2) for the whole text.
 pub(super) fn matching(regex: &str) -> StringMatcher {
-    StringMatcher { match_pattern: Some(MatchPattern::SafeRegex(regex_matcher(regex))), ..Default::default() }
+    StringMatcher {
+        match_pattern: Some(MatchPattern::SafeRegex(regex_matcher(regex))),
+        ..Default::default()
+    }
 }
 
 pub(super) fn regex_matcher(regex: &str) -> RegexMatcher {
-    RegexMatcher { regex: regex.to_owned(), ..Default::default() }
+    RegexMatcher {
+        regex: regex.to_owned(),
+        ..Default::default()
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +123,13 @@ mod tests {
     use super::*;
 
     fn any_path() -> Match {
-        Match { path: PathMatch::Prefix("/".into()), call: None, method: None, headers: vec![], query: vec![] }
+        Match {
+            path: PathMatch::Prefix("/".into()),
+            call: None,
+            method: None,
+            headers: vec![],
+            query: vec![],
+        }
     }
 
     #[test]
@@ -108,8 +146,16 @@ mod tests {
             name: name.to_owned(),
             value: StringMatch::Exact(value.to_owned()),
         };
-        let headers = vec![condition("x-a", "1"), condition("X-A", "2"), condition("host", "h")];
-        let made = request_match(&Match { headers, method: Some("GET".into()), ..any_path() });
+        let headers = vec![
+            condition("x-a", "1"),
+            condition("X-A", "2"),
+            condition("host", "h"),
+        ];
+        let made = request_match(&Match {
+            headers,
+            method: Some("GET".into()),
+            ..any_path()
+        });
         let names: Vec<_> = made.headers.iter().map(|h| h.name.as_str()).collect();
         assert_eq!(names, [":method", "x-a", ":authority"]);
         assert_eq!(made.headers[1], header("x-a", exact("1")));
@@ -117,8 +163,19 @@ mod tests {
 
     #[test]
     fn query_parameters_keep_their_case() {
-        let condition = |name: &str| QueryMatch { name: name.to_owned(), value: StringMatch::Regex("v.*".to_owned()) };
+        let condition = |name: &str| QueryMatch {
+            name: name.to_owned(),
+            value: StringMatch::Regex("v.*".to_owned()),
+        };
         let query = vec![condition("a"), condition("A"), condition("a")];
-        assert_eq!(request_match(&Match { query, ..any_path() }).query_parameters.len(), 2);
+        assert_eq!(
+            request_match(&Match {
+                query,
+                ..any_path()
+            })
+            .query_parameters
+            .len(),
+            2
+        );
     }
 }

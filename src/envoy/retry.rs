@@ -24,15 +24,21 @@ pub(super) struct Times {
 
 /// The timeouts and retries of a rule.
 ///
-/// Retried are requests that were certainly not processed (no connection, a refused stream, a reset before the request
-/// was sent, gRPC UNAVAILABLE without a message) and statuses that the user lists; never an attempt that timed out, which a backend may have processed
-/// (GEP-1731). `request` limits all attempts together, `backendRequest` each (GEP-1742); with a single attempt the
+/// Retried are requests that were certainly not processed (no connection, a refused stream, a reset
+/// before the request was sent, gRPC UNAVAILABLE without a message) and statuses that the user
+/// lists; never an attempt that timed out, which a backend may have processed (GEP-1731). `request`
+/// limits all attempts together, `backendRequest` each (GEP-1742); with a single attempt the
 /// shorter counts.
 pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
-    let Timeouts { request, backend_request } = timeouts;
+    let Timeouts {
+        request,
+        backend_request,
+    } = timeouts;
     let limited = |limit: &Option<Duration>| limit.filter(|limit| !limit.is_zero());
     let (request, per_try) = (limited(request), limited(backend_request));
-    let retry = retry.filter(|retry| retry.attempts > 0).map(|retry| policy(retry, per_try));
+    let retry = retry
+        .filter(|retry| retry.attempts > 0)
+        .map(|retry| policy(retry, per_try));
     let total = match (request, per_try) {
         (Some(request), Some(per_try)) if retry.is_none() => Some(request.min(per_try)),
         (None, per_try) if retry.is_none() => per_try,
@@ -47,7 +53,11 @@ pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
 }
 
 fn policy(retry: &Retry, per_try: Option<Duration>) -> RetryPolicy {
-    let Retry { codes, attempts, backoff } = retry;
+    let Retry {
+        codes,
+        attempts,
+        backoff,
+    } = retry;
     let mut retry_on = "connect-failure,refused-stream,reset-before-request,unavailable".to_owned();
     if !codes.is_empty() {
         retry_on.push_str(",retriable-status-codes");
@@ -57,11 +67,13 @@ fn policy(retry: &Retry, per_try: Option<Duration>) -> RetryPolicy {
         num_retries: uint(*attempts),
         per_try_timeout: per_try.and_then(duration),
         retriable_status_codes: codes.iter().map(|code| u32::from(*code)).collect(),
-        retry_back_off: backoff.filter(|base| !base.is_zero()).map(|base| RetryBackOff {
-            // Envoy has milliseconds, and requires that the maximum is not below the base.
-            base_interval: duration(base.max(Duration::from_millis(1))),
-            max_interval: duration(base.max(Duration::from_millis(1)).saturating_mul(10)),
-        }),
+        retry_back_off: backoff
+            .filter(|base| !base.is_zero())
+            .map(|base| RetryBackOff {
+                // Envoy has milliseconds, and requires that the maximum is not below the base.
+                base_interval: duration(base.max(Duration::from_millis(1))),
+                max_interval: duration(base.max(Duration::from_millis(1)).saturating_mul(10)),
+            }),
         // A retry goes to another endpoint if there is one.
         retry_host_predicate: vec![RetryHostPredicate {
             name: "envoy.retry_host_predicates.previous_hosts".to_owned(),
@@ -77,12 +89,22 @@ mod tests {
     use super::*;
 
     fn retry(attempts: u32, codes: &[u16]) -> Retry {
-        Retry { codes: codes.to_vec(), attempts, backoff: None }
+        Retry {
+            codes: codes.to_vec(),
+            attempts,
+            backoff: None,
+        }
     }
 
     fn of(request: Option<u64>, backend: Option<u64>, retry: Option<&Retry>) -> Times {
         let seconds = |s: Option<u64>| s.map(Duration::from_secs);
-        times(&Timeouts { request: seconds(request), backend_request: seconds(backend) }, retry)
+        times(
+            &Timeouts {
+                request: seconds(request),
+                backend_request: seconds(backend),
+            },
+            retry,
+        )
     }
 
     #[test]
@@ -115,9 +137,14 @@ mod tests {
 
     #[test]
     fn a_timeout_is_never_a_reason_to_retry() {
-        let policy = of(None, Some(1), Some(&retry(1, &[500, 504]))).retry.expect("a policy");
+        let policy = of(None, Some(1), Some(&retry(1, &[500, 504])))
+            .retry
+            .expect("a policy");
         for condition in policy.retry_on.split(',') {
-            assert!(!["5xx", "gateway-error", "reset"].contains(&condition), "{condition}");
+            assert!(
+                !["5xx", "gateway-error", "reset"].contains(&condition),
+                "{condition}"
+            );
         }
     }
 
@@ -128,7 +155,10 @@ mod tests {
 
     #[test]
     fn a_long_limit_lets_the_stream_be_silent_as_long() {
-        assert_eq!(of(Some(600), None, None).idle, Some(Duration::from_secs(600)));
+        assert_eq!(
+            of(Some(600), None, None).idle,
+            Some(Duration::from_secs(600))
+        );
         assert_eq!(of(Some(300), None, None).idle, None);
     }
 }

@@ -22,7 +22,8 @@ use super::request_match::{header, matching, request_match};
 use super::retry::times;
 use super::route_filters;
 use gatewright_core::model::{
-    Action, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
+    Action, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target,
+    WeightedTarget,
 };
 
 /// Parts per million: Envoy's finest fraction.
@@ -30,9 +31,9 @@ const MILLION: u64 = 1_000_000;
 
 /// The routes of one match, in order, without those for preflights.
 ///
-/// Usually one. A rule with an invalid share, or with shares that rewrite the path, which Envoy's weighted clusters
-/// cannot express, becomes one route per share; these get their parts of the requests by cumulative fractions of the
-/// one random number of a request.
+/// Usually one. A rule with an invalid share, or with shares that rewrite the path, which Envoy's
+/// weighted clusters cannot express, becomes one route per share; these get their parts of the
+/// requests by cumulative fractions of the one random number of a request.
 pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,
@@ -40,7 +41,9 @@ pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
         Action::Respond(status) => return vec![made(route, &[], respond(*status))],
     };
     let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
-    let together = shares.iter().all(|share| share.target != Target::Invalid && share.rewrite.path.is_none());
+    let together = shares
+        .iter()
+        .all(|share| share.target != Target::Invalid && share.rewrite.path.is_none());
     match shares.as_slice() {
         [] => vec![made(route, &[], nobody(route))],
         [only] => vec![made(route, &[only], forward(route, &[only]))],
@@ -49,17 +52,24 @@ pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
     }
 }
 
-/// Envoy keeps the port of the request's host if the redirect has none. A second route for such hosts has the default one
-/// of its scheme, which is taken out of the answer.
+/// Envoy keeps the port of the request's host if the redirect has none. A second route for such
+/// hosts has the default one of its scheme, which is taken out of the answer.
 fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
     let action = |redirect| PbAction::Redirect(redirect_action(&route.matches.path, redirect));
     let usual = made(route, &[], action(redirect));
     if redirect.port.is_some() || redirect.hostname.is_some() {
         return vec![usual];
     }
-    let redirect = Redirect { port: Some(redirect.default_port), ..redirect.clone() };
+    let redirect = Redirect {
+        port: Some(redirect.default_port),
+        ..redirect.clone()
+    };
     let mut with_port = made(route, &[], action(&redirect));
-    with_port.r#match.get_or_insert_default().headers.push(header(":authority", matching(".*:[0-9]*")));
+    with_port
+        .r#match
+        .get_or_insert_default()
+        .headers
+        .push(header(":authority", matching(".*:[0-9]*")));
     with_port.typed_per_filter_config = location::turned_on(&with_port.typed_per_filter_config);
     vec![with_port, usual]
 }
@@ -83,16 +93,26 @@ fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
 
 /// Returns an Envoy route with this action.
 ///
-/// A share's mutations follow its rule's (Gateway API `HTTPBackendRef.filters`). Envoy's order is the reverse: a route
-/// may undo the mutations of its weighted cluster. So a single share's mutations are in the route after the rule's, and
-/// if several shares have mutations, the rule's are in each of them.
+/// A share's mutations follow its rule's (Gateway API `HTTPBackendRef.filters`). Envoy's order is
+/// the reverse: a route may undo the mutations of its weighted cluster. So a single share's
+/// mutations are in the route after the rule's, and if several shares have mutations, the rule's
+/// are in each of them.
 fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Route {
-    let Route { name, matches, rule } = route;
-    let Rule { request_headers, response_headers, .. } = &**rule;
+    let Route {
+        name,
+        matches,
+        rule,
+    } = route;
+    let Rule {
+        request_headers,
+        response_headers,
+        ..
+    } = &**rule;
     let (request, response) = match shares {
-        [only] => {
-            (headers(&[request_headers, &only.request_headers]), headers(&[response_headers, &only.response_headers]))
-        }
+        [only] => (
+            headers(&[request_headers, &only.request_headers]),
+            headers(&[response_headers, &only.response_headers]),
+        ),
         _ if edited(shares) => (Headers::default(), Headers::default()),
         _ => (headers(&[request_headers]), headers(&[response_headers])),
     };
@@ -111,21 +131,32 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
 
 /// The per-filter configuration of a route.
 fn per_filter(rule: &Rule, shares: &[&WeightedTarget]) -> HashMap<String, Any> {
-    let cors = rule.cors.as_ref().map(|cors| (cors::FILTER, any(&cors::policy(cors))));
-    let own = route_filters::filters(rule, shares).map(|filters| (route_filters::FILTER, any(&filters)));
+    let cors = rule
+        .cors
+        .as_ref()
+        .map(|cors| (cors::FILTER, any(&cors::policy(cors))));
+    let own =
+        route_filters::filters(rule, shares).map(|filters| (route_filters::FILTER, any(&filters)));
     let configs: Vec<_> = cors.into_iter().chain(own).collect();
     map(&configs)
 }
 
 /// A fixed status without a body.
 pub(super) fn respond(status: u16) -> PbAction {
-    PbAction::DirectResponse(pb::DirectResponseAction { status: status.into(), ..Default::default() })
+    PbAction::DirectResponse(pb::DirectResponseAction {
+        status: status.into(),
+        ..Default::default()
+    })
 }
 
-/// The response if no backend gets the request (Gateway API `HTTPBackendRef`: 500; `GRPCBackendRef`: UNAVAILABLE, which
-/// is 503 for gRPC).
+/// The response if no backend gets the request (Gateway API `HTTPBackendRef`: 500;
+/// `GRPCBackendRef`: UNAVAILABLE, which is 503 for gRPC).
 fn nobody(route: &Route) -> PbAction {
-    respond(if route.matches.call.is_some() { 503 } else { 500 })
+    respond(if route.matches.call.is_some() {
+        503
+    } else {
+        500
+    })
 }
 
 /// Forwards to one share, or to several that differ only in cluster, headers and host.
@@ -133,13 +164,18 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
     let rule = &route.rule;
     let (hostname, path) = match shares {
         [only] => (
-            only.rewrite.hostname.as_ref().or(rule.rewrite.hostname.as_ref()),
+            only.rewrite
+                .hostname
+                .as_ref()
+                .or(rule.rewrite.hostname.as_ref()),
             only.rewrite.path.as_ref().or(rule.rewrite.path.as_ref()),
         ),
         _ if edited(shares) => (None, rule.rewrite.path.as_ref()),
         _ => (rule.rewrite.hostname.as_ref(), rule.rewrite.path.as_ref()),
     };
-    let Some(cluster_specifier) = cluster_specifier(rule, shares) else { return nobody(route) };
+    let Some(cluster_specifier) = cluster_specifier(rule, shares) else {
+        return nobody(route);
+    };
     let times = times(&rule.timeouts, rule.retry.as_ref());
     let mut action = pb::RouteAction {
         cluster_specifier: Some(cluster_specifier),
@@ -147,7 +183,9 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
         idle_timeout: times.idle.and_then(duration),
         retry_policy: times.retry,
         request_mirror_policies: rule.mirrors.iter().map(mirror).collect(),
-        host_rewrite_specifier: hostname.cloned().map(HostRewriteSpecifier::HostRewriteLiteral),
+        host_rewrite_specifier: hostname
+            .cloned()
+            .map(HostRewriteSpecifier::HostRewriteLiteral),
         ..Default::default()
     };
     match path.and_then(|rewrite| new_path(&route.matches.path, rewrite)) {
@@ -171,17 +209,27 @@ fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterS
     let edited = edited(shares);
     let weight = |share: &&WeightedTarget| {
         let filters = route_filters::filters_of_share(rule, share);
-        let filters: Vec<_> = filters.map(|filters| (route_filters::FILTER, any(&filters))).into_iter().collect();
+        let filters: Vec<_> = filters
+            .map(|filters| (route_filters::FILTER, any(&filters)))
+            .into_iter()
+            .collect();
         let plain = ClusterWeight {
             name: name(share)?,
             weight: uint(share.weight),
             typed_per_filter_config: map(&filters),
             ..Default::default()
         };
-        Some(if edited { with_edits(plain, rule, share) } else { plain })
+        Some(if edited {
+            with_edits(plain, rule, share)
+        } else {
+            plain
+        })
     };
     let clusters = shares.iter().map(weight).collect::<Option<Vec<_>>>()?;
-    Some(ClusterSpecifier::WeightedClusters(pb::WeightedCluster { clusters, ..Default::default() }))
+    Some(ClusterSpecifier::WeightedClusters(pb::WeightedCluster {
+        clusters,
+        ..Default::default()
+    }))
 }
 
 /// Returns true if any of several shares has more than its backend and a path.
@@ -189,8 +237,12 @@ fn edited(shares: &[&WeightedTarget]) -> bool {
     let none = HeaderEdits::default();
     shares.len() > 1
         && shares.iter().any(|share| {
-            let WeightedTarget { request_headers, response_headers, rewrite: Rewrite { hostname, path: _ }, .. } =
-                share;
+            let WeightedTarget {
+                request_headers,
+                response_headers,
+                rewrite: Rewrite { hostname, path: _ },
+                ..
+            } = share;
             *request_headers != none || *response_headers != none || hostname.is_some()
         })
 }
@@ -198,20 +250,32 @@ fn edited(shares: &[&WeightedTarget]) -> bool {
 fn with_edits(plain: ClusterWeight, rule: &Rule, share: &WeightedTarget) -> ClusterWeight {
     let request = headers(&[&rule.request_headers, &share.request_headers]);
     let response = headers(&[&rule.response_headers, &share.response_headers]);
-    let hostname = share.rewrite.hostname.as_ref().or(rule.rewrite.hostname.as_ref());
+    let hostname = share
+        .rewrite
+        .hostname
+        .as_ref()
+        .or(rule.rewrite.hostname.as_ref());
     ClusterWeight {
         request_headers_to_add: request.add,
         request_headers_to_remove: request.remove,
         response_headers_to_add: response.add,
         response_headers_to_remove: response.remove,
-        host_rewrite_specifier: hostname.cloned().map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
+        host_rewrite_specifier: hostname
+            .cloned()
+            .map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
         ..plain
     }
 }
 
 /// A mirror of the unchanged request: without `-shadow` after its host.
 fn mirror(mirror: &Mirror) -> RequestMirrorPolicy {
-    let Mirror { backend, fraction: Fraction { numerator, denominator } } = mirror;
+    let Mirror {
+        backend,
+        fraction: Fraction {
+            numerator,
+            denominator,
+        },
+    } = mirror;
     let part = u64::from(*numerator) * MILLION / u64::from((*denominator).max(1));
     RequestMirrorPolicy {
         cluster: backend.to_string(),
@@ -232,16 +296,25 @@ fn fraction(per_million: u64) -> RuntimeFractionalPercent {
 }
 
 fn redirect_action(matched: &PathMatch, redirect: &Redirect) -> pb::RedirectAction {
-    let Redirect { scheme, hostname, port, default_port: _, path, status } = redirect;
+    let Redirect {
+        scheme,
+        hostname,
+        port,
+        default_port: _,
+        path,
+        status,
+    } = redirect;
     pb::RedirectAction {
         scheme_rewrite_specifier: scheme.clone().map(SchemeRewriteSpecifier::SchemeRedirect),
         host_redirect: hostname.clone().unwrap_or_default(),
         port_redirect: port.map(u32::from).unwrap_or_default(),
-        path_rewrite_specifier: path.as_ref().and_then(|path| new_path(matched, path)).map(|path| match path {
-            NewPath::Prefix(prefix) => PathRewriteSpecifier::PrefixRewrite(prefix),
-            NewPath::Regex(regex) => PathRewriteSpecifier::RegexRewrite(regex),
-            NewPath::Whole(path) => PathRewriteSpecifier::PathRedirect(path),
-        }),
+        path_rewrite_specifier: path.as_ref().and_then(|path| new_path(matched, path)).map(
+            |path| match path {
+                NewPath::Prefix(prefix) => PathRewriteSpecifier::PrefixRewrite(prefix),
+                NewPath::Regex(regex) => PathRewriteSpecifier::RegexRewrite(regex),
+                NewPath::Whole(path) => PathRewriteSpecifier::PathRedirect(path),
+            },
+        ),
         response_code: match status {
             301 => RedirectResponseCode::MovedPermanently,
             303 => RedirectResponseCode::SeeOther,
@@ -265,7 +338,12 @@ mod tests {
     }
 
     fn fraction_of(route: &pb::Route) -> Option<u32> {
-        let fraction = route.r#match.as_ref().expect("a match").runtime_fraction.as_ref()?;
+        let fraction = route
+            .r#match
+            .as_ref()
+            .expect("a match")
+            .runtime_fraction
+            .as_ref()?;
         Some(fraction.default_value.as_ref().expect("a value").numerator)
     }
 
@@ -286,9 +364,13 @@ mod tests {
     #[test]
     fn one_backend_is_a_cluster_and_several_are_weighted() {
         let one = forwarded(vec![to("web", 1)]);
-        assert_eq!(action_of(&one[0]).cluster_specifier, Some(ClusterSpecifier::Cluster("default/web:80".into())));
+        assert_eq!(
+            action_of(&one[0]).cluster_specifier,
+            Some(ClusterSpecifier::Cluster("default/web:80".into()))
+        );
         let two = forwarded(vec![to("web", 9), to("api", 1), to("off", 0)]);
-        let Some(ClusterSpecifier::WeightedClusters(made)) = &action_of(&two[0]).cluster_specifier else {
+        let Some(ClusterSpecifier::WeightedClusters(made)) = &action_of(&two[0]).cluster_specifier
+        else {
             panic!("weighted clusters")
         };
         assert_eq!((two.len(), made.clusters.len()), (1, 2));
@@ -318,14 +400,20 @@ mod tests {
         let mut shared = rule(Action::Forward(vec![to("web", 1), rewritten]));
         shared.rewrite.path = Some(PathRewrite::Prefix("/c".into()));
         let made = routes_of(&route("/a", shared));
-        let prefixes: Vec<_> = made.iter().map(|r| action_of(r).prefix_rewrite.as_str()).collect();
+        let prefixes: Vec<_> = made
+            .iter()
+            .map(|r| action_of(r).prefix_rewrite.as_str())
+            .collect();
         assert_eq!(prefixes, ["/c", "/b"]);
     }
 
     #[test]
     fn edits_of_shares_come_after_the_rules() {
         let mut edited = to("web", 1);
-        edited.request_headers.set.push(("x-a".into(), "share".into()));
+        edited
+            .request_headers
+            .set
+            .push(("x-a".into(), "share".into()));
         let with = |shares| {
             let mut rule = rule(Action::Forward(shares));
             rule.request_headers.set.push(("x-a".into(), "rule".into()));
@@ -333,13 +421,21 @@ mod tests {
         };
         let one = with(vec![edited.clone()]);
         assert_eq!(one.request_headers_to_add.len(), 2);
-        assert_eq!(action_of(&one).cluster_specifier, Some(ClusterSpecifier::Cluster("default/web:80".into())));
+        assert_eq!(
+            action_of(&one).cluster_specifier,
+            Some(ClusterSpecifier::Cluster("default/web:80".into()))
+        );
         let two = with(vec![edited, to("api", 1)]);
         assert!(two.request_headers_to_add.is_empty());
-        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action_of(&two).cluster_specifier else {
+        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action_of(&two).cluster_specifier
+        else {
             panic!("weighted clusters")
         };
-        let edits: Vec<_> = clusters.clusters.iter().map(|c| c.request_headers_to_add.len()).collect();
+        let edits: Vec<_> = clusters
+            .clusters
+            .iter()
+            .map(|c| c.request_headers_to_add.len())
+            .collect();
         assert_eq!(edits, [2, 1]);
     }
 
@@ -347,7 +443,14 @@ mod tests {
     fn a_mirror_of_everything_has_no_fraction() {
         let of = |numerator, denominator| {
             let backend = backend("copy", AppProtocol::Http1);
-            mirror(&Mirror { backend, fraction: Fraction { numerator, denominator } }).runtime_fraction
+            mirror(&Mirror {
+                backend,
+                fraction: Fraction {
+                    numerator,
+                    denominator,
+                },
+            })
+            .runtime_fraction
         };
         assert_eq!(of(100, 100), None);
         assert_eq!(of(1, 3), Some(fraction(333_333)));
@@ -365,7 +468,10 @@ mod tests {
             status: 301,
         };
         let made = redirect_action(&PathMatch::Prefix("/".into()), &redirect);
-        assert_eq!((made.port_redirect, made.host_redirect.as_str()), (8443, ""));
+        assert_eq!(
+            (made.port_redirect, made.host_redirect.as_str()),
+            (8443, "")
+        );
         assert_eq!(made.response_code(), RedirectResponseCode::MovedPermanently);
         assert_eq!(made.path_rewrite_specifier, None);
     }

@@ -1,10 +1,12 @@
-//! Filters of single routes: Envoy's filter chain filter, which is in every connection manager and inactive on routes
-//! without such filters.
+//! Filters of single routes: Envoy's filter chain filter, which is in every connection manager and
+//! inactive on routes without such filters.
 
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
-use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{FilterChain, FilterChainConfigPerRoute};
+use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
+    FilterChain, FilterChainConfigPerRoute,
+};
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
@@ -15,7 +17,10 @@ use gatewright_core::model::{Rule, Session, WeightedTarget};
 pub(super) const FILTER: &str = "envoy.filters.http.filter_chain";
 
 /// The filters of a rule, for all of its shares or the only one.
-pub(super) fn filters(rule: &Rule, shares: &[&WeightedTarget]) -> Option<FilterChainConfigPerRoute> {
+pub(super) fn filters(
+    rule: &Rule,
+    shares: &[&WeightedTarget],
+) -> Option<FilterChainConfigPerRoute> {
     let of_share = match shares {
         [only] => only.session.as_deref(),
         _ => None,
@@ -23,8 +28,12 @@ pub(super) fn filters(rule: &Rule, shares: &[&WeightedTarget]) -> Option<FilterC
     chain(rule, of_share.or(rule.session.as_deref()))
 }
 
-/// The filters of one of several shares, which stand in place of the rule's, where it has a session of its own.
-pub(super) fn filters_of_share(rule: &Rule, share: &WeightedTarget) -> Option<FilterChainConfigPerRoute> {
+/// The filters of one of several shares, which stand in place of the rule's, where it has a session
+/// of its own.
+pub(super) fn filters_of_share(
+    rule: &Rule,
+    share: &WeightedTarget,
+) -> Option<FilterChainConfigPerRoute> {
     chain(rule, Some(share.session.as_deref()?))
 }
 
@@ -33,16 +42,22 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = session.map(session::filter);
     let filters: Vec<_> = auth.into_iter().chain(session).collect();
-    (!filters.is_empty()).then_some(FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters }) })
+    (!filters.is_empty()).then_some(FilterChainConfigPerRoute {
+        filter_chain: Some(FilterChain { filters }),
+    })
 }
 
-/// Takes the filters out of the configuration of a route or of one of several shares, for the composite filter, which goes on
-/// with none of them behind one that waits: the server comes last. Who may not pass gets no session all the same, since
-/// there is no backend that it could name.
+/// Takes the filters out of the configuration of a route or of one of several shares, for the
+/// composite filter, which goes on with none of them behind one that waits: the server comes last.
+/// Who may not pass gets no session all the same, since there is no backend that it could name.
 pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<TypedExtensionConfig> {
-    let Some(config) = configs.remove(FILTER) else { return Vec::new() };
+    let Some(config) = configs.remove(FILTER) else {
+        return Vec::new();
+    };
     match FilterChainConfigPerRoute::decode(config.value.as_slice()) {
-        Ok(FilterChainConfigPerRoute { filter_chain: Some(chain) }) => chain.filters.into_iter().rev().collect(),
+        Ok(FilterChainConfigPerRoute {
+            filter_chain: Some(chain),
+        }) => chain.filters.into_iter().rev().collect(),
         _ => vec![external_auth::nobody()],
     }
 }

@@ -2,7 +2,8 @@
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, Secret, TlsCertificate, TlsParameters, secret::Type, tls_parameters::TlsProtocol,
+    CertificateValidationContext, Secret, TlsCertificate, TlsParameters, secret::Type,
+    tls_parameters::TlsProtocol,
 };
 
 use super::ResourceName;
@@ -10,11 +11,13 @@ use gatewright_core::model::{self, ClientRoots, SecretName, TlsParams, TlsVersio
 
 /// The SDS secret of a certificate.
 ///
-/// A secret that is fetched by SNI has its host's TLS parameters (`TlsCertificate.tls_params`, Envoy 1.40), so that
-/// hosts with different ones share a chain. They replace the chain's as a whole, and are therefore complete or absent.
+/// A secret that is fetched by SNI has its host's TLS parameters (`TlsCertificate.tls_params`,
+/// Envoy 1.40), so that hosts with different ones share a chain. They replace the chain's as a
+/// whole, and are therefore complete or absent.
 pub fn secret(secret: &model::Secret) -> Secret {
     let by_sni = matches!(secret.name, SecretName::Sni(_));
-    let tls_params = (by_sni && *secret.params != TlsParams::default()).then(|| tls_parameters(&secret.params));
+    let tls_params =
+        (by_sni && *secret.params != TlsParams::default()).then(|| tls_parameters(&secret.params));
     Secret {
         name: secret.resource_name(),
         r#type: Some(Type::TlsCertificate(TlsCertificate {
@@ -26,7 +29,8 @@ pub fn secret(secret: &model::Secret) -> Secret {
     }
 }
 
-/// The SDS secret of client roots: the CA certificates that client certificates are validated against.
+/// The SDS secret of client roots: the CA certificates that client certificates are validated
+/// against.
 pub fn client_roots(roots: &ClientRoots) -> Secret {
     Secret {
         name: roots.resource_name(),
@@ -38,20 +42,31 @@ pub fn client_roots(roots: &ClientRoots) -> Secret {
 }
 
 fn inline(text: String) -> DataSource {
-    DataSource { specifier: Some(Specifier::InlineString(text)), ..Default::default() }
+    DataSource {
+        specifier: Some(Specifier::InlineString(text)),
+        ..Default::default()
+    }
 }
 
 /// Complete TLS parameters: a parameter that is not set has our default.
 ///
 /// The default curves put the post-quantum hybrid first (draft-ietf-tls-ecdhe-mlkem).
 pub(super) fn tls_parameters(params: &TlsParams) -> TlsParameters {
-    let TlsParams { min, max, ciphers, curves, signature_algorithms } = params;
+    let TlsParams {
+        min,
+        max,
+        ciphers,
+        curves,
+        signature_algorithms,
+    } = params;
     let version = |version: TlsVersion| match version {
         TlsVersion::V1_2 => TlsProtocol::TlSv12,
         TlsVersion::V1_3 => TlsProtocol::TlSv13,
     };
     let curves = match curves.as_slice() {
-        [] => ["X25519MLKEM768", "X25519", "P-256"].map(str::to_owned).to_vec(),
+        [] => ["X25519MLKEM768", "X25519", "P-256"]
+            .map(str::to_owned)
+            .to_vec(),
         some => some.to_vec(),
     };
     TlsParameters {
@@ -71,8 +86,14 @@ mod tests {
     use gatewright_core::model::TlsVersion;
 
     fn params_of(name: SecretName, params: TlsParams) -> Option<TlsParameters> {
-        let made = secret(&model::Secret { name, certificate: certificate("a.example.org"), params: params.into() });
-        let Some(Type::TlsCertificate(certificate)) = made.r#type else { panic!("a certificate") };
+        let made = secret(&model::Secret {
+            name,
+            certificate: certificate("a.example.org"),
+            params: params.into(),
+        });
+        let Some(Type::TlsCertificate(certificate)) = made.r#type else {
+            panic!("a certificate")
+        };
         certificate.tls_params
     }
 
@@ -80,7 +101,10 @@ mod tests {
     fn a_certificate_by_sni_brings_parameters_only_when_asked_for() {
         let name = || SecretName::Sni(host("a.example.org"));
         assert_eq!(params_of(name(), TlsParams::default()), None);
-        let old = TlsParams { max: Some(TlsVersion::V1_2), ..TlsParams::default() };
+        let old = TlsParams {
+            max: Some(TlsVersion::V1_2),
+            ..TlsParams::default()
+        };
         let made = params_of(name(), old.clone()).expect("parameters");
         assert_eq!(made.tls_maximum_protocol_version(), TlsProtocol::TlSv12);
         assert_eq!(made.ecdh_curves[0], "X25519MLKEM768");
@@ -93,9 +117,18 @@ mod tests {
 
     #[test]
     fn names_by_sni_and_fixed_names_differ() {
-        let of =
-            |name| secret(&model::Secret { name, certificate: certificate("a.org"), params: Default::default() }).name;
+        let of = |name| {
+            secret(&model::Secret {
+                name,
+                certificate: certificate("a.org"),
+                params: Default::default(),
+            })
+            .name
+        };
         assert_eq!(of(SecretName::Sni(host("a.org"))), "a.org");
-        assert_eq!(of(SecretName::Fixed(frontend(443), "a.org".into())), "sds/infra/edge:443/a.org");
+        assert_eq!(
+            of(SecretName::Fixed(frontend(443), "a.org".into())),
+            "sds/infra/edge:443/a.org"
+        );
     }
 }

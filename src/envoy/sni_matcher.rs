@@ -24,19 +24,21 @@ const ACME_TLS: &str = "'acme-tls/1'";
 
 /// The `filter_chain_matcher` of a TLS frontend: a trie over the SNI, about 20 bytes a name.
 ///
-/// A connection whose SNI no entry covers finds no chain and is closed before anything is allocated for it. The entry
-/// of [`Hostname::any`] is the matcher's no-match action, which also takes connections without SNI. `None` if there
-/// are no entries.
+/// A connection whose SNI no entry covers finds no chain and is closed before anything is allocated
+/// for it. The entry of [`Hostname::any`] is the matcher's no-match action, which also takes
+/// connections without SNI. `None` if there are no entries.
 ///
-/// With a chain for TLS-ALPN-01, each chain that terminates TLS has one more matcher in front, regardless of the number
-/// of names.
+/// With a chain for TLS-ALPN-01, each chain that terminates TLS has one more matcher in front,
+/// regardless of the number of names.
 pub(super) fn matcher(
     sni_matcher: &BTreeMap<Hostname, ChainName>,
     chains: &BTreeMap<ChainName, Chain>,
 ) -> Option<Matcher> {
     let challenges = chains.get_key_value(TLS_CHALLENGES).map(|(name, _)| name);
     let lead = |chain: &ChainName| match challenges {
-        Some(challenges) if chains.get(chain).is_some_and(|chain| chain.tls.is_some()) => fork(challenges, chain),
+        Some(challenges) if chains.get(chain).is_some_and(|chain| chain.tls.is_some()) => {
+            fork(challenges, chain)
+        }
         _ => to(chain),
     };
     let mut names: BTreeMap<&ChainName, Vec<String>> = BTreeMap::new();
@@ -45,43 +47,72 @@ pub(super) fn matcher(
         if hostname.is_any() {
             catch_all = Some(Box::new(lead(chain)));
         } else {
-            names.entry(chain).or_default().push(hostname.as_str().to_owned());
+            names
+                .entry(chain)
+                .or_default()
+                .push(hostname.as_str().to_owned());
         }
     }
     if names.is_empty() && catch_all.is_none() {
         return None;
     }
-    let domain_matchers: Vec<DomainMatcher> =
-        names.into_iter().map(|(chain, domains)| DomainMatcher { domains, on_match: Some(lead(chain)) }).collect();
+    let domain_matchers: Vec<DomainMatcher> = names
+        .into_iter()
+        .map(|(chain, domains)| DomainMatcher {
+            domains,
+            on_match: Some(lead(chain)),
+        })
+        .collect();
     let tree = (!domain_matchers.is_empty()).then(|| {
         MatcherType::MatcherTree(MatcherTree {
-            input: Some(xds_extension("envoy.matching.inputs.server_name", any(&ServerNameInput {}))),
+            input: Some(xds_extension(
+                "envoy.matching.inputs.server_name",
+                any(&ServerNameInput {}),
+            )),
             tree_type: Some(TreeType::CustomMatch(xds_extension(
                 "envoy.matching.custom_matchers.domain_matcher",
                 any(&ServerNameMatcher { domain_matchers }),
             ))),
         })
     });
-    Some(Matcher { on_no_match: catch_all, matcher_type: tree })
+    Some(Matcher {
+        on_no_match: catch_all,
+        matcher_type: tree,
+    })
 }
 
 /// The action that selects a chain: its name in a `StringValue` (Envoy's `filter_chain_matcher`).
 fn to(chain: &ChainName) -> OnMatch {
-    let name = StringValue { value: chain.to_string() };
-    OnMatch { on_match: Some(on_match::OnMatch::Action(xds_extension(chain, any(&name)))), ..Default::default() }
+    let name = StringValue {
+        value: chain.to_string(),
+    };
+    OnMatch {
+        on_match: Some(on_match::OnMatch::Action(xds_extension(chain, any(&name)))),
+        ..Default::default()
+    }
 }
 
 /// Matches validation connections to one chain, all others to another.
 fn fork(challenges: &ChainName, others: &ChainName) -> OnMatch {
     // One entry: a protobuf map with more has no stable encoding.
-    let map = MatchMap { map: [(ACME_TLS.to_owned(), to(challenges))].into() };
+    let map = MatchMap {
+        map: [(ACME_TLS.to_owned(), to(challenges))].into(),
+    };
     let tree = MatcherTree {
-        input: Some(xds_extension("envoy.matching.inputs.application_protocol", any(&ApplicationProtocolInput {}))),
+        input: Some(xds_extension(
+            "envoy.matching.inputs.application_protocol",
+            any(&ApplicationProtocolInput {}),
+        )),
         tree_type: Some(TreeType::ExactMatchMap(map)),
     };
-    let matcher =
-        Matcher { matcher_type: Some(MatcherType::MatcherTree(tree)), on_no_match: Some(Box::new(to(others))) };
-    OnMatch { on_match: Some(on_match::OnMatch::Matcher(Box::new(matcher))), ..Default::default() }
+    let matcher = Matcher {
+        matcher_type: Some(MatcherType::MatcherTree(tree)),
+        on_no_match: Some(Box::new(to(others))),
+    };
+    OnMatch {
+        on_match: Some(on_match::OnMatch::Matcher(Box::new(matcher))),
+        ..Default::default()
+    }
 }
 
 /// The names of a matcher made by [`matcher`], by chain, for tests.
@@ -89,8 +120,12 @@ fn fork(challenges: &ChainName, others: &ChainName) -> OnMatch {
 fn opened(matcher: &Matcher) -> Vec<(String, Vec<String>)> {
     use prost::{Message, Name};
 
-    let Some(MatcherType::MatcherTree(tree)) = &matcher.matcher_type else { return Vec::new() };
-    let Some(TreeType::CustomMatch(custom)) = &tree.tree_type else { panic!("a custom match") };
+    let Some(MatcherType::MatcherTree(tree)) = &matcher.matcher_type else {
+        return Vec::new();
+    };
+    let Some(TreeType::CustomMatch(custom)) = &tree.tree_type else {
+        panic!("a custom match")
+    };
     let config = custom.typed_config.as_ref().expect("a configuration");
     assert_eq!(config.type_url, ServerNameMatcher::type_url());
     let names = ServerNameMatcher::decode(config.value.as_slice()).expect("a domain matcher");
@@ -98,7 +133,11 @@ fn opened(matcher: &Matcher) -> Vec<(String, Vec<String>)> {
         Some(on_match::OnMatch::Action(action)) => action.name.clone(),
         _ => panic!("an action"),
     };
-    names.domain_matchers.into_iter().map(|m| (chain(m.on_match.as_ref().expect("an action")), m.domains)).collect()
+    names
+        .domain_matchers
+        .into_iter()
+        .map(|m| (chain(m.on_match.as_ref().expect("an action")), m.domains))
+        .collect()
 }
 
 #[cfg(test)]
@@ -107,7 +146,10 @@ mod tests {
     use crate::testdata::host;
 
     fn sni_matcher(entries: &[(&str, &str)]) -> BTreeMap<Hostname, ChainName> {
-        entries.iter().map(|(name, chain)| (host(name), ChainName::from(*chain))).collect()
+        entries
+            .iter()
+            .map(|(name, chain)| (host(name), ChainName::from(*chain)))
+            .collect()
     }
 
     #[test]
@@ -115,14 +157,24 @@ mod tests {
         let entries = sni_matcher(&[("b.org", "https"), ("a.org", "https"), ("*.w.org", "wild")]);
         let made = matcher(&entries, &BTreeMap::new()).expect("a matcher");
         let texts = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        let expected = [("https".to_owned(), texts(&["a.org", "b.org"])), ("wild".to_owned(), texts(&["*.w.org"]))];
+        let expected = [
+            ("https".to_owned(), texts(&["a.org", "b.org"])),
+            ("wild".to_owned(), texts(&["*.w.org"])),
+        ];
         assert_eq!(opened(&made), expected);
-        assert!(made.on_no_match.is_none(), "a name that nobody owns is closed");
+        assert!(
+            made.on_no_match.is_none(),
+            "a name that nobody owns is closed"
+        );
     }
 
     #[test]
     fn the_catch_all_is_the_no_match_action() {
-        let made = matcher(&sni_matcher(&[("", "any"), ("a.org", "https")]), &BTreeMap::new()).expect("a matcher");
+        let made = matcher(
+            &sni_matcher(&[("", "any"), ("a.org", "https")]),
+            &BTreeMap::new(),
+        )
+        .expect("a matcher");
         assert!(made.on_no_match.is_some());
         assert_eq!(opened(&made).len(), 1);
         let only = matcher(&sni_matcher(&[("", "any")]), &BTreeMap::new()).expect("a matcher");

@@ -4,13 +4,18 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use gatewright_core::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Frontend, FrontendId, FrontendKind, Handler,
-    HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort,
-    Target, Termination, Timeouts, TlsParams, WeightedTarget,
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Frontend, FrontendId,
+    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch,
+    PrivateKey, Rewrite, Route, Rule, ServicePort, Target, Termination, Timeouts, TlsParams,
+    WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
-    if text.is_empty() { Hostname::any() } else { Hostname::parse(text).expect("a hostname") }
+    if text.is_empty() {
+        Hostname::any()
+    } else {
+        Hostname::parse(text).expect("a hostname")
+    }
 }
 
 pub(super) fn frontend(port: u16) -> FrontendId {
@@ -18,7 +23,10 @@ pub(super) fn frontend(port: u16) -> FrontendId {
 }
 
 pub(super) fn backend(name: &str, protocol: AppProtocol) -> BackendId {
-    BackendId::new(ServicePort::tcp(ObjectName::new("default", name), 80), protocol)
+    BackendId::new(
+        ServicePort::tcp(ObjectName::new("default", name), 80),
+        protocol,
+    )
 }
 
 pub(super) fn share(target: Target, weight: u32) -> WeightedTarget {
@@ -65,8 +73,18 @@ pub(super) fn rule(action: Action) -> Rule {
 
 pub(super) fn route(prefix: &str, rule: Rule) -> Route {
     let path = PathMatch::Prefix(prefix.to_owned());
-    let matches = Match { path, call: None, method: None, headers: vec![], query: vec![] };
-    Route { name: "httproute/default/web/0".into(), matches, rule: Arc::new(rule) }
+    let matches = Match {
+        path,
+        call: None,
+        method: None,
+        headers: vec![],
+        query: vec![],
+    };
+    Route {
+        name: "httproute/default/web/0".into(),
+        matches,
+        rule: Arc::new(rule),
+    }
 }
 
 /// The listener of port 443 with one host.
@@ -78,7 +96,10 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
             params: TlsParams::default(),
             clients: None,
         }),
-        handler: Handler::Scopes { listener: None, elsewhere: OtherListeners::NOWHERE },
+        handler: Handler::Scopes {
+            listener: None,
+            elsewhere: OtherListeners::NOWHERE,
+        },
     };
     super::listener(&Frontend {
         id: frontend(443),

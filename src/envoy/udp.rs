@@ -1,7 +1,8 @@
 //! UDP: a listener with a single cluster, whose endpoints have weights.
 //!
-//! Envoy's UDP proxy has no weighted clusters. The weights are those of localities: each backend is a locality of the
-//! cluster, regardless of its number of endpoints (`intro/arch_overview/upstream/load_balancing/locality_weight`).
+//! Envoy's UDP proxy has no weighted clusters. The weights are those of localities: each backend is
+//! a locality of the cluster, regardless of its number of endpoints
+//! (`intro/arch_overview/upstream/load_balancing/locality_weight`).
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -18,7 +19,9 @@ use envoy_types::pb::envoy::config::endpoint::v3::LocalityLbEndpoints;
 use envoy_types::pb::envoy::config::listener::v3::{
     AdditionalAddress, Listener, ListenerFilter, UdpListenerConfig, listener_filter,
 };
-use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{UdpProxyConfig, udp_proxy_config};
+use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
+    UdpProxyConfig, udp_proxy_config,
+};
 use envoy_types::pb::google::protobuf::UInt64Value;
 
 use super::cluster::endpoint;
@@ -26,15 +29,27 @@ use super::proto::{ads, any, seconds, socket, uint};
 use super::{Edge, ResourceName, limits};
 use gatewright_core::model::{ClusterId, Frontend, Transport, WeightedEndpoints};
 
-/// The target of datagrams without a backend: Envoy skips a locality without endpoints, and the others would get its
-/// share. A program that listens on the discard port ignores what it receives (RFC 863); usually there is none.
+/// The target of datagrams without a backend: Envoy skips a locality without endpoints, and the
+/// others would get its share. A program that listens on the discard port ignores what it receives
+/// (RFC 863); usually there is none.
 const DISCARD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 
 /// The listener of a UDP frontend. It is constant: only the endpoints of its cluster change.
 pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
-    let Frontend { id, addresses, port, cdn_id: _, kind: _ } = frontend;
-    let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, Transport::Udp));
-    #[allow(deprecated, reason = "what is to take its place is marked as work in progress in Envoy 1.40")]
+    let Frontend {
+        id,
+        addresses,
+        port,
+        cdn_id: _,
+        kind: _,
+    } = frontend;
+    let mut addresses = addresses
+        .iter()
+        .map(|ip| socket(*ip, *port, Transport::Udp));
+    #[allow(
+        deprecated,
+        reason = "what is to take its place is marked as work in progress in Envoy 1.40"
+    )]
     let route = udp_proxy_config::RouteSpecifier::Cluster(ClusterId::Udp(id.clone()).to_string());
     let proxy = UdpProxyConfig {
         stat_prefix: id.to_string(),
@@ -47,7 +62,10 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
         name: frontend.resource_name(),
         address: addresses.next(),
         additional_addresses: addresses
-            .map(|address| AdditionalAddress { address: Some(address), ..Default::default() })
+            .map(|address| AdditionalAddress {
+                address: Some(address),
+                ..Default::default()
+            })
             .collect(),
         stat_prefix: frontend.resource_name(),
         listener_filters: vec![ListenerFilter {
@@ -55,28 +73,45 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
             config_type: Some(listener_filter::ConfigType::TypedConfig(any(&proxy))),
             ..Default::default()
         }],
-        udp_listener_config: Some(UdpListenerConfig { downstream_socket_config: datagrams(), ..Default::default() }),
+        udp_listener_config: Some(UdpListenerConfig {
+            downstream_socket_config: datagrams(),
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }
 
 fn datagrams() -> Option<UdpSocketConfig> {
-    let max_rx_datagram_size = Some(UInt64Value { value: limits::DATAGRAM_BYTES });
-    Some(UdpSocketConfig { max_rx_datagram_size, ..Default::default() })
+    let max_rx_datagram_size = Some(UInt64Value {
+        value: limits::DATAGRAM_BYTES,
+    });
+    Some(UdpSocketConfig {
+        max_rx_datagram_size,
+        ..Default::default()
+    })
 }
 
-/// The cluster of a UDP frontend. Each session counts as a connection: above the limit a new one gets no response until
-/// another has ended.
+/// The cluster of a UDP frontend. Each session counts as a connection: above the limit a new one
+/// gets no response until another has ended.
 pub(super) fn cluster(name: String, edge: &Edge) -> Cluster {
     let by_weight = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
     Cluster {
         name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
-        eds_cluster_config: Some(EdsClusterConfig { eds_config: ads(), ..Default::default() }),
+        eds_cluster_config: Some(EdsClusterConfig {
+            eds_config: ads(),
+            ..Default::default()
+        }),
         lb_policy: LbPolicy::RoundRobin.into(),
-        common_lb_config: Some(CommonLbConfig { locality_config_specifier: Some(by_weight), ..Default::default() }),
+        common_lb_config: Some(CommonLbConfig {
+            locality_config_specifier: Some(by_weight),
+            ..Default::default()
+        }),
         circuit_breakers: Some(CircuitBreakers {
-            thresholds: vec![Thresholds { max_connections: uint(edge.udp_port_sessions), ..Default::default() }],
+            thresholds: vec![Thresholds {
+                max_connections: uint(edge.udp_port_sessions),
+                ..Default::default()
+            }],
             ..Default::default()
         }),
         ignore_health_on_host_removal: true,
@@ -90,15 +125,23 @@ pub(super) fn localities(shares: &[WeightedEndpoints]) -> Vec<LocalityLbEndpoint
         return Vec::new();
     }
     let locality = |share: &WeightedEndpoints| {
-        let WeightedEndpoints { port, weight, addresses } = share;
+        let WeightedEndpoints {
+            port,
+            weight,
+            addresses,
+        } = share;
         let discarded = addresses.is_empty().then_some(&DISCARD);
         let all = addresses.iter().chain(discarded);
         LocalityLbEndpoints {
             locality: Some(Locality {
-                zone: port.as_ref().map_or("discarded".to_owned(), ToString::to_string),
+                zone: port
+                    .as_ref()
+                    .map_or("discarded".to_owned(), ToString::to_string),
                 ..Default::default()
             }),
-            lb_endpoints: all.map(|address| endpoint(*address, Transport::Udp)).collect(),
+            lb_endpoints: all
+                .map(|address| endpoint(*address, Transport::Udp))
+                .collect(),
             load_balancing_weight: uint(*weight),
             ..Default::default()
         }
@@ -111,50 +154,100 @@ mod tests {
     use super::*;
     use crate::testdata::frontend;
     use gatewright_core::model::ServicePort;
-    use gatewright_core::model::{Addresses, Cluster as ModelCluster, Endpoints, FrontendId, FrontendKind, ObjectName};
+    use gatewright_core::model::{
+        Addresses, Cluster as ModelCluster, Endpoints, FrontendId, FrontendKind, ObjectName,
+    };
 
     fn dns() -> FrontendId {
-        FrontendId { transport: Transport::Udp, ..frontend(53) }
+        FrontendId {
+            transport: Transport::Udp,
+            ..frontend(53)
+        }
     }
 
     fn share(service: Option<&str>, weight: u32, addresses: &[&str]) -> WeightedEndpoints {
-        let port = |name| ServicePort { service: ObjectName::new("a", name), port: 53, transport: Transport::Udp };
-        let addresses = addresses.iter().map(|address| address.parse().expect("an address")).collect();
-        WeightedEndpoints { port: service.map(port), weight, addresses }
+        let port = |name| ServicePort {
+            service: ObjectName::new("a", name),
+            port: 53,
+            transport: Transport::Udp,
+        };
+        let addresses = addresses
+            .iter()
+            .map(|address| address.parse().expect("an address"))
+            .collect();
+        WeightedEndpoints {
+            port: service.map(port),
+            weight,
+            addresses,
+        }
     }
 
     #[test]
     fn tcp_and_udp_of_one_number_are_two_listeners() {
         let made = |id: FrontendId, kind| {
             let addresses = vec!["127.0.0.1".parse().expect("an address")];
-            crate::listener(&Frontend { id, addresses, port: 53, cdn_id: "test".into(), kind })
+            crate::listener(&Frontend {
+                id,
+                addresses,
+                port: 53,
+                cdn_id: "test".into(),
+                kind,
+            })
         };
         let udp = made(dns(), FrontendKind::Udp);
         let tcp = made(frontend(53), FrontendKind::Tcp { shares: Vec::new() });
-        assert_eq!((tcp.name.as_str(), udp.name.as_str()), ("infra/edge:53", "infra/edge:53/udp"));
+        assert_eq!(
+            (tcp.name.as_str(), udp.name.as_str()),
+            ("infra/edge:53", "infra/edge:53/udp")
+        );
         assert_ne!(tcp.address, udp.address);
         assert!(udp.filter_chains.is_empty() && udp.udp_listener_config.is_some());
-        assert_eq!((tcp.filter_chains.len(), tcp.listener_filters.len()), (1, 0));
+        assert_eq!(
+            (tcp.filter_chains.len(), tcp.listener_filters.len()),
+            (1, 0)
+        );
     }
 
     #[test]
     fn each_share_is_a_locality_with_its_weight_and_what_is_invalid_is_discarded() {
-        let shares = vec![share(None, 3, &[]), share(Some("dns"), 7, &["10.0.0.1:53", "10.0.0.2:53"])];
+        let shares = vec![
+            share(None, 3, &[]),
+            share(Some("dns"), 7, &["10.0.0.1:53", "10.0.0.2:53"]),
+        ];
         let made = localities(&shares);
-        let weights: Vec<_> = made.iter().filter_map(|locality| locality.load_balancing_weight).collect();
-        assert_eq!(weights.iter().map(|weight| weight.value).collect::<Vec<_>>(), [3, 7]);
+        let weights: Vec<_> = made
+            .iter()
+            .filter_map(|locality| locality.load_balancing_weight)
+            .collect();
+        assert_eq!(
+            weights
+                .iter()
+                .map(|weight| weight.value)
+                .collect::<Vec<_>>(),
+            [3, 7]
+        );
         assert_eq!(made[0].lb_endpoints, [endpoint(DISCARD, Transport::Udp)]);
-        assert_ne!(made[0].locality, made[1].locality, "two localities of one name would be one");
-        assert!(localities(&shares[..1]).is_empty(), "nobody is left whose share it could become");
+        assert_ne!(
+            made[0].locality, made[1].locality,
+            "two localities of one name would be one"
+        );
+        assert!(
+            localities(&shares[..1]).is_empty(),
+            "nobody is left whose share it could become"
+        );
     }
 
     #[test]
     fn the_cluster_asks_for_the_endpoints_that_are_sent() {
         let cluster = crate::cluster(&ModelCluster::Udp(dns()));
-        let sent =
-            crate::endpoints(&Endpoints { cluster: ClusterId::Udp(dns()), addresses: Addresses::Weighted(vec![]) });
+        let sent = crate::endpoints(&Endpoints {
+            cluster: ClusterId::Udp(dns()),
+            addresses: Addresses::Weighted(vec![]),
+        });
         assert_eq!(cluster.name, sent.cluster_name);
-        let sessions = cluster.circuit_breakers.expect("limits").thresholds[0].max_connections.expect("one");
+        let sessions = cluster.circuit_breakers.expect("limits").thresholds[0]
+            .max_connections
+            .expect("one");
         assert_eq!(sessions.value, Edge::DEFAULT.udp_port_sessions);
     }
 }

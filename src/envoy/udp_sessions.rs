@@ -1,7 +1,7 @@
 //! The UDP sessions of an Envoy, below its limit of open files (RLIMIT_NOFILE): each has a socket.
 
-/// The most UDP sessions of an Envoy on all its ports together. Each port has an equal part, whatever other ports
-/// there are: a change of a port's part would end its sessions.
+/// The most UDP sessions of an Envoy on all its ports together. Each port has an equal part,
+/// whatever other ports there are: a change of a port's part would end its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpSessions(u32);
 
@@ -10,7 +10,8 @@ impl UdpSessions {
     pub const DEFAULT: Self = Self(65_536);
     /// The least of a port.
     const LEAST_OF_PORT: u32 = 16;
-    /// The files of a session. A port that takes the place of another one begins before the old one has ended.
+    /// The files of a session. A port that takes the place of another one begins before the old one
+    /// has ended.
     const FILES: u64 = 2;
 
     /// This many.
@@ -18,12 +19,17 @@ impl UdpSessions {
         Self(most)
     }
 
-    /// The default, or fewer for an Envoy that may open so many files (`None`: any number) and has up to so many ports:
-    /// a quarter of the files is for sessions.
+    /// The default, or fewer for an Envoy that may open so many files (`None`: any number) and has
+    /// up to so many ports: a quarter of the files is for sessions.
     pub fn within(files: Option<u64>, ports: u32) -> Self {
         let quarter = files.map_or(u64::MAX, |files| files / 4 / Self::FILES);
         let least = Self::LEAST_OF_PORT.saturating_mul(ports);
-        Self(u32::try_from(quarter).unwrap_or(u32::MAX).max(least).min(Self::DEFAULT.0))
+        Self(
+            u32::try_from(quarter)
+                .unwrap_or(u32::MAX)
+                .max(least)
+                .min(Self::DEFAULT.0),
+        )
     }
 
     /// The part of each of so many ports.
@@ -45,7 +51,9 @@ impl UdpSessions {
         if sessions >= least {
             return Ok(());
         }
-        Err(format!("{sessions} for {ports} ports: expected at least {least}, or fewer ports (--max-udp-ports)"))
+        Err(format!(
+            "{sessions} for {ports} ports: expected at least {least}, or fewer ports (--max-udp-ports)"
+        ))
     }
 }
 
@@ -61,21 +69,46 @@ mod tests {
 
     #[test]
     fn sessions_have_a_quarter_of_the_files_and_never_more_than_the_default() {
-        assert_eq!(UdpSessions::within(None, 16), UdpSessions::DEFAULT, "no limit");
-        assert_eq!(UdpSessions::within(Some(1 << 20), 16), UdpSessions::DEFAULT, "the usual limit of a container");
-        assert_eq!(UdpSessions::within(Some(20_000), 16), UdpSessions(2500), "two files a session");
-        assert_eq!(UdpSessions::within(Some(1024), 16), UdpSessions(256), "a minimum for each port");
+        assert_eq!(
+            UdpSessions::within(None, 16),
+            UdpSessions::DEFAULT,
+            "no limit"
+        );
+        assert_eq!(
+            UdpSessions::within(Some(1 << 20), 16),
+            UdpSessions::DEFAULT,
+            "the usual limit of a container"
+        );
+        assert_eq!(
+            UdpSessions::within(Some(20_000), 16),
+            UdpSessions(2500),
+            "two files a session"
+        );
+        assert_eq!(
+            UdpSessions::within(Some(1024), 16),
+            UdpSessions(256),
+            "a minimum for each port"
+        );
     }
 
     #[test]
     fn ports_have_equal_parts_that_do_not_depend_on_others() {
         assert_eq!(UdpSessions::DEFAULT.of_port(16), 4096);
-        assert_eq!(UdpSessions::of(1000).of_port(1), 1000, "one port has them all");
+        assert_eq!(
+            UdpSessions::of(1000).of_port(1),
+            1000,
+            "one port has them all"
+        );
     }
 
     #[test]
     fn too_few_sessions_for_the_ports_are_told_with_numbers() {
         assert_eq!(UdpSessions::of(256).check(16), Ok(()));
-        assert!(UdpSessions::of(100).check(16).expect_err("too few").contains("expected at least 256"));
+        assert!(
+            UdpSessions::of(100)
+                .check(16)
+                .expect_err("too few")
+                .contains("expected at least 256")
+        );
     }
 }

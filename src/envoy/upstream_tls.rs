@@ -4,9 +4,9 @@ use envoy_types::pb::envoy::config::core::v3::{
     ConfigSource, DataSource, TransportSocket, data_source::Specifier, transport_socket::ConfigType,
 };
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, SdsSecretConfig, SubjectAltNameMatcher, TlsParameters,
-    UpstreamTlsContext, common_tls_context::ValidationContextType, subject_alt_name_matcher::SanType,
-    tls_parameters::TlsProtocol,
+    CertificateValidationContext, CommonTlsContext, SdsSecretConfig, SubjectAltNameMatcher,
+    TlsParameters, UpstreamTlsContext, common_tls_context::ValidationContextType,
+    subject_alt_name_matcher::SanType, tls_parameters::TlsProtocol,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 
@@ -16,17 +16,28 @@ use gatewright_core::model::{AppProtocol, BackendTls, SubjectAltName, TrustedRoo
 
 /// The transport socket of a cluster with verification of its backends.
 pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> TransportSocket {
-    let BackendTls { hostname, names, roots, client } = tls;
+    let BackendTls {
+        hostname,
+        names,
+        roots,
+        client,
+    } = tls;
     let trusted = match roots {
         TrustedRoots::Bundle(pem) => Specifier::InlineString(pem.to_string()),
         TrustedRoots::File(path) => Specifier::Filename(path.to_string()),
     };
     let verified = CertificateValidationContext {
-        trusted_ca: Some(DataSource { specifier: Some(trusted), ..Default::default() }),
+        trusted_ca: Some(DataSource {
+            specifier: Some(trusted),
+            ..Default::default()
+        }),
         match_typed_subject_alt_names: names.iter().map(matcher).collect(),
         ..Default::default()
     };
-    let shown = client.iter().map(|name| SdsSecretConfig { name: name.to_string(), sds_config: soon() });
+    let shown = client.iter().map(|name| SdsSecretConfig {
+        name: name.to_string(),
+        sds_config: soon(),
+    });
     let context = UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             // As a client Envoy's default maximum is TLS 1.2.
@@ -40,7 +51,8 @@ pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> Trans
             validation_context_type: Some(ValidationContextType::ValidationContext(verified)),
             ..Default::default()
         }),
-        // Always this name, regardless of the request's host: neither `auto_host_sni` nor `auto_sni`.
+        // Always this name, regardless of the request's host: neither `auto_host_sni` nor
+        // `auto_sni`.
         sni: hostname.to_string(),
         ..Default::default()
     };
@@ -50,8 +62,8 @@ pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> Trans
     }
 }
 
-/// The ALPN protocol (RFC 7301): only the one that is used. A WebSocket upgrade needs HTTP/1.1, so HTTP/2 is not
-/// offered beside it.
+/// The ALPN protocol (RFC 7301): only the one that is used. A WebSocket upgrade needs HTTP/1.1, so
+/// HTTP/2 is not offered beside it.
 fn alpn(protocol: AppProtocol) -> Option<&'static str> {
     match protocol {
         AppProtocol::Http1 => Some("http/1.1"),
@@ -60,20 +72,31 @@ fn alpn(protocol: AppProtocol) -> Option<&'static str> {
     }
 }
 
-/// A matcher for a name. Envoy treats an exact DNS name as the requested host: a wildcard in the certificate covers it.
+/// A matcher for a name. Envoy treats an exact DNS name as the requested host: a wildcard in the
+/// certificate covers it.
 fn matcher(name: &SubjectAltName) -> SubjectAltNameMatcher {
     let (san_type, text) = match name {
         SubjectAltName::Dns(name) => (SanType::Dns, name.to_string()),
         SubjectAltName::Uri(uri) => (SanType::Uri, uri.to_string()),
     };
-    let exact = StringMatcher { match_pattern: Some(MatchPattern::Exact(text)), ..Default::default() };
-    SubjectAltNameMatcher { san_type: san_type.into(), matcher: Some(exact), ..Default::default() }
+    let exact = StringMatcher {
+        match_pattern: Some(MatchPattern::Exact(text)),
+        ..Default::default()
+    };
+    SubjectAltNameMatcher {
+        san_type: san_type.into(),
+        matcher: Some(exact),
+        ..Default::default()
+    }
 }
 
-/// The ADS stream with a short initial fetch timeout: Envoy does not acknowledge any cluster while one waits for its
-/// secret.
+/// The ADS stream with a short initial fetch timeout: Envoy does not acknowledge any cluster while
+/// one waits for its secret.
 fn soon() -> Option<ConfigSource> {
-    ads().map(|ads| ConfigSource { initial_fetch_timeout: seconds(limits::CLIENT_CERTIFICATE_SECONDS), ..ads })
+    ads().map(|ads| ConfigSource {
+        initial_fetch_timeout: seconds(limits::CLIENT_CERTIFICATE_SECONDS),
+        ..ads
+    })
 }
 
 #[cfg(test)]
@@ -85,36 +108,61 @@ mod tests {
     use gatewright_core::model::{ObjectName, SecretName};
 
     fn context(tls: &BackendTls, protocol: AppProtocol) -> (UpstreamTlsContext, CommonTlsContext) {
-        let Some(ConfigType::TypedConfig(config)) = transport_socket(tls, protocol).config_type else {
+        let Some(ConfigType::TypedConfig(config)) = transport_socket(tls, protocol).config_type
+        else {
             panic!("a configuration")
         };
         let context = UpstreamTlsContext::decode(config.value.as_slice()).expect("a TLS context");
-        let common = context.common_tls_context.clone().expect("a common context");
+        let common = context
+            .common_tls_context
+            .clone()
+            .expect("a common context");
         (context, common)
     }
 
     fn tls(roots: TrustedRoots, client: Option<SecretName>) -> BackendTls {
-        let names = vec![SubjectAltName::Dns(host("b.org")), SubjectAltName::Uri("spiffe://x/y".into())];
-        BackendTls { hostname: host("a.org"), names, roots, client }
+        let names = vec![
+            SubjectAltName::Dns(host("b.org")),
+            SubjectAltName::Uri("spiffe://x/y".into()),
+        ];
+        BackendTls {
+            hostname: host("a.org"),
+            names,
+            roots,
+            client,
+        }
     }
 
     #[test]
     fn the_backend_is_asked_for_by_hostname_and_verified_by_names() {
-        let (context, common) = context(&tls(TrustedRoots::Bundle("PEM".into()), None), AppProtocol::Http1);
+        let (context, common) = context(
+            &tls(TrustedRoots::Bundle("PEM".into()), None),
+            AppProtocol::Http1,
+        );
         assert_eq!((&*context.sni, context.auto_host_sni), ("a.org", false));
         assert!(common.tls_certificate_sds_secret_configs.is_empty());
-        let Some(ValidationContextType::ValidationContext(verified)) = common.validation_context_type else {
+        let Some(ValidationContextType::ValidationContext(verified)) =
+            common.validation_context_type
+        else {
             panic!("verified")
         };
         let trusted = verified.trusted_ca.and_then(|source| source.specifier);
         assert_eq!(trusted, Some(Specifier::InlineString("PEM".into())));
-        let kinds: Vec<_> = verified.match_typed_subject_alt_names.iter().map(|name| name.san_type()).collect();
+        let kinds: Vec<_> = verified
+            .match_typed_subject_alt_names
+            .iter()
+            .map(|name| name.san_type())
+            .collect();
         assert_eq!(kinds, [SanType::Dns, SanType::Uri]);
     }
 
     #[test]
     fn the_offered_alpn_is_the_protocol_in_use() {
-        let offered = |protocol| context(&tls(TrustedRoots::File("/ca".into()), None), protocol).1.alpn_protocols;
+        let offered = |protocol| {
+            context(&tls(TrustedRoots::File("/ca".into()), None), protocol)
+                .1
+                .alpn_protocols
+        };
         assert_eq!(offered(AppProtocol::Http1), ["http/1.1"]);
         assert_eq!(offered(AppProtocol::H2c), ["h2"]);
         assert!(offered(AppProtocol::Terminated).is_empty());
@@ -123,7 +171,13 @@ mod tests {
     #[test]
     fn the_key_of_the_client_comes_by_a_name_that_no_sni_has() {
         let client = SecretName::Client(ObjectName::new("infra", "edge"));
-        let (_, common) = context(&tls(TrustedRoots::File("/ca".into()), Some(client)), AppProtocol::Http1);
-        assert_eq!(common.tls_certificate_sds_secret_configs[0].name, "sds/client@infra/edge");
+        let (_, common) = context(
+            &tls(TrustedRoots::File("/ca".into()), Some(client)),
+            AppProtocol::Http1,
+        );
+        assert_eq!(
+            common.tls_certificate_sds_secret_configs[0].name,
+            "sds/client@infra/edge"
+        );
     }
 }

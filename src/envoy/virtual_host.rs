@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, SubstitutionFormatString, data_source::Specifier, substitution_format_string::Format,
+    DataSource, SubstitutionFormatString, data_source::Specifier,
+    substitution_format_string::Format,
 };
 use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, Route, RouteConfiguration, RouteMatch, VirtualHost, route::Action, route_match::PathSpecifier,
+    DirectResponseAction, Route, RouteConfiguration, RouteMatch, VirtualHost, route::Action,
+    route_match::PathSpecifier,
 };
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
     Config as HeaderToMetadata,
@@ -24,18 +26,24 @@ use super::request_match::{header, matching, regex_matcher};
 use super::route::respond;
 use gatewright_core::model::{self, Hostname, IdentityHeaders};
 
-/// The filter that extracts the token from a challenge's path; the challenge's own route configures it.
+/// The filter that extracts the token from a challenge's path; the challenge's own route configures
+/// it.
 pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";
 
 /// A route configuration of virtual hosts.
 ///
-/// Clusters are not validated: a missing one is answered 503 on its own routes, instead of a refusal of the whole
-/// resource. Our internal headers are removed from requests.
-pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>) -> RouteConfiguration {
+/// Clusters are not validated: a missing one is answered 503 on its own routes, instead of a
+/// refusal of the whole resource. Our internal headers are removed from requests.
+pub(super) fn route_configuration(
+    name: String,
+    virtual_hosts: Vec<VirtualHost>,
+) -> RouteConfiguration {
     RouteConfiguration {
         name,
         virtual_hosts,
-        request_headers_to_remove: [SCOPE_HEADER, LISTENER_HEADER, HOST_HEADER].map(str::to_owned).to_vec(),
+        request_headers_to_remove: [SCOPE_HEADER, LISTENER_HEADER, HOST_HEADER]
+            .map(str::to_owned)
+            .to_vec(),
         validate_clusters: boolean(false),
         // Hosts are compared without their port (Gateway API, `HTTPRouteSpec.hostnames`).
         ignore_port_in_host_matching: true,
@@ -43,30 +51,50 @@ pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>)
     }
 }
 
-/// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its routes. `first` precedes
-/// the routes.
+/// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its
+/// routes. `first` precedes the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     let name = host.hostname.to_string();
-    let made = VirtualHost { domains: vec![name.clone()], name, ..Default::default() };
+    let made = VirtualHost {
+        domains: vec![name.clone()],
+        name,
+        ..Default::default()
+    };
     let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
     let several = may_be_several.then(misdirected::if_several_hosts);
     let first: Vec<Route> = first.cloned().into_iter().chain(several).collect();
     let made = match &host.filters {
         Some(filters) => guarded(host, filters, &first, made),
-        None => VirtualHost { routes: first.into_iter().chain(routes(&host.routes)).collect(), ..made },
+        None => VirtualHost {
+            routes: first.into_iter().chain(routes(&host.routes)).collect(),
+            ..made
+        },
     };
     match host.identity_headers {
         IdentityHeaders::Remove => made,
         IdentityHeaders::Keep => {
             let keep = any(&identity_headers::keep());
-            let configs = map_with(&made.typed_per_filter_config, identity_headers::FILTER, keep);
-            VirtualHost { typed_per_filter_config: configs, ..made }
+            let configs = map_with(
+                &made.typed_per_filter_config,
+                identity_headers::FILTER,
+                keep,
+            );
+            VirtualHost {
+                typed_per_filter_config: configs,
+                ..made
+            }
         }
     }
 }
 
-/// A virtual host with one response to all requests for some hosts, except for those that `first` matches.
-pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16, first: Option<&Route>) -> VirtualHost {
+/// A virtual host with one response to all requests for some hosts, except for those that `first`
+/// matches.
+pub(super) fn answer_host(
+    name: &str,
+    hosts: &[Hostname],
+    status: u16,
+    first: Option<&Route>,
+) -> VirtualHost {
     VirtualHost {
         name: name.to_owned(),
         domains: hosts.iter().map(Hostname::to_string).collect(),
@@ -78,17 +106,22 @@ pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16, first: Op
 /// A route with one response to all requests.
 pub(super) fn answer(status: u16) -> Route {
     Route {
-        r#match: Some(RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..Default::default() }),
+        r#match: Some(RouteMatch {
+            path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
+            ..Default::default()
+        }),
         action: Some(respond(status)),
         ..Default::default()
     }
 }
 
-/// The route that answers HTTP-01 challenges of one ACME account: `<token>.<thumbprint>` (RFC 8555, 8.3).
+/// The route that answers HTTP-01 challenges of one ACME account: `<token>.<thumbprint>` (RFC 8555,
+/// 8.3).
 ///
-/// Stateless: the token is extracted from the path, so that no challenge changes Envoy's configuration. The response is
-/// useful only to the holder of the account's key. Filter and route match exactly the same paths (the filter also gets
-/// the query): the filter would reflect a path that its expression does not match.
+/// Stateless: the token is extracted from the path, so that no challenge changes Envoy's
+/// configuration. The response is useful only to the holder of the account's key. Filter and route
+/// match exactly the same paths (the filter also gets the query): the filter would reflect a path
+/// that its expression does not match.
 pub(super) fn challenge(thumbprint: &str) -> Route {
     const PREFIX: &str = r"/\.well-known/acme-challenge/";
     let token = Rule {
@@ -97,7 +130,9 @@ pub(super) fn challenge(thumbprint: &str) -> Route {
             metadata_namespace: "acme".to_owned(),
             key: "token".to_owned(),
             regex_value_rewrite: Some(RegexMatchAndSubstitute {
-                pattern: Some(regex_matcher(&format!(r"^{PREFIX}([A-Za-z0-9_-]+)(\?.*)?$"))),
+                pattern: Some(regex_matcher(&format!(
+                    r"^{PREFIX}([A-Za-z0-9_-]+)(\?.*)?$"
+                ))),
                 substitution: r"\1".to_owned(),
             }),
             ..Default::default()
@@ -106,7 +141,9 @@ pub(super) fn challenge(thumbprint: &str) -> Route {
     };
     let body = SubstitutionFormatString {
         format: Some(Format::TextFormatSource(DataSource {
-            specifier: Some(Specifier::InlineString(format!("%DYNAMIC_METADATA(acme:token)%.{thumbprint}"))),
+            specifier: Some(Specifier::InlineString(format!(
+                "%DYNAMIC_METADATA(acme:token)%.{thumbprint}"
+            ))),
             ..Default::default()
         })),
         content_type: "text/plain".to_owned(),
@@ -115,13 +152,18 @@ pub(super) fn challenge(thumbprint: &str) -> Route {
     Route {
         name: "acme-challenge".to_owned(),
         r#match: Some(RouteMatch {
-            path_specifier: Some(PathSpecifier::SafeRegex(regex_matcher(&format!("{PREFIX}[A-Za-z0-9_-]+")))),
+            path_specifier: Some(PathSpecifier::SafeRegex(regex_matcher(&format!(
+                "{PREFIX}[A-Za-z0-9_-]+"
+            )))),
             headers: vec![header(":method", matching("GET|HEAD"))],
             ..Default::default()
         }),
         typed_per_filter_config: HashMap::from([(
             HEADER_TO_METADATA.to_owned(),
-            any(&HeaderToMetadata { request_rules: vec![token], ..Default::default() }),
+            any(&HeaderToMetadata {
+                request_rules: vec![token],
+                ..Default::default()
+            }),
         )]),
         action: Some(Action::DirectResponse(DirectResponseAction {
             status: 200,

@@ -1,5 +1,5 @@
-//! Authorizes readers of our metrics by bearer token, with a TokenReview and a SubjectAccessReview, as
-//! controller-runtime's filter does.
+//! Authorizes readers of our metrics by bearer token, with a TokenReview and a SubjectAccessReview,
+//! as controller-runtime's filter does.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use gatewright_control::{ReadMetrics, Verdict};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
 use sha2::{Digest, Sha256};
@@ -30,14 +32,21 @@ pub struct MetricsReaders {
 }
 
 impl MetricsReaders {
-    /// Creates an authorizer. The client needs the verb create on tokenreviews and subjectaccessreviews.
+    /// Creates an authorizer. The client needs the verb create on tokenreviews and
+    /// subjectaccessreviews.
     pub fn new(client: Client) -> Self {
-        Self { client, asking: Semaphore::new(AT_ONCE), kept: Mutex::default() }
+        Self {
+            client,
+            asking: Semaphore::new(AT_ONCE),
+            kept: Mutex::default(),
+        }
     }
 
     fn kept(&self, token: &[u8; 32], now: Instant) -> Option<Verdict> {
         let kept = self.kept.lock().expect("nobody panics while holding it");
-        kept.get(token).filter(|(until, _)| now < *until).map(|(_, verdict)| *verdict)
+        kept.get(token)
+            .filter(|(until, _)| now < *until)
+            .map(|(_, verdict)| *verdict)
     }
 
     fn keep(&self, token: [u8; 32], verdict: Verdict, now: Instant) {
@@ -53,11 +62,18 @@ impl MetricsReaders {
 
     async fn ask(&self, token: &str) -> Result<Verdict, Error> {
         let review = TokenReview {
-            spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
+            spec: TokenReviewSpec {
+                token: token.to_owned(),
+                audiences: None,
+            },
             ..TokenReview::default()
         };
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
-        let status = reviews.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
+        let status = reviews
+            .create(&PostParams::default(), &review)
+            .await?
+            .status
+            .unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
             return Ok(Verdict::Unknown);
         };
@@ -76,8 +92,15 @@ impl MetricsReaders {
             ..SubjectAccessReview::default()
         };
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let status = reviews.create(&PostParams::default(), &review).await?.status;
-        Ok(if status.is_some_and(|status| status.allowed) { Verdict::Allowed } else { Verdict::Forbidden })
+        let status = reviews
+            .create(&PostParams::default(), &review)
+            .await?
+            .status;
+        Ok(if status.is_some_and(|status| status.allowed) {
+            Verdict::Allowed
+        } else {
+            Verdict::Forbidden
+        })
     }
 }
 
@@ -92,7 +115,10 @@ impl ReadMetrics for MetricsReaders {
         if let Some(verdict) = self.kept(&hash, Instant::now()) {
             return Ok(verdict);
         }
-        let verdict = self.ask(token).await.map_err(|error| format!("the token cannot be checked now: {error}"))?;
+        let verdict = self
+            .ask(token)
+            .await
+            .map_err(|error| format!("the token cannot be checked now: {error}"))?;
         self.keep(hash, verdict, Instant::now());
         Ok(verdict)
     }
@@ -123,7 +149,10 @@ mod tests {
                     let token = sent["spec"]["token"].as_str().expect("a token");
                     json!({"authenticated": token != "forged", "user": {"username": token}})
                 } else {
-                    assert_eq!(sent["spec"]["nonResourceAttributes"], json!({"path": "/metrics", "verb": "get"}));
+                    assert_eq!(
+                        sent["spec"]["nonResourceAttributes"],
+                        json!({"path": "/metrics", "verb": "get"})
+                    );
                     json!({"allowed": sent["spec"]["user"] == "prometheus"})
                 };
                 let body = json!({"spec": sent["spec"], "status": status}).to_string();
@@ -138,6 +167,9 @@ mod tests {
         }
         assert_eq!(asked.load(Ordering::SeqCst), 5);
         let later = Instant::now() + HOLDS;
-        assert_eq!(readers.kept(&Sha256::digest(b"prometheus").into(), later), None);
+        assert_eq!(
+            readers.kept(&Sha256::digest(b"prometheus").into(), later),
+            None
+        );
     }
 }

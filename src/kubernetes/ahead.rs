@@ -1,9 +1,9 @@
 //! Holds back EndpointSlices that arrive before the pods that they name. Pure.
 //!
-//! Pods and slices are watched separately, and an endpoint counts only if its pod is known. Using a slice before its
-//! pods would remove endpoints for a moment: the slice is held back, and the version before it is used meanwhile. A
-//! slice whose pods never arrive is held back for at most [`MAX_WAIT`], or longer while pods are not watched, since
-//! then their absence is not known.
+//! Pods and slices are watched separately, and an endpoint counts only if its pod is known. Using a
+//! slice before its pods would remove endpoints for a moment: the slice is held back, and the
+//! version before it is used meanwhile. A slice whose pods never arrive is held back for at most
+//! [`MAX_WAIT`], or longer while pods are not watched, since then their absence is not known.
 //!
 //! `is_current` is true if the view of pods is complete and current.
 
@@ -34,7 +34,10 @@ impl Ahead {
     ) -> Option<EndpointSlice> {
         let name = slice.meta.name.clone();
         // A slice that is rewritten again and again keeps its first deadline.
-        let until = self.0.remove(&name).map_or(now + MAX_WAIT, |(until, _)| until);
+        let until = self
+            .0
+            .remove(&name)
+            .map_or(now + MAX_WAIT, |(until, _)| until);
         if is_current && until <= now || are_known(&slice, store) {
             return Some(slice);
         }
@@ -48,11 +51,19 @@ impl Ahead {
     }
 
     /// Removes and returns the slices that need not be held back any longer.
-    pub(super) fn release(&mut self, store: &Store, is_current: bool, now: Instant) -> Vec<EndpointSlice> {
+    pub(super) fn release(
+        &mut self,
+        store: &Store,
+        is_current: bool,
+        now: Instant,
+    ) -> Vec<EndpointSlice> {
         let is_ready = |_: &ObjectName, (until, slice): &mut (Instant, EndpointSlice)| {
             is_current && *until <= now || are_known(slice, store)
         };
-        self.0.extract_if(.., is_ready).map(|(_, (_, slice))| slice).collect()
+        self.0
+            .extract_if(.., is_ready)
+            .map(|(_, (_, slice))| slice)
+            .collect()
     }
 
     /// Returns the earliest deadline of the slices that are held back.
@@ -61,12 +72,16 @@ impl Ahead {
     }
 }
 
-/// Returns whether each pod that a slice names is known with that address, except the endpoints that the version before
-/// had already.
+/// Returns whether each pod that a slice names is known with that address, except the endpoints
+/// that the version before had already.
 fn are_known(slice: &EndpointSlice, store: &Store) -> bool {
     let before = store.slice(&slice.meta.name);
-    let was_there = |endpoint| before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok());
-    slice.pods.iter().all(|endpoint| was_there(endpoint) || store.is_of_its_pod(slice, endpoint.0))
+    let was_there =
+        |endpoint| before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok());
+    slice
+        .pods
+        .iter()
+        .all(|endpoint| was_there(endpoint) || store.is_of_its_pod(slice, endpoint.0))
 }
 
 #[cfg(test)]
@@ -98,42 +113,83 @@ mod tests {
 
     impl Known {
         fn new() -> Self {
-            Self(Engine::new(Settings { envoys: Some(ObjectName::new("ours", "envoy")), ..Settings::new("c", vec![]) }))
+            Self(Engine::new(Settings {
+                envoys: Some(ObjectName::new("ours", "envoy")),
+                ..Settings::new("c", vec![])
+            }))
         }
 
         fn put(&mut self, object: Object) {
-            self.0.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
+            self.0
+                .apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
         }
 
         fn pod(&mut self, name: &str, address: &str) {
             let addresses = [address.parse().expect("an address")].into();
-            self.put(Object::Pod(Located { name: ObjectName::new("a", name), addresses }));
+            self.put(Object::Pod(Located {
+                name: ObjectName::new("a", name),
+                addresses,
+            }));
         }
     }
 
     #[test]
     fn a_slice_waits_for_its_pods_and_not_for_ever() {
         let (mut known, mut ahead, now) = (Known::new(), Ahead::default(), Instant::now());
-        let (first, both) = (slice(&[("10.0.0.1", "one")]), slice(&[("10.0.0.1", "one"), ("10.0.0.2", "two")]));
+        let (first, both) = (
+            slice(&[("10.0.0.1", "one")]),
+            slice(&[("10.0.0.1", "one"), ("10.0.0.2", "two")]),
+        );
         assert_eq!(ahead.take(first.clone(), known.0.store(), true, now), None);
         assert_eq!(ahead.release(known.0.store(), true, now), []);
         known.pod("one", "10.0.0.2");
-        assert_eq!(ahead.release(known.0.store(), true, now), [], "it is elsewhere");
+        assert_eq!(
+            ahead.release(known.0.store(), true, now),
+            [],
+            "it is elsewhere"
+        );
         known.pod("one", "10.0.0.1");
-        assert_eq!(ahead.release(known.0.store(), true, now), std::slice::from_ref(&first));
-        assert_eq!(ahead.take(first.clone(), known.0.store(), true, now), Some(first.clone()), "all is known");
+        assert_eq!(
+            ahead.release(known.0.store(), true, now),
+            std::slice::from_ref(&first)
+        );
+        assert_eq!(
+            ahead.take(first.clone(), known.0.store(), true, now),
+            Some(first.clone()),
+            "all is known"
+        );
         known.put(Object::EndpointSlice(first.clone()));
 
         assert_eq!(ahead.take(both.clone(), known.0.store(), true, now), None);
         let late = ahead.next().expect("it waits");
         // Rewriting a slice does not extend its deadline.
-        assert_eq!(ahead.take(both.clone(), known.0.store(), true, now + MAX_WAIT / 2), None);
+        assert_eq!(
+            ahead.take(both.clone(), known.0.store(), true, now + MAX_WAIT / 2),
+            None
+        );
         assert_eq!(ahead.next(), Some(late));
-        assert_eq!(ahead.release(known.0.store(), false, late), [], "nobody knows whether there are more pods");
-        assert_eq!(ahead.release(known.0.store(), true, late), std::slice::from_ref(&both));
+        assert_eq!(
+            ahead.release(known.0.store(), false, late),
+            [],
+            "nobody knows whether there are more pods"
+        );
+        assert_eq!(
+            ahead.release(known.0.store(), true, late),
+            std::slice::from_ref(&both)
+        );
         known.put(Object::EndpointSlice(both.clone()));
-        assert_eq!(ahead.take(first.clone(), known.0.store(), true, late), Some(first), "nothing is new in it");
-        assert_eq!((ahead.take(both.clone(), known.0.store(), true, late), ahead.next()), (Some(both), None));
+        assert_eq!(
+            ahead.take(first.clone(), known.0.store(), true, late),
+            Some(first),
+            "nothing is new in it"
+        );
+        assert_eq!(
+            (
+                ahead.take(both.clone(), known.0.store(), true, late),
+                ahead.next()
+            ),
+            (Some(both), None)
+        );
     }
 
     #[test]
@@ -142,7 +198,10 @@ mod tests {
         let store = known.0.store();
         let (waits, empty) = (slice(&[("10.0.0.1", "one")]), slice(&[]));
         assert_eq!(ahead.take(waits.clone(), store, true, now), None);
-        assert_eq!((ahead.take(empty.clone(), store, true, now), ahead.next()), (Some(empty), None));
+        assert_eq!(
+            (ahead.take(empty.clone(), store, true, now), ahead.next()),
+            (Some(empty), None)
+        );
         assert_eq!(ahead.take(waits.clone(), store, true, now), None);
         ahead.forget(&waits.meta.name);
         assert_eq!(ahead.release(store, true, now + MAX_WAIT), []);

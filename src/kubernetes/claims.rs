@@ -1,10 +1,11 @@
-//! The persistent records of first claims: ConfigMaps that every replica watches and that only the lease holder writes.
+//! The persistent records of first claims: ConfigMaps that every replica watches and that only the
+//! lease holder writes.
 //!
-//! There are two records: the owner of each hostname among the tenants of TenantGateways, and the namespace that owns
-//! hostnames, ports and the like on addresses of the shared fleet. Entries are divided by their hash over ConfigMaps
-//! (`shards.rs`), so that the write of a new entry is small however many there are. A write is conditional on the
-//! resource version that it was decided upon. An entry that the API server refuses holds up no other
-//! (`refusals.rs`).
+//! There are two records: the owner of each hostname among the tenants of TenantGateways, and the
+//! namespace that owns hostnames, ports and the like on addresses of the shared fleet. Entries are
+//! divided by their hash over ConfigMaps (`shards.rs`), so that the write of a new entry is small
+//! however many there are. A write is conditional on the resource version that it was decided upon.
+//! An entry that the API server refuses holds up no other (`refusals.rs`).
 
 mod entry;
 mod refusals;
@@ -54,7 +55,8 @@ pub struct Claims {
     namespace: String,
     shards: Shards,
     synced: bool,
-    /// The ConfigMaps that a newer version wrote, with the message about each: they are not read, and not written.
+    /// The ConfigMaps that a newer version wrote, with the message about each: they are not read,
+    /// and not written.
     newer: BTreeMap<String, String>,
     /// The entries to be written, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Entry>>,
@@ -111,7 +113,9 @@ impl Claims {
     pub(super) fn pending(&self) -> Option<String> {
         match self.newer.values().next() {
             Some(text) => Some(text.clone()),
-            None => (!self.synced).then(|| "who claimed hostnames first: not listed yet".to_owned()),
+            None => {
+                (!self.synced).then(|| "who claimed hostnames first: not listed yet".to_owned())
+            }
         }
     }
 
@@ -136,8 +140,15 @@ impl Claims {
 
     fn see(&mut self, map: &ConfigMap) -> Vec<Recorded> {
         let version = map.resource_version().unwrap_or_default();
-        let known = self.shards.get(&map.name_any()).map(|shard| shard.version.as_str());
-        if newer(&version, known.unwrap_or_default()) { self.replace(map) } else { Vec::new() }
+        let known = self
+            .shards
+            .get(&map.name_any())
+            .map(|shard| shard.version.as_str());
+        if newer(&version, known.unwrap_or_default()) {
+            self.replace(map)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Takes a ConfigMap for the present one, whatever its version.
@@ -157,7 +168,9 @@ impl Claims {
                 Some((entry, owner)) => {
                     records.insert(entry, owner);
                 }
-                None => warn!("configmap {name}: {key}: {value:?}: expected a record of ownership; it is ignored"),
+                None => warn!(
+                    "configmap {name}: {key}: {value:?}: expected a record of ownership; it is ignored"
+                ),
             }
         }
         let shard = self.shards.entry(&name);
@@ -166,10 +179,16 @@ impl Claims {
         let before = std::mem::replace(&mut shard.records, records);
         let now = &self.shards.entry(&name).records;
         let gone = before.keys().filter(|entry| !now.contains_key(*entry));
-        let new = now.iter().filter(|(entry, owner)| before.get(*entry) != Some(*owner)).map(|(entry, _)| entry);
+        let new = now
+            .iter()
+            .filter(|(entry, owner)| before.get(*entry) != Some(*owner))
+            .map(|(entry, _)| entry);
         let changed: Vec<Entry> = gone.chain(new).cloned().collect();
         self.want(name);
-        changed.iter().map(|entry| entry.recorded(self.shards.owner(entry))).collect()
+        changed
+            .iter()
+            .map(|entry| entry.recorded(self.shards.owner(entry)))
+            .collect()
     }
 
     fn want(&mut self, shard: String) {
@@ -184,8 +203,18 @@ impl Claims {
 
     /// Queues every entry that differs from the record: other replicas wrote it until now.
     pub(super) fn enqueue_all(&mut self, pipeline: &Pipeline) {
-        self.ask(pipeline.tenancy().proposals().map(|(hostname, _)| Entry::Tenants(hostname.clone())));
-        self.ask(pipeline.engine().record_proposals().map(|(what, _)| Entry::Addresses(what.clone())));
+        self.ask(
+            pipeline
+                .tenancy()
+                .proposals()
+                .map(|(hostname, _)| Entry::Tenants(hostname.clone())),
+        );
+        self.ask(
+            pipeline
+                .engine()
+                .record_proposals()
+                .map(|(what, _)| Entry::Addresses(what.clone())),
+        );
         for name in self.shards.lost() {
             self.worker.want(name.clone(), Instant::now());
         }
@@ -219,10 +248,21 @@ impl Claims {
 
     /// Returns a message about entries that the API server refused to record.
     pub(super) fn trouble(&self) -> Option<String> {
-        let (name, _) = self.refusals.iter().find(|(_, refusals)| refusals.len() > 0)?;
+        let (name, _) = self
+            .refusals
+            .iter()
+            .find(|(_, refusals)| refusals.len() > 0)?;
         let object = format!("configmap {}/{name}", self.namespace);
-        let (count, text) = (self.refused(), self.logged.get(name).map(String::as_str).unwrap_or_default());
-        Some(format!("{count} hostnames or ports have no owner and are not served: {object} cannot be written: {text}"))
+        let (count, text) = (
+            self.refused(),
+            self.logged
+                .get(name)
+                .map(String::as_str)
+                .unwrap_or_default(),
+        );
+        Some(format!(
+            "{count} hostnames or ports have no owner and are not served: {object} cannot be written: {text}"
+        ))
     }
 
     /// Starts the queued writes, up to the limit. Without permission to write they are dropped;
@@ -230,10 +270,17 @@ impl Claims {
     pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, complete: CompleteInputs) {
         let now = Instant::now();
         while let Some(name) = self.worker.take(now) {
-            let write = self.next_write(&name, pipeline, complete, now).filter(|_| may_write);
+            let write = self
+                .next_write(&name, pipeline, complete, now)
+                .filter(|_| may_write);
             let Some(Write { document, batch }) = write else {
                 self.worker.done(&name);
-                if let Some(again) = self.refusals.get(&name).and_then(Refusals::next).filter(|_| may_write) {
+                if let Some(again) = self
+                    .refusals
+                    .get(&name)
+                    .and_then(Refusals::next)
+                    .filter(|_| may_write)
+                {
                     self.worker.want(name, again.max(now + AGAIN));
                 }
                 continue;
@@ -243,37 +290,66 @@ impl Claims {
             let object = format!("configmap {}/{name}", self.namespace);
             self.worker.begin("owners", &object, async move {
                 let answer = in_time(write_or_read(&api, &name, exists, document)).await;
-                WriteOutcome { name, batch, answer }
+                WriteOutcome {
+                    name,
+                    batch,
+                    answer,
+                }
             });
         }
     }
 
-    /// Returns the next write of a ConfigMap; `None` where nothing is to be changed now, or the inputs are not
-    /// completely known.
-    fn next_write(&mut self, name: &str, pipeline: &Pipeline, complete: CompleteInputs, now: Instant) -> Option<Write> {
+    /// Returns the next write of a ConfigMap; `None` where nothing is to be changed now, or the
+    /// inputs are not completely known.
+    fn next_write(
+        &mut self,
+        name: &str,
+        pipeline: &Pipeline,
+        complete: CompleteInputs,
+        now: Instant,
+    ) -> Option<Write> {
         if self.newer.contains_key(name) {
             return None;
         }
         self.settle(name, pipeline);
         let shard = self.shards.get(name);
-        let lost = shard.filter(|shard| shard.is_lost()).map(|shard| &shard.records);
-        let mut data: serde_json::Map<String, Value> =
-            lost.into_iter().flatten().map(|(entry, owner)| (entry.key(), json!(entry.value(owner)))).collect();
+        let lost = shard
+            .filter(|shard| shard.is_lost())
+            .map(|shard| &shard.records);
+        let mut data: serde_json::Map<String, Value> = lost
+            .into_iter()
+            .flatten()
+            .map(|(entry, owner)| (entry.key(), json!(entry.value(owner))))
+            .collect();
         let has = |entry: &Entry| shard.is_some_and(|shard| shard.records.contains_key(entry));
-        let waiting = self.asked.get(name).into_iter().flatten().filter(|entry| complete.covers(entry));
-        let mut waiting = waiting.filter_map(|entry| self.waiting(entry, pipeline)).peekable();
-        let splits = waiting.peek().is_some() && shard.is_some_and(|shard| shard.is_full() && !shard.is_split);
+        let waiting = self
+            .asked
+            .get(name)
+            .into_iter()
+            .flatten()
+            .filter(|entry| complete.covers(entry));
+        let mut waiting = waiting
+            .filter_map(|entry| self.waiting(entry, pipeline))
+            .peekable();
+        let splits = waiting.peek().is_some()
+            && shard.is_some_and(|shard| shard.is_full() && !shard.is_split);
         // The write that splits has no new entry: these belong into other ConfigMaps afterwards.
         let waiting = waiting.filter(|(_, entry)| !splits || has(entry));
         let none = Refusals::default();
-        let batch = self.refusals.get(name).unwrap_or(&none).choose(waiting, now);
+        let batch = self
+            .refusals
+            .get(name)
+            .unwrap_or(&none)
+            .choose(waiting, now);
         for (_, entry) in &batch {
             let owner = entry.proposal(pipeline).flatten();
             data.insert(entry.key(), json!(owner.map(|owner| entry.value(&owner))));
         }
         let released = self.released.iter().filter(|entry| has(entry));
         data.extend(released.map(|entry| (entry.key(), Value::Null)));
-        let version = shard.filter(|shard| shard.exists()).map(|shard| &shard.version);
+        let version = shard
+            .filter(|shard| shard.exists())
+            .map(|shard| &shard.version);
         if version.is_none() {
             data.retain(|_, value| !value.is_null());
         }
@@ -285,26 +361,31 @@ impl Claims {
             annotations[SPLIT] = json!("true");
         }
         let metadata = json!({"resourceVersion": version, "annotations": annotations});
-        Some(Write { document: json!({"metadata": metadata, "data": data}), batch })
+        Some(Write {
+            document: json!({"metadata": metadata, "data": data}),
+            batch,
+        })
     }
 
-    /// Returns an entry that differs from the record with the namespace that it is for. An absent entry need not be
-    /// removed.
+    /// Returns an entry that differs from the record with the namespace that it is for. An absent
+    /// entry need not be removed.
     fn waiting(&self, entry: &Entry, pipeline: &Pipeline) -> Option<Waiting> {
         let proposal = entry.proposal(pipeline)?;
         let owner = proposal.as_ref().or_else(|| self.shards.owner(entry))?;
         Some((owner.namespace().to_owned(), entry.clone()))
     }
 
-    /// Forgets the entries of a ConfigMap that are as they should be, and moves those that belong into another one since
-    /// it was split.
+    /// Forgets the entries of a ConfigMap that are as they should be, and moves those that belong
+    /// into another one since it was split.
     fn settle(&mut self, name: &str, pipeline: &Pipeline) {
         let mut asked = self.asked.remove(name).unwrap_or_default();
         asked.retain(|entry| entry.proposal(pipeline).is_some());
-        let (here, elsewhere): (BTreeSet<Entry>, BTreeSet<Entry>) =
-            asked.into_iter().partition(|entry| self.shards.place(entry) == name);
+        let (here, elsewhere): (BTreeSet<Entry>, BTreeSet<Entry>) = asked
+            .into_iter()
+            .partition(|entry| self.shards.place(entry) == name);
         self.ask(elsewhere);
-        self.released.retain(|entry| self.shards.owner(entry).is_some());
+        self.released
+            .retain(|entry| self.shards.owner(entry).is_some());
         if let Some(refusals) = self.refusals.get_mut(name) {
             refusals.retain(|entry| here.contains(entry));
             if here.is_empty() {
@@ -323,7 +404,14 @@ impl Claims {
 
     /// Takes in the outcome of a write.
     pub(super) fn take_event(&mut self, event: WorkerEvent, pipeline: &Pipeline) -> Vec<Recorded> {
-        let Some(WriteOutcome { name, batch, answer }) = event.0 else { return Vec::new() };
+        let Some(WriteOutcome {
+            name,
+            batch,
+            answer,
+        }) = event.0
+        else {
+            return Vec::new();
+        };
         match answer {
             Ok(Answer::Written(map)) => {
                 self.logged.remove(&name);
@@ -334,7 +422,8 @@ impl Claims {
                 self.see(&map)
             }
             Ok(Answer::Found(map)) => {
-                self.worker.failed(&name, &Failure::Conflict, Instant::now());
+                self.worker
+                    .failed(&name, &Failure::Conflict, Instant::now());
                 self.replace(&map)
             }
             Err(failure) => {
@@ -344,11 +433,20 @@ impl Claims {
         }
     }
 
-    fn take_failure(&mut self, name: String, batch: &[Waiting], failure: &Failure, pipeline: &Pipeline) {
+    fn take_failure(
+        &mut self,
+        name: String,
+        batch: &[Waiting],
+        failure: &Failure,
+        pipeline: &Pipeline,
+    ) {
         let text = failure.to_string();
         let is_gone = matches!(failure, Failure::Gone);
         if !is_gone && self.logged.insert(name.clone(), text.clone()).as_ref() != Some(&text) {
-            let object = ObjectKey::new(Kind::ConfigMap, ObjectName::new(self.namespace.as_str(), name.as_str()));
+            let object = ObjectKey::new(
+                Kind::ConfigMap,
+                ObjectName::new(self.namespace.as_str(), name.as_str()),
+            );
             let text = format!("{object}: {text}; new hostnames have no owner until it is written");
             failed(&object, failure.class(), text);
         }
@@ -357,8 +455,15 @@ impl Claims {
             return;
         }
         let asked = self.asked.get(&name).into_iter().flatten();
-        let waiting: Vec<Waiting> = asked.filter_map(|entry| self.waiting(entry, pipeline)).collect();
-        self.refusals.entry(name.clone()).or_default().refused(batch, &waiting, &text, Instant::now());
+        let waiting: Vec<Waiting> = asked
+            .filter_map(|entry| self.waiting(entry, pipeline))
+            .collect();
+        self.refusals.entry(name.clone()).or_default().refused(
+            batch,
+            &waiting,
+            &text,
+            Instant::now(),
+        );
         // The next write has other entries, so it need not wait.
         self.worker.count_failure(failure);
         self.worker.done(&name);
@@ -376,24 +481,46 @@ impl Claims {
     }
 }
 
-/// Writes a ConfigMap. Where another version than that of the document exists, it is read: a watch may never bring it,
-/// if a restored API server counts versions anew.
-async fn write_or_read(api: &Api<ConfigMap>, name: &str, exists: bool, document: Value) -> kube::Result<Answer> {
+/// Writes a ConfigMap. Where another version than that of the document exists, it is read: a watch
+/// may never bring it, if a restored API server counts versions anew.
+async fn write_or_read(
+    api: &Api<ConfigMap>,
+    name: &str,
+    exists: bool,
+    document: Value,
+) -> kube::Result<Answer> {
     match write(api, name, exists, document).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => api.get(name).await.map(Box::new).map(Answer::Found),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            api.get(name).await.map(Box::new).map(Answer::Found)
+        }
         written => written.map(Box::new).map(Answer::Written),
     }
 }
 
-async fn write(api: &Api<ConfigMap>, name: &str, exists: bool, mut document: Value) -> kube::Result<ConfigMap> {
+async fn write(
+    api: &Api<ConfigMap>,
+    name: &str,
+    exists: bool,
+    mut document: Value,
+) -> kube::Result<ConfigMap> {
     if exists {
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         return api.patch(name, &params, &Patch::Merge(document)).await;
     }
     document["metadata"] = json!({"name": name, "annotations": document["metadata"]["annotations"],
         "labels": {"app.kubernetes.io/managed-by": "gatewright", LABEL.0: LABEL.1}});
     let map: ConfigMap = serde_json::from_value(document).map_err(kube::Error::SerdeError)?;
-    api.create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }, &map).await
+    api.create(
+        &PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        },
+        &map,
+    )
+    .await
 }
 
 /// Watches the record until the receiver is dropped.
@@ -419,13 +546,22 @@ mod tests {
 
     /// A record of an API server that never answers.
     fn claims() -> Claims {
-        let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, std::convert::Infallible>>();
-        Claims::new(Client::new(tower::service_fn(nobody), "default"), "gatewright-system")
+        let nobody = |_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+        };
+        Claims::new(
+            Client::new(tower::service_fn(nobody), "default"),
+            "gatewright-system",
+        )
     }
 
     fn pipeline() -> Pipeline {
         let settings = translate::Settings::new("c", Vec::new());
-        Pipeline::new(settings, tenancy::Settings::default(), Written::ToTheCluster)
+        Pipeline::new(
+            settings,
+            tenancy::Settings::default(),
+            Written::ToTheCluster,
+        )
     }
 
     #[tokio::test]
@@ -443,11 +579,23 @@ mod tests {
         assert!(claims.take_in(map("6", "2", "bob")).is_empty());
         let why = claims.pending().expect("it waits");
         assert!(why.contains(&place) && why.contains("format 2"), "{why}");
-        let complete = CompleteInputs { tenants: true, addresses: true, routes: true };
+        let complete = CompleteInputs {
+            tenants: true,
+            addresses: true,
+            routes: true,
+        };
         claims.release(entry.clone());
         let pipeline = pipeline();
-        assert_eq!(claims.next_write(&place, &pipeline, complete, Instant::now()), None);
+        assert_eq!(
+            claims.next_write(&place, &pipeline, complete, Instant::now()),
+            None
+        );
         assert_eq!(claims.take_in(map("7", "1", "bob")).len(), 1);
-        assert!(claims.pending().is_none() && claims.next_write(&place, &pipeline, complete, Instant::now()).is_some());
+        assert!(
+            claims.pending().is_none()
+                && claims
+                    .next_write(&place, &pipeline, complete, Instant::now())
+                    .is_some()
+        );
     }
 }

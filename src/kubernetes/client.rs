@@ -12,15 +12,17 @@ use tower::util::MapRequestLayer;
 use crate::write::fence::Fence;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// The read and write timeout of a connection in the middle of a response. Watches send something every minute, since
-/// kube requests bookmarks.
+/// The read and write timeout of a connection in the middle of a response. Watches send something
+/// every minute, since kube requests bookmarks.
 const SILENCE: Duration = Duration::from_secs(120);
 
 /// The reason for which there is no client of an API server.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// There is neither a kubeconfig nor a service account.
-    #[error("no API server is known: run in a pod with a service account, or say --kubeconfig ({0})")]
+    #[error(
+        "no API server is known: run in a pod with a service account, or say --kubeconfig ({0})"
+    )]
     Find(String),
     /// The kubeconfig cannot be used.
     #[error("kubeconfig {path}: {why}")]
@@ -35,7 +37,8 @@ pub enum ClientError {
     Tls(String),
 }
 
-/// Creates a client from a kubeconfig, or from the pod's service account, whose token is reloaded when it is rotated.
+/// Creates a client from a kubeconfig, or from the pod's service account, whose token is reloaded
+/// when it is rotated.
 ///
 /// # Errors
 /// When neither exists or is usable. No request is made yet.
@@ -44,31 +47,46 @@ pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client,
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = match kubeconfig {
         Some(path) => {
-            let fail = |why: String| ClientError::Read { path: path.display().to_string(), why };
+            let fail = |why: String| ClientError::Read {
+                path: path.display().to_string(),
+                why,
+            };
             let read = Kubeconfig::read_from(path).map_err(|error| fail(error.to_string()))?;
             Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
                 .await
                 .map_err(|error| fail(error.to_string()))?
         }
-        None => Config::infer().await.map_err(|error| ClientError::Find(error.to_string()))?,
+        None => Config::infer()
+            .await
+            .map_err(|error| ClientError::Find(error.to_string()))?,
     };
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
     config.write_timeout = Some(SILENCE);
     // The idle time of a connection between requests does not count.
     config.reset_reader_on_write = true;
-    let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))?;
-    Ok(builder.with_layer(&MapRequestLayer::new(with_everything)).with_layer(fence).build())
+    let builder =
+        ClientBuilder::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))?;
+    Ok(builder
+        .with_layer(&MapRequestLayer::new(with_everything))
+        .with_layer(fence)
+        .build())
 }
 
-/// Makes a streaming list contain everything that was written before the request. kube requests `resourceVersion=0`,
-/// which is any state in the server's watch cache: for some kinds it may be older than for others, and objects that
-/// seem to be deleted would be removed from their Gateway. Without a resource version the read is consistent
-/// (Kubernetes API concepts, "Streaming lists").
+/// Makes a streaming list contain everything that was written before the request. kube requests
+/// `resourceVersion=0`, which is any state in the server's watch cache: for some kinds it may be
+/// older than for others, and objects that seem to be deleted would be removed from their Gateway.
+/// Without a resource version the read is consistent (Kubernetes API concepts, "Streaming lists").
 fn with_everything(mut request: Request<Body>) -> Request<Body> {
     let query = request.uri().query().unwrap_or_default();
-    if query.split('&').any(|pair| pair == "sendInitialEvents=true") {
-        let pairs: Vec<&str> = query.split('&').filter(|pair| *pair != "resourceVersion=0").collect();
+    if query
+        .split('&')
+        .any(|pair| pair == "sendInitialEvents=true")
+    {
+        let pairs: Vec<&str> = query
+            .split('&')
+            .filter(|pair| *pair != "resourceVersion=0")
+            .collect();
         let fresh = format!("{}?{}", request.uri().path(), pairs.join("&"));
         *request.uri_mut() = fresh.parse().expect("it was one, and is shorter");
     }
@@ -87,10 +105,15 @@ mod tests {
         let all = request::Request::new("/api/v1/secrets");
         let asked = |params: &WatchParams, version| {
             let (parts, _) = all.watch(params, version).expect("a request").into_parts();
-            with_everything(Request::from_parts(parts, Body::empty())).uri().to_string()
+            with_everything(Request::from_parts(parts, Body::empty()))
+                .uri()
+                .to_string()
         };
         let list = asked(&WatchParams::streaming_lists().labels("a=b"), "0");
-        assert!(list.contains("sendInitialEvents=true") && list.contains("labelSelector=a%3Db"), "{list}");
+        assert!(
+            list.contains("sendInitialEvents=true") && list.contains("labelSelector=a%3Db"),
+            "{list}"
+        );
         assert!(!list.contains("resourceVersion="), "{list}");
         assert!(asked(&WatchParams::default(), "0").contains("resourceVersion=0"));
         assert!(asked(&WatchParams::default(), "17").contains("resourceVersion=17"));

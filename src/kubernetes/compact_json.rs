@@ -1,14 +1,15 @@
-//! Compresses JSON in memory, since there is a status for every route and an applied manifest for every host: a phrase
-//! that nearly all of them have becomes one byte. Pure.
+//! Compresses JSON in memory, since there is a status for every route and an applied manifest for
+//! every host: a phrase that nearly all of them have becomes one byte. Pure.
 //!
-//! That byte is a control character, which JSON has only in escaped form (RFC 8259, section 7), so that it cannot be
-//! confused with the text.
+//! That byte is a control character, which JSON has only in escaped form (RFC 8259, section 7), so
+//! that it cannot be confused with the text.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// The phrases, each replaced by the byte that is its index. A longer phrase goes before its own prefix.
+/// The phrases, each replaced by the byte that is its index. A longer phrase goes before its own
+/// prefix.
 const PHRASES: [&str; 32] = [
     r#"{"conditions":[{"lastTransitionTime":""#,
     r#"{"parents":[{"conditions":[{"lastTransitionTime":""#,
@@ -56,10 +57,16 @@ impl CompactJson {
         let mut rest = text.as_bytes();
         while let Some((first, more)) = rest.split_first() {
             // The first bytes of all phrases.
-            let phrase = matches!(first, b'{' | b'"' | b',' | b']' | b'Z')
-                .then(|| PHRASES.iter().enumerate().find(|(_, phrase)| rest.starts_with(phrase.as_bytes())));
+            let phrase = matches!(first, b'{' | b'"' | b',' | b']' | b'Z').then(|| {
+                PHRASES
+                    .iter()
+                    .enumerate()
+                    .find(|(_, phrase)| rest.starts_with(phrase.as_bytes()))
+            });
             if let Some((number, phrase)) = phrase.flatten() {
-                kept.push(u8::try_from(number).expect("there are fewer phrases than control characters"));
+                kept.push(
+                    u8::try_from(number).expect("there are fewer phrases than control characters"),
+                );
                 rest = &rest[phrase.len()..];
             } else {
                 kept.push(*first);
@@ -98,10 +105,21 @@ mod tests {
     #[test]
     fn a_phrase_does_not_hide_a_longer_one_and_each_is_told_by_its_first_byte() {
         for (number, phrase) in PHRASES.iter().enumerate() {
-            assert!(PHRASES[..number].iter().all(|before| !phrase.starts_with(before)), "{phrase}");
-            assert!(matches!(phrase.as_bytes()[0], b'{' | b'"' | b',' | b']' | b'Z'), "{phrase}");
+            assert!(
+                PHRASES[..number]
+                    .iter()
+                    .all(|before| !phrase.starts_with(before)),
+                "{phrase}"
+            );
+            assert!(
+                matches!(phrase.as_bytes()[0], b'{' | b'"' | b',' | b']' | b'Z'),
+                "{phrase}"
+            );
         }
-        assert!(PHRASES.len() <= 0x20, "the others are no control characters");
+        assert!(
+            PHRASES.len() <= 0x20,
+            "the others are no control characters"
+        );
     }
 
     #[test]
@@ -112,7 +130,11 @@ mod tests {
                 "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "cozystack", "namespace": "tenant-m7"}}]});
         let kept = CompactJson::new(&status);
         assert_eq!(kept.value(), status);
-        assert!(kept.0.len() * 3 <= status.to_string().len(), "{} bytes", kept.0.len());
+        assert!(
+            kept.0.len() * 3 <= status.to_string().len(),
+            "{} bytes",
+            kept.0.len()
+        );
     }
 
     proptest! {

@@ -1,4 +1,5 @@
-//! The defaults that the API server fills into objects of a kind, from the schema of its definition. Pure.
+//! The defaults that the API server fills into objects of a kind, from the schema of its
+//! definition. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,9 @@ impl SpecDefaults {
     /// Reads the schemas of these kinds from the OpenAPI documents of their API groups.
     pub(crate) fn read(documents: &[Value], kinds: &[Kind]) -> Self {
         let all = documents.iter().flat_map(|document| {
-            kinds.iter().filter_map(|kind| Some((*kind, Defaults::read(spec_schema(document, *kind)?))))
+            kinds
+                .iter()
+                .filter_map(|kind| Some((*kind, Defaults::read(spec_schema(document, *kind)?))))
         });
         Self(Arc::new(all.collect()))
     }
@@ -37,10 +40,18 @@ impl SpecDefaults {
 /// Returns the schema of a kind's `spec`.
 pub(crate) fn spec_schema(document: &Value, kind: Kind) -> Option<&Value> {
     let is_of_kind = |schema: &&Value| {
-        let kinds = schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten();
-        kinds.into_iter().any(|of| of["kind"] == kind.as_str() && of["group"] == kind.group())
+        let kinds = schema["x-kubernetes-group-version-kind"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        kinds
+            .into_iter()
+            .any(|of| of["kind"] == kind.as_str() && of["group"] == kind.group())
     };
-    let schema = document["components"]["schemas"].as_object()?.values().find(is_of_kind)?;
+    let schema = document["components"]["schemas"]
+        .as_object()?
+        .values()
+        .find(is_of_kind)?;
     schema["properties"].get("spec")
 }
 
@@ -48,7 +59,10 @@ impl Defaults {
     fn read(schema: &Value) -> Self {
         let fields = schema["properties"].as_object().into_iter().flatten();
         let fields = fields.map(|(name, schema)| (name.clone(), Self::read(schema)));
-        let items = schema.get("items").map(Self::read).filter(|items| !items.is_none());
+        let items = schema
+            .get("items")
+            .map(Self::read)
+            .filter(|items| !items.is_none());
         Self {
             value: schema.get("default").cloned(),
             fields: fields.filter(|(_, defaults)| !defaults.is_none()).collect(),
@@ -100,12 +114,19 @@ mod tests {
             "other": {"x-kubernetes-group-version-kind": [{"group": "g", "kind": "Gateway"}]},
             "ours": {"x-kubernetes-group-version-kind": [{"group": "gateway.networking.k8s.io", "kind": "Gateway"}],
                 "properties": {"spec": spec}}}}});
-        let defaults = SpecDefaults::read(&[json!({}), document], &[Kind::Gateway, Kind::HTTPRoute]);
+        let defaults =
+            SpecDefaults::read(&[json!({}), document], &[Kind::Gateway, Kind::HTTPRoute]);
         assert_eq!(defaults.of(Kind::HTTPRoute), None);
         let mut value = json!({"refs": [{"name": "x"}, {"name": "y", "group": "g"}]});
-        defaults.of(Kind::Gateway).expect("its schema is there").fill(&mut value);
+        defaults
+            .of(Kind::Gateway)
+            .expect("its schema is there")
+            .fill(&mut value);
         let filled = json!({"refs": [{"name": "x", "group": ""}, {"name": "y", "group": "g"}],
             "matches": [{"path": {"type": "PathPrefix", "value": "/"}}]});
-        assert_eq!(value, filled, "`nested` is absent, and so is the field of it");
+        assert_eq!(
+            value, filled,
+            "`nested` is absent, and so is the field of it"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The differences of an object from the manifest that we want: values that another writer or an admission policy
-//! changed, and fields that it added. Pure.
+//! The differences of an object from the manifest that we want: values that another writer or an
+//! admission policy changed, and fields that it added. Pure.
 
 use std::fmt;
 
@@ -35,7 +35,13 @@ const BY_KEY: [&str; 2] = ["spec.listeners", "metadata.ownerReferences"];
 
 impl Place {
     fn field(&self, name: &str) -> Self {
-        let joined = |path: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let joined = |path: &str| {
+            if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path}.{name}")
+            }
+        };
         let escaped = name.replace('~', "~0").replace('/', "~1");
         Self {
             shown: joined(&self.shown),
@@ -69,7 +75,13 @@ impl fmt::Display for Deviation {
         let text = |value: &Value| clipped(value.to_string().chars().take(120).collect());
         match (&self.wanted, &self.there) {
             (Some(wanted), Some(there)) => {
-                write!(f, "{} is {} in place of {}", self.place.shown, text(there), text(wanted))
+                write!(
+                    f,
+                    "{} is {} in place of {}",
+                    self.place.shown,
+                    text(there),
+                    text(wanted)
+                )
             }
             (Some(wanted), None) => write!(f, "{} lacks {}", self.place.shown, text(wanted)),
             (None, _) => write!(f, "{} was added", self.place.shown),
@@ -81,23 +93,39 @@ impl fmt::Display for Deviation {
 pub(crate) fn removals(all: &[Deviation]) -> Vec<Value> {
     // The last first: a removed item moves those behind it.
     let added = all.iter().rev().filter(|deviation| deviation.is_added());
-    added.map(|deviation| json!({"op": "remove", "path": deviation.place.pointer})).collect()
+    added
+        .map(|deviation| json!({"op": "remove", "path": deviation.place.pointer}))
+        .collect()
 }
 
 /// Returns the JSON Patch that sets the changed fields in place (RFC 6902).
 pub(crate) fn replacements(all: &[Deviation]) -> Vec<Value> {
     let changed = all.iter().filter(|deviation| deviation.there.is_some());
     let set = |deviation: &Deviation| {
-        Some(json!({"op": "replace", "path": deviation.place.pointer, "value": deviation.wanted.as_ref()?}))
+        Some(
+            json!({"op": "replace", "path": deviation.place.pointer, "value": deviation.wanted.as_ref()?}),
+        )
     };
     changed.filter_map(set).collect()
 }
 
-/// Returns the differences, in the order of the fields. `may_have` returns whether the object may have a field that the
-/// manifest does not have.
-pub(crate) fn deviations(wanted: &Value, there: &Value, may_have: &dyn Fn(&Place) -> bool) -> Vec<Deviation> {
+/// Returns the differences, in the order of the fields. `may_have` returns whether the object may
+/// have a field that the manifest does not have.
+pub(crate) fn deviations(
+    wanted: &Value,
+    there: &Value,
+    may_have: &dyn Fn(&Place) -> bool,
+) -> Vec<Deviation> {
     let mut all = Vec::new();
-    compare(&Place::default(), wanted, there, &mut Comparison { may_have, all: &mut all });
+    compare(
+        &Place::default(),
+        wanted,
+        there,
+        &mut Comparison {
+            may_have,
+            all: &mut all,
+        },
+    );
     all
 }
 
@@ -109,13 +137,21 @@ struct Comparison<'a> {
 impl Comparison<'_> {
     fn differs(&mut self, place: Place, wanted: &Value, there: Option<&Value>) {
         if !(is_empty(wanted) && there.is_none_or(is_empty)) {
-            self.all.push(Deviation { place, wanted: Some(wanted.clone()), there: there.cloned() });
+            self.all.push(Deviation {
+                place,
+                wanted: Some(wanted.clone()),
+                there: there.cloned(),
+            });
         }
     }
 
     fn is_added(&mut self, place: Place, there: &Value) {
         if !is_empty(there) && !(self.may_have)(&place) {
-            self.all.push(Deviation { place, wanted: None, there: Some(there.clone()) });
+            self.all.push(Deviation {
+                place,
+                wanted: None,
+                there: Some(there.clone()),
+            });
         }
     }
 }
@@ -137,11 +173,18 @@ fn compare(place: &Place, wanted: &Value, there: &Value, comparison: &mut Compar
             (Some(names), Some(existing)) => {
                 for (name, wanted) in names.iter().zip(wanted) {
                     match existing.iter().position(|existing| existing == name) {
-                        Some(at) => compare(&place.item(at, Some(name)), wanted, &there[at], comparison),
-                        None => comparison.differs(place.item(there.len(), Some(name)), wanted, None),
+                        Some(at) => {
+                            compare(&place.item(at, Some(name)), wanted, &there[at], comparison)
+                        }
+                        None => {
+                            comparison.differs(place.item(there.len(), Some(name)), wanted, None)
+                        }
                     }
                 }
-                let more = existing.iter().enumerate().filter(|(_, existing)| !names.contains(existing));
+                let more = existing
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, existing)| !names.contains(existing));
                 for (at, name) in more {
                     comparison.all.push(Deviation {
                         place: place.item(at, Some(name)),
@@ -155,7 +198,11 @@ fn compare(place: &Place, wanted: &Value, there: &Value, comparison: &mut Compar
                     compare(&place.item(at, None), wanted, there, comparison);
                 }
             }
-            _ => comparison.differs(place.clone(), &Value::Array(wanted.clone()), Some(&Value::Array(there.clone()))),
+            _ => comparison.differs(
+                place.clone(),
+                &Value::Array(wanted.clone()),
+                Some(&Value::Array(there.clone())),
+            ),
         },
         _ if wanted == there || is_same_amount(wanted, there) => {}
         _ => comparison.differs(place.clone(), wanted, Some(there)),
@@ -172,17 +219,28 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Returns the names of the items of a list, if all have different ones: `name`, or `uid` of owner references.
+/// Returns the names of the items of a list, if all have different ones: `name`, or `uid` of owner
+/// references.
 fn names(items: &[Value]) -> Option<Vec<&str>> {
-    let names: Option<Vec<&str>> =
-        items.iter().map(|item| item.get("uid").or_else(|| item.get("name"))?.as_str()).collect();
-    names.filter(|names| names.iter().enumerate().all(|(at, name)| !names[..at].contains(name)))
+    let names: Option<Vec<&str>> = items
+        .iter()
+        .map(|item| item.get("uid").or_else(|| item.get("name"))?.as_str())
+        .collect();
+    names.filter(|names| {
+        names
+            .iter()
+            .enumerate()
+            .all(|(at, name)| !names[..at].contains(name))
+    })
 }
 
-/// Returns whether two texts are the same quantity of Kubernetes: the API server writes `1000m` as `1`.
+/// Returns whether two texts are the same quantity of Kubernetes: the API server writes `1000m` as
+/// `1`.
 fn is_same_amount(one: &Value, other: &Value) -> bool {
     let amount = |value: &Value| value.as_str().and_then(amount);
-    amount(one).is_some_and(|one| amount(other).is_some_and(|other| (one - other).abs() <= f64::EPSILON * one.abs()))
+    amount(one).is_some_and(|one| {
+        amount(other).is_some_and(|other| (one - other).abs() <= f64::EPSILON * one.abs())
+    })
 }
 
 fn amount(text: &str) -> Option<f64> {
@@ -207,7 +265,10 @@ mod tests {
 
     fn found(wanted: &Value, there: &Value) -> Vec<String> {
         let may_have = |place: &Place| place.fields == "spec.assigned";
-        deviations(wanted, there, &may_have).iter().map(ToString::to_string).collect()
+        deviations(wanted, there, &may_have)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     fn wanted() -> Value {
@@ -238,7 +299,15 @@ mod tests {
         ];
         assert_eq!(found(&wanted(), &there), expected);
         let removed = |path: &str| json!({"op": "remove", "path": path});
-        let expected = ["/spec/more", "/spec/listeners/0", "/spec/listeners/1/refs/0/namespace"].map(removed);
-        assert_eq!(removals(&deviations(&wanted(), &there, &|_| false)), expected);
+        let expected = [
+            "/spec/more",
+            "/spec/listeners/0",
+            "/spec/listeners/1/refs/0/namespace",
+        ]
+        .map(removed);
+        assert_eq!(
+            removals(&deviations(&wanted(), &there, &|_| false)),
+            expected
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The format of objects that store what the controller has to know later: an annotation with a number. A controller
-//! that does not know the format of an object does not use it and does not write it. Pure.
+//! The format of objects that store what the controller has to know later: an annotation with a
+//! number. A controller that does not know the format of an object does not use it and does not
+//! write it. Pure.
 
 use kube::core::ObjectMeta;
 
@@ -16,9 +17,13 @@ pub(crate) const FORMAT: u32 = 1;
 )]
 pub struct NewerFormat(pub(crate) u32);
 
-/// Checks that the format of an object is known. A value that is no number is not from any version, and is ignored.
+/// Checks that the format of an object is known. A value that is no number is not from any version,
+/// and is ignored.
 pub(crate) fn check(metadata: &ObjectMeta) -> Result<(), NewerFormat> {
-    let says = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION)?.parse().ok());
+    let says = metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(ANNOTATION)?.parse().ok());
     match says {
         Some(format) if format > FORMAT => Err(NewerFormat(format)),
         _ => Ok(()),
@@ -27,7 +32,10 @@ pub(crate) fn check(metadata: &ObjectMeta) -> Result<(), NewerFormat> {
 
 /// Records the format that this version writes.
 pub(crate) fn record(metadata: &mut ObjectMeta) {
-    metadata.annotations.get_or_insert_default().insert(ANNOTATION.to_owned(), FORMAT.to_string());
+    metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(ANNOTATION.to_owned(), FORMAT.to_string());
 }
 
 #[cfg(test)]
@@ -37,11 +45,18 @@ mod tests {
     #[test]
     fn a_newer_format_is_known_from_the_annotation() {
         let mut metadata = ObjectMeta::default();
-        assert_eq!(check(&metadata), Ok(()), "an object of a version that recorded none");
+        assert_eq!(
+            check(&metadata),
+            Ok(()),
+            "an object of a version that recorded none"
+        );
         record(&mut metadata);
         assert_eq!(check(&metadata), Ok(()));
         for (says, known) in [("2", Err(NewerFormat(2))), ("0", Ok(())), ("two", Ok(()))] {
-            metadata.annotations.get_or_insert_default().insert(ANNOTATION.to_owned(), says.to_owned());
+            metadata
+                .annotations
+                .get_or_insert_default()
+                .insert(ANNOTATION.to_owned(), says.to_owned());
             assert_eq!(check(&metadata), known, "{says}");
         }
     }

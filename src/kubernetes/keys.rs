@@ -1,5 +1,5 @@
-//! Keys of the xDS connection between Envoys and us: our certificate authority, in a Secret, and the certificates that
-//! it issues.
+//! Keys of the xDS connection between Envoys and us: our certificate authority, in a Secret, and
+//! the certificates that it issues.
 
 mod accounts;
 mod ca_rotation;
@@ -36,7 +36,8 @@ pub use revoked::Revocations;
 pub const AUTHORITY: &str = "gatewright-xds-ca";
 /// The Secret with the encryption key of the last good state, which the controller's pods mount.
 pub const SEAL: &str = "gatewright-last-good";
-/// The ConfigMap with the CA certificates that Envoy pods trust, in `ca.crt`; the signing one comes first.
+/// The ConfigMap with the CA certificates that Envoy pods trust, in `ca.crt`; the signing one comes
+/// first.
 pub const ROOTS: &str = "gatewright-xds-roots";
 
 /// The number of attempts of a write that conflicts with others.
@@ -98,14 +99,20 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Creates the access to those of a namespace. Each step of a CA rotation lasts for the overlap.
+    /// Creates the access to those of a namespace. Each step of a CA rotation lasts for the
+    /// overlap.
     pub fn new(client: Client, namespace: &str, overlap: Duration) -> Self {
         let api = Api::namespaced(client.clone(), namespace);
-        Self { api, client, namespace: namespace.to_owned(), overlap }
+        Self {
+            api,
+            client,
+            namespace: namespace.to_owned(),
+            overlap,
+        }
     }
 
-    /// Returns the state of the CA rotation; `known` is the state so far. If `may_write`, creates the Secret of the
-    /// authority, or advances it to the next step.
+    /// Returns the state of the CA rotation; `known` is the state so far. If `may_write`, creates
+    /// the Secret of the authority, or advances it to the next step.
     ///
     /// # Errors
     /// When the Secret cannot be read or written; the known state stays valid.
@@ -115,7 +122,11 @@ impl Keys {
         may_write: bool,
     ) -> Result<Option<CaRotation>, KeysError> {
         let held = self.get_authority().await?;
-        let found = held.as_ref().map(ca_rotation::read).transpose().map_err(|why| self.broken(AUTHORITY, why))?;
+        let found = held
+            .as_ref()
+            .map(ca_rotation::read)
+            .transpose()
+            .map_err(|why| self.broken(AUTHORITY, why))?;
         if !may_write {
             return Ok(ca_rotation::follow(found, known));
         }
@@ -139,25 +150,34 @@ impl Keys {
         annotations.remove(REPLACE);
         let written = self.put(AUTHORITY, wanted, held.is_some()).await?;
         // Otherwise another writer was faster: its state is read next time.
-        Ok(if written { Some(decision.trust) } else { known.cloned() })
+        Ok(if written {
+            Some(decision.trust)
+        } else {
+            known.cloned()
+        })
     }
 
-    /// Ensures that the Secret which the Envoys of a fleet mount has a certificate with enough validity left, and the
-    /// CA certificates that they trust. Returns whether it wrote the Secret.
+    /// Ensures that the Secret which the Envoys of a fleet mount has a certificate with enough
+    /// validity left, and the CA certificates that they trust. Returns whether it wrote the Secret.
     ///
     /// # Errors
     /// When the Secret cannot be read or written.
     pub async fn envoy(&self, trust: &CaRotation, fleet: &EnvoyFleet) -> Result<bool, KeysError> {
-        let Some(name) = secret_of(fleet) else { return Ok(false) };
+        let Some(name) = secret_of(fleet) else {
+            return Ok(false);
+        };
         let held = self.get(name).await?;
         match ca_rotation::renewed(held.as_ref(), trust, &identity_of(fleet), SystemTime::now())? {
-            Some(data) => self.put(name, secret(name, data, held.as_ref()), held.is_some()).await,
+            Some(data) => {
+                self.put(name, secret(name, data, held.as_ref()), held.is_some())
+                    .await
+            }
             None => Ok(false),
         }
     }
 
-    /// Ensures that the ConfigMap has the CA certificates that Envoy pods trust. Returns whether it wrote the
-    /// ConfigMap.
+    /// Ensures that the ConfigMap has the CA certificates that Envoy pods trust. Returns whether it
+    /// wrote the ConfigMap.
     ///
     /// # Errors
     /// When the ConfigMap cannot be read or written.
@@ -166,12 +186,19 @@ impl Keys {
         let fail = |why| self.api_error("configmap", ROOTS, why);
         let data = BTreeMap::from([("ca.crt".to_owned(), trust.bundle())]);
         let held = api.get_opt(ROOTS).await.map_err(fail)?;
-        if held.as_ref().is_some_and(|held| held.data.as_ref() == Some(&data)) {
+        if held
+            .as_ref()
+            .is_some_and(|held| held.data.as_ref() == Some(&data))
+        {
             return Ok(false);
         }
         let is_there = held.is_some();
         let metadata = held.map_or_else(|| metadata(ROOTS), |held| held.metadata);
-        let wanted = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+        let wanted = ConfigMap {
+            metadata,
+            data: Some(data),
+            ..ConfigMap::default()
+        };
         written(put(&api, ROOTS, &wanted, is_there).await).map_err(fail)
     }
 
@@ -179,35 +206,55 @@ impl Keys {
     ///
     /// # Errors
     /// When there is no such pod, or it cannot be read.
-    pub async fn pod(&self, name: &str, accounts: &EnvoyAccounts) -> Result<PodIdentity, KeysError> {
+    pub async fn pod(
+        &self,
+        name: &str,
+        accounts: &EnvoyAccounts,
+    ) -> Result<PodIdentity, KeysError> {
         let found = pod::pods(self.client.clone(), &self.namespace)
             .get_opt(name)
             .await
             .map_err(|why| self.pod_error(name, &why))?;
         let namespace = &self.namespace;
-        let none = |why: String| KeysError::Revoke(format!("{why}: run `gatewright envoys list` at each replica"));
+        let none = |why: String| {
+            KeysError::Revoke(format!(
+                "{why}: run `gatewright envoys list` at each replica"
+            ))
+        };
         let pod = found.ok_or_else(|| {
-            none(format!("no Envoy {name:?} is connected here, and there is no pod {namespace}/{name}"))
+            none(format!(
+                "no Envoy {name:?} is connected here, and there is no pod {namespace}/{name}"
+            ))
         })?;
         let (spec, uid) = (pod.spec, pod.metadata.uid.unwrap_or_default());
         let account = spec.service_account_name.unwrap_or_default();
         let fleet = accounts.fleet(&account);
-        let fleet = fleet.ok_or_else(|| none(format!("pod {namespace}/{name} is no Envoy of ours")))?;
+        let fleet =
+            fleet.ok_or_else(|| none(format!("pod {namespace}/{name} is no Envoy of ours")))?;
         let node = spec.node_name.unwrap_or_default();
-        let pod = EnvoyPod { namespace: namespace.clone(), name: name.to_owned(), uid, node };
+        let pod = EnvoyPod {
+            namespace: namespace.clone(),
+            name: name.to_owned(),
+            uid,
+            node,
+        };
         match pod.is_plain() {
             true => Ok(PodIdentity { fleet, pod }),
-            false => Err(none(format!("pod {namespace}/{name} runs on no node: delete it"))),
+            false => Err(none(format!(
+                "pod {namespace}/{name} runs on no node: delete it"
+            ))),
         }
     }
 
-    /// Returns the pods of this list that are known to be deleted. After a failed request the rest count as existing,
-    /// so that a revocation does not wait for them.
+    /// Returns the pods of this list that are known to be deleted. After a failed request the rest
+    /// count as existing, so that a revocation does not wait for them.
     async fn gone(&self, pods: impl Iterator<Item = PodIdentity>) -> Vec<PodIdentity> {
         let mut gone = Vec::new();
         let api = pod::pods(self.client.clone(), &self.namespace);
         for identity in pods {
-            let Ok(found) = api.get_opt(&identity.pod.name).await else { break };
+            let Ok(found) = api.get_opt(&identity.pod.name).await else {
+                break;
+            };
             if found.is_none_or(|pod| pod.metadata.uid.as_ref() != Some(&identity.pod.uid)) {
                 gone.push(identity);
             }
@@ -227,9 +274,14 @@ impl Keys {
         // Conflicting writers are a step of the CA rotation, or an operator.
         for _ in 0..ATTEMPTS {
             let Some(held) = self.get_authority().await? else {
-                return Err(KeysError::Revoke(format!("secret {}/{AUTHORITY} is not there yet", self.namespace)));
+                return Err(KeysError::Revoke(format!(
+                    "secret {}/{AUTHORITY} is not there yet",
+                    self.namespace
+                )));
             };
-            let trust = ca_rotation::read(&held).map_err(|why| self.broken(AUTHORITY, why))?.trust;
+            let trust = ca_rotation::read(&held)
+                .map_err(|why| self.broken(AUTHORITY, why))?
+                .trust;
             let time = |at: SystemTime| Timestamp::try_from(at).unwrap_or(Timestamp::MAX);
             let mut revoked = trust.revoked().clone();
             let now = time(SystemTime::now());
@@ -238,15 +290,25 @@ impl Keys {
             }
             let added = match who {
                 Revoke::Certificate { credential, name } => {
-                    let entry = Revocation { name: name.clone(), at: now, until: time(trust.ends()) };
+                    let entry = Revocation {
+                        name: name.clone(),
+                        at: now,
+                        until: time(trust.ends()),
+                    };
                     revoked.add(credential.clone(), entry)
                 }
                 Revoke::Pod(identity) => revoked.add_pod(identity, now),
-                Revoke::PodNamed(name) => Err(format!("pod {}/{name}: its UID is not known", self.namespace)),
+                Revoke::PodNamed(name) => Err(format!(
+                    "pod {}/{name}: its UID is not known",
+                    self.namespace
+                )),
             };
             added.map_err(KeysError::Revoke)?;
             let (data, _) = trust.refusing(revoked).written();
-            if self.put(AUTHORITY, secret(AUTHORITY, data, Some(&held)), true).await? {
+            if self
+                .put(AUTHORITY, secret(AUTHORITY, data, Some(&held)), true)
+                .await?
+            {
                 return Ok(());
             }
         }
@@ -256,7 +318,8 @@ impl Keys {
         )))
     }
 
-    /// Ensures that there is an encryption key of the last good state. Returns whether it created the key.
+    /// Ensures that there is an encryption key of the last good state. Returns whether it created
+    /// the key.
     ///
     /// # Errors
     /// When the Secret cannot be read or written.
@@ -266,33 +329,64 @@ impl Keys {
         }
         let mut key = vec![0; 32];
         let random = rustls::crypto::ring::default_provider().secure_random;
-        random.fill(&mut key).map_err(|_| self.broken(SEAL, "there is no randomness for a key".to_owned()))?;
-        self.put(SEAL, secret(SEAL, BTreeMap::from([("key", key)]), None), false).await
+        random
+            .fill(&mut key)
+            .map_err(|_| self.broken(SEAL, "there is no randomness for a key".to_owned()))?;
+        self.put(
+            SEAL,
+            secret(SEAL, BTreeMap::from([("key", key)]), None),
+            false,
+        )
+        .await
     }
 
     async fn get(&self, name: &'static str) -> Result<Option<Secret>, KeysError> {
-        self.api.get_opt(name).await.map_err(|why| self.api_error("secret", name, why))
+        self.api
+            .get_opt(name)
+            .await
+            .map_err(|why| self.api_error("secret", name, why))
     }
 
     /// Writes a Secret, unless it was changed since it was read. Returns whether it was written.
     /// Returns the Secret of the authority, of a format that this version knows.
     async fn get_authority(&self) -> Result<Option<Secret>, KeysError> {
         let held = self.get(AUTHORITY).await?;
-        let known = held.as_ref().map_or(Ok(()), |held| format::check(&held.metadata));
-        known.map_err(|why| KeysError::Newer { namespace: self.namespace.clone(), name: AUTHORITY, why })?;
+        let known = held
+            .as_ref()
+            .map_or(Ok(()), |held| format::check(&held.metadata));
+        known.map_err(|why| KeysError::Newer {
+            namespace: self.namespace.clone(),
+            name: AUTHORITY,
+            why,
+        })?;
         Ok(held)
     }
 
-    async fn put(&self, name: &'static str, wanted: Secret, is_there: bool) -> Result<bool, KeysError> {
-        written(put(&self.api, name, &wanted, is_there).await).map_err(|why| self.api_error("secret", name, why))
+    async fn put(
+        &self,
+        name: &'static str,
+        wanted: Secret,
+        is_there: bool,
+    ) -> Result<bool, KeysError> {
+        written(put(&self.api, name, &wanted, is_there).await)
+            .map_err(|why| self.api_error("secret", name, why))
     }
 
     fn api_error(&self, kind: &'static str, name: &'static str, why: Error) -> KeysError {
-        KeysError::Api { kind, namespace: self.namespace.clone(), name, why: Box::new(why) }
+        KeysError::Api {
+            kind,
+            namespace: self.namespace.clone(),
+            name,
+            why: Box::new(why),
+        }
     }
 
     fn broken(&self, name: &'static str, why: String) -> KeysError {
-        KeysError::Broken { namespace: self.namespace.clone(), name, why }
+        KeysError::Broken {
+            namespace: self.namespace.clone(),
+            name,
+            why,
+        }
     }
 }
 
@@ -301,10 +395,15 @@ where
     K: Clone + Debug + DeserializeOwned + Serialize,
 {
     let params = PostParams::default();
-    if is_there { api.replace(name, &params, wanted).await } else { api.create(&params, wanted).await }
+    if is_there {
+        api.replace(name, &params, wanted).await
+    } else {
+        api.create(&params, wanted).await
+    }
 }
 
-/// Returns whether the object was written; false on a conflict (created, changed or deleted meanwhile).
+/// Returns whether the object was written; false on a conflict (created, changed or deleted
+/// meanwhile).
 fn written<K>(done: Result<K, Error>) -> Result<bool, Error> {
     match done {
         Ok(_) => Ok(true),
@@ -315,8 +414,15 @@ fn written<K>(done: Result<K, Error>) -> Result<bool, Error> {
 
 /// Returns the metadata of a new object of ours.
 fn metadata(name: &str) -> ObjectMeta {
-    let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "gatewright".to_owned())]);
-    ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
+    let labels = BTreeMap::from([(
+        "app.kubernetes.io/managed-by".to_owned(),
+        "gatewright".to_owned(),
+    )]);
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels),
+        ..ObjectMeta::default()
+    }
 }
 
 /// Returns a Secret of ours, based on the one that exists: the type is immutable.
@@ -324,8 +430,15 @@ fn secret(name: &str, data: BTreeMap<&'static str, Vec<u8>>, held: Option<&Secre
     Secret {
         metadata: held.map_or_else(|| metadata(name), |held| held.metadata.clone()),
         // This type keeps the Secret out of the watch of certificates that listeners may refer to.
-        type_: held.map_or_else(|| Some("gatewright.io/xds".to_owned()), |held| held.type_.clone()),
-        data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value))).collect()),
+        type_: held.map_or_else(
+            || Some("gatewright.io/xds".to_owned()),
+            |held| held.type_.clone(),
+        ),
+        data: Some(
+            data.into_iter()
+                .map(|(key, value)| (key.to_owned(), ByteString(value)))
+                .collect(),
+        ),
         ..Secret::default()
     }
 }

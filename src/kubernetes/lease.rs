@@ -1,8 +1,9 @@
-//! Leader election by a Lease: at most one replica writes at a time, and clocks need not be synchronized.
+//! Leader election by a Lease: at most one replica writes at a time, and clocks need not be
+//! synchronized.
 //!
-//! The holder renews every third of the Lease's duration and stops writing after two thirds without a renewal; another
-//! replica takes over only when it has seen no renewal for the whole duration, by its own clock (as client-go's
-//! `leaderelection` does).
+//! The holder renews every third of the Lease's duration and stops writing after two thirds without
+//! a renewal; another replica takes over only when it has seen no renewal for the whole duration,
+//! by its own clock (as client-go's `leaderelection` does).
 
 use std::time::Duration;
 
@@ -40,9 +41,9 @@ pub fn leads(term: Term) -> bool {
     term.is_some_and(|until| Instant::now() < until)
 }
 
-/// The Lease has an older version than one that was seen: the API server has lost later writes, as after etcd was
-/// restored from a backup. A watch would resume at its resource version and miss all events until the numbers are
-/// reached again, so everything must be read again.
+/// The Lease has an older version than one that was seen: the API server has lost later writes, as
+/// after etcd was restored from a backup. A watch would resume at its resource version and miss all
+/// events until the numbers are reached again, so everything must be read again.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the API server's state is older than what was seen (lease {lease} went from version {seen} to {now}); was etcd restored? starting anew"
@@ -70,10 +71,17 @@ pub async fn run(
     let object = format!("lease {}/{}", candidate.namespace, candidate.name);
     loop {
         let asked = Instant::now();
-        let attempt = timeout(candidate.duration / 3, attempt(&api, &candidate, &mut rival, held.take())).await;
+        let attempt = timeout(
+            candidate.duration / 3,
+            attempt(&api, &candidate, &mut rival, held.take()),
+        )
+        .await;
         match attempt {
             Ok(Ok(Some(lease))) => {
-                if term.send_replace(Some(asked + candidate.duration * 2 / 3)).is_none() {
+                if term
+                    .send_replace(Some(asked + candidate.duration * 2 / 3))
+                    .is_none()
+                {
                     let identity = &candidate.identity;
                     info!(event = LEASE, %object, identity, "holding the {object} as {identity}");
                 }
@@ -109,7 +117,11 @@ pub async fn run(
             // The state that was seen is from another history, so nothing may be written by it.
             term.send_replace(None);
             let lease = format!("{}/{}", candidate.namespace, candidate.name);
-            return Err(WentBack { lease, seen: rival.version, now });
+            return Err(WentBack {
+                lease,
+                seen: rival.version,
+                now,
+            });
         }
         tokio::select! {
             () = sleep(candidate.duration / if held.is_some() { 3 } else { 6 }) => {}
@@ -118,7 +130,8 @@ pub async fn run(
         }
     }
     if term.send_replace(None).is_some() {
-        // Another replica can acquire it at once; without the release it can after the Lease's duration.
+        // Another replica can acquire it at once; without the release it can after the Lease's
+        // duration.
         let _ = timeout(candidate.duration / 3, release(&api, &candidate)).await;
     }
     Ok(())
@@ -136,7 +149,9 @@ struct Rival {
 impl Rival {
     /// Notes the version of a Lease that was read or written.
     fn note(&mut self, lease: &Lease) {
-        let Some(version) = &lease.metadata.resource_version else { return };
+        let Some(version) = &lease.metadata.resource_version else {
+            return;
+        };
         if newer(&self.version, version) {
             self.went_back = Some(version.clone());
         } else {
@@ -149,7 +164,10 @@ impl Rival {
         let record = (spec.holder_identity.clone(), spec.renew_time.clone());
         match &self.seen {
             Some((holder, renewed, since)) if (holder, renewed) == (&record.0, &record.1) => {
-                let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(15);
+                let seconds = spec
+                    .lease_duration_seconds
+                    .and_then(|s| u64::try_from(s).ok())
+                    .unwrap_or(15);
                 now.duration_since(*since) >= Duration::from_secs(seconds)
             }
             _ => {
@@ -169,14 +187,23 @@ async fn attempt(
 ) -> Result<Option<Lease>, Error> {
     let found = match held {
         Some(lease) => Some(lease),
-        None => api.get_opt(&candidate.name).await?.inspect(|lease| rival.note(lease)),
+        None => api
+            .get_opt(&candidate.name)
+            .await?
+            .inspect(|lease| rival.note(lease)),
     };
     if rival.went_back.is_some() {
         return Ok(None);
     }
     let Some(mut lease) = found else {
-        let metadata = ObjectMeta { name: Some(candidate.name.clone()), ..ObjectMeta::default() };
-        let lease = Lease { metadata, spec: Some(spec(candidate, None)) };
+        let metadata = ObjectMeta {
+            name: Some(candidate.name.clone()),
+            ..ObjectMeta::default()
+        };
+        let lease = Lease {
+            metadata,
+            spec: Some(spec(candidate, None)),
+        };
         return match api.create(&PostParams::default(), &lease).await {
             Ok(lease) => {
                 rival.note(&lease);
@@ -193,7 +220,10 @@ async fn attempt(
         return Ok(None);
     }
     lease.spec = Some(spec(candidate, Some(&old)));
-    match api.replace(&candidate.name, &PostParams::default(), &lease).await {
+    match api
+        .replace(&candidate.name, &PostParams::default(), &lease)
+        .await
+    {
         Ok(lease) => {
             rival.note(&lease);
             Ok(Some(lease))
@@ -212,7 +242,9 @@ fn spec(candidate: &Candidate, old: Option<&LeaseSpec>) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(candidate.identity.clone()),
         lease_duration_seconds: i32::try_from(candidate.duration.as_secs().max(1)).ok(),
-        acquire_time: same.and_then(|old| old.acquire_time.clone()).or_else(|| Some(now.clone())),
+        acquire_time: same
+            .and_then(|old| old.acquire_time.clone())
+            .or_else(|| Some(now.clone())),
         renew_time: Some(now),
         // At its end the counter stays: the API server refuses a negative one.
         lease_transitions: Some(transitions.saturating_add(i32::from(is_change))),
@@ -222,11 +254,17 @@ fn spec(candidate: &Candidate, old: Option<&LeaseSpec>) -> LeaseSpec {
 
 async fn release(api: &Api<Lease>, candidate: &Candidate) -> Result<(), Error> {
     let mut lease = api.get(&candidate.name).await?;
-    let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(&candidate.identity)) else {
+    let Some(spec) = lease
+        .spec
+        .as_mut()
+        .filter(|s| s.holder_identity.as_deref() == Some(&candidate.identity))
+    else {
         return Ok(());
     };
     spec.holder_identity = Some(String::new());
-    api.replace(&candidate.name, &PostParams::default(), &lease).await.map(|_| ())
+    api.replace(&candidate.name, &PostParams::default(), &lease)
+        .await
+        .map(|_| ())
 }
 
 fn explain(error: &Error, candidate: &Candidate) -> String {
@@ -246,8 +284,14 @@ mod tests {
     #[test]
     fn a_lease_that_is_older_than_before_is_noticed() {
         let lease = |version: &str| {
-            let metadata = ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() };
-            Lease { metadata, spec: None }
+            let metadata = ObjectMeta {
+                resource_version: Some(version.into()),
+                ..ObjectMeta::default()
+            };
+            Lease {
+                metadata,
+                spec: None,
+            }
         };
         let mut rival = Rival::default();
         for version in ["9", "10", "10", "200"] {
@@ -260,7 +304,12 @@ mod tests {
 
     fn candidate() -> Candidate {
         let text = str::to_owned;
-        Candidate { namespace: text("n"), name: text("l"), identity: text("me"), duration: Duration::from_secs(15) }
+        Candidate {
+            namespace: text("n"),
+            name: text("l"),
+            identity: text("me"),
+            duration: Duration::from_secs(15),
+        }
     }
 
     #[test]
@@ -268,7 +317,10 @@ mod tests {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut rival = Rival::default();
-        let other = Candidate { identity: "other".into(), ..candidate() };
+        let other = Candidate {
+            identity: "other".into(),
+            ..candidate()
+        };
         let held = spec(&other, None);
         assert!(!rival.expired(&held, at(0)));
         assert!(!rival.expired(&held, at(14)));
@@ -283,10 +335,23 @@ mod tests {
         let first = spec(&candidate(), None);
         assert_eq!(first.lease_transitions, Some(0));
         let renewed = spec(&candidate(), Some(&first));
-        assert_eq!((renewed.lease_transitions, &renewed.acquire_time), (Some(0), &first.acquire_time));
-        let other = Candidate { identity: "other".into(), ..candidate() };
+        assert_eq!(
+            (renewed.lease_transitions, &renewed.acquire_time),
+            (Some(0), &first.acquire_time)
+        );
+        let other = Candidate {
+            identity: "other".into(),
+            ..candidate()
+        };
         assert_eq!(spec(&other, Some(&renewed)).lease_transitions, Some(1));
-        let worn = LeaseSpec { lease_transitions: Some(i32::MAX), ..renewed };
-        assert_eq!(spec(&other, Some(&worn)).lease_transitions, Some(i32::MAX), "the Lease is taken all the same");
+        let worn = LeaseSpec {
+            lease_transitions: Some(i32::MAX),
+            ..renewed
+        };
+        assert_eq!(
+            spec(&other, Some(&worn)).lease_transitions,
+            Some(i32::MAX),
+            "the Lease is taken all the same"
+        );
     }
 }

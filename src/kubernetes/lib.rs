@@ -1,9 +1,10 @@
 //! All communication with the API server: watches in, writes out.
 //!
-//! In: objects of the kinds in [`gatewright_core::inputs::Kind`], slim. Out: statuses and the derived objects of
-//! TenantGateways, by server-side apply, and a Lease. A write is known only once it is watched. Decisions are pure and
-//! in files of their own (`watch/sync.rs`, `secrets/refs.rs`, `expose/plan.rs`, `write/status.rs`, ...; `tests/tidy.rs`
-//! has the list); the rest does input and output.
+//! In: objects of the kinds in [`gatewright_core::inputs::Kind`], slim. Out: statuses and the
+//! derived objects of TenantGateways, by server-side apply, and a Lease. A write is known only once
+//! it is watched. Decisions are pure and in files of their own (`watch/sync.rs`, `secrets/refs.rs`,
+//! `expose/plan.rs`, `write/status.rs`, ...; `tests/tidy.rs` has the list); the rest does input and
+//! output.
 //!
 //! ```text
 //! API server ==watch, secrets==> runtime ==> write, tenants, expose, issuance, claims, replicas ==> API server

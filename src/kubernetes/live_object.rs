@@ -1,9 +1,9 @@
 //! The observed state of a derived object of a TenantGateway, and the action that it needs. Pure.
 //!
-//! Compares the specification with the desired one, in which the defaults of the schema are filled in: what another
-//! manager or an admission policy changed or added is seen, whoever owns it. Of the metadata, the fields that we applied
-//! and still own are compared: labels and annotations of others are theirs. While the schema is not known, the same goes
-//! for the specification.
+//! Compares the specification with the desired one, in which the defaults of the schema are filled
+//! in: what another manager or an admission policy changed or added is seen, whoever owns it. Of
+//! the metadata, the fields that we applied and still own are compared: labels and annotations of
+//! others are theirs. While the schema is not known, the same goes for the specification.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +44,8 @@ enum LastApplied {
     Nothing,
     /// The fields, and the whole specification.
     Json(CompactJson, CompactJson),
-    /// The digest of the desired manifest that the fields were equal to. Only the digest is kept, since there are many
-    /// objects.
+    /// The digest of the desired manifest that the fields were equal to. Only the digest is kept,
+    /// since there are many objects.
     Wanted(Digest),
 }
 
@@ -77,7 +77,11 @@ impl LiveObject {
         let meta = &object.metadata;
         let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
         let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
-        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        let owner = meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true));
         let owner = owner.map(|owner| owner.uid.clone()).unwrap_or_default();
         let ours = managed_fields::ours(managed).map_or(LastApplied::Nothing, |tree| {
             let whole = json!({
@@ -98,8 +102,17 @@ impl LiveObject {
             ours,
             others: managed_fields::others(managed).into(),
         };
-        let class = object.data["spec"]["gatewayClassName"].as_str().map(Into::into);
-        (held, Existing { owner, hosts: hosts(&object.data["spec"]), class })
+        let class = object.data["spec"]["gatewayClassName"]
+            .as_str()
+            .map(Into::into);
+        (
+            held,
+            Existing {
+                owner,
+                hosts: hosts(&object.data["spec"]),
+                class,
+            },
+        )
     }
 
     /// Returns the UID of the controlling owner reference; empty where there is none.
@@ -117,9 +130,9 @@ impl LiveObject {
         &self.others
     }
 
-    /// Returns the action for an object. `decided` tells whether a TenantGateway of this UID exists and its derived
-    /// objects are decided, so that an unwanted object of it may be deleted. `defaults` are those of the schema, if it is
-    /// known.
+    /// Returns the action for an object. `decided` tells whether a TenantGateway of this UID exists
+    /// and its derived objects are decided, so that an unwanted object of it may be deleted.
+    /// `defaults` are those of the schema, if it is known.
     pub fn step(
         held: Option<&Self>,
         wanted: Option<&Value>,
@@ -137,7 +150,9 @@ impl LiveObject {
             // The object is being deleted, or has another owner.
             (Some(held), _) if held.deleting || !own(held) => ApplyAction::Nothing,
             (Some(held), Some(_)) if !held.others.is_empty() => ApplyAction::TakeOver,
-            (Some(held), Some(wanted)) if held.differences(wanted, defaults).is_some() => ApplyAction::Apply,
+            (Some(held), Some(wanted)) if held.differences(wanted, defaults).is_some() => {
+                ApplyAction::Apply
+            }
             (Some(_), Some(_)) => ApplyAction::Nothing,
             // Positive ownership: the owner reference is right, and we applied the object.
             (Some(held), None) if held.ours != LastApplied::Nothing => ApplyAction::Delete,
@@ -152,14 +167,20 @@ impl LiveObject {
 
     /// Replaces the fields by the digest of the desired manifest, if they are equal to it.
     pub(crate) fn keep_digest(&mut self, wanted: &Value, defaults: Option<&Defaults>) {
-        if matches!(self.ours, LastApplied::Json(..)) && self.differences(wanted, defaults).is_none() {
+        if matches!(self.ours, LastApplied::Json(..))
+            && self.differences(wanted, defaults).is_none()
+        {
             self.ours = LastApplied::Wanted(digest(wanted));
         }
     }
 
-    /// Returns the differences from the desired manifest, as far as they are known; `None` where the object is as
-    /// desired.
-    pub(crate) fn differences(&self, wanted: &Value, defaults: Option<&Defaults>) -> Option<Vec<Deviation>> {
+    /// Returns the differences from the desired manifest, as far as they are known; `None` where
+    /// the object is as desired.
+    pub(crate) fn differences(
+        &self,
+        wanted: &Value,
+        defaults: Option<&Defaults>,
+    ) -> Option<Vec<Deviation>> {
         let (ours, spec) = match &self.ours {
             LastApplied::Nothing => return Some(Vec::new()),
             LastApplied::Json(ours, spec) => (ours.value(), spec),
@@ -167,18 +188,33 @@ impl LiveObject {
         };
         let meta = &wanted["metadata"];
         let fields = ["labels", "annotations", "ownerReferences"];
-        let meta: Value = fields.into_iter().map(|field| (field.to_owned(), meta[field].clone())).collect();
-        let mut all = deviations(&json!({"metadata": meta}), &json!({"metadata": ours["metadata"]}), &|_| false);
+        let meta: Value = fields
+            .into_iter()
+            .map(|field| (field.to_owned(), meta[field].clone()))
+            .collect();
+        let mut all = deviations(
+            &json!({"metadata": meta}),
+            &json!({"metadata": ours["metadata"]}),
+            &|_| false,
+        );
         match defaults {
             Some(defaults) => {
                 let mut filled = wanted["spec"].clone();
                 defaults.fill(&mut filled);
-                all.extend(deviations(&json!({"spec": filled}), &json!({"spec": spec.value()}), &|_| false));
+                all.extend(deviations(
+                    &json!({"spec": filled}),
+                    &json!({"spec": spec.value()}),
+                    &|_| false,
+                ));
             }
             None => {
                 // The server filled in defaults in lists that are one field.
                 let may_have = |place: &Place| place.is_in_atomic_list;
-                all.extend(deviations(&json!({"spec": wanted["spec"]}), &json!({"spec": ours["spec"]}), &may_have));
+                all.extend(deviations(
+                    &json!({"spec": wanted["spec"]}),
+                    &json!({"spec": ours["spec"]}),
+                    &may_have,
+                ));
             }
         }
         (!all.is_empty()).then_some(all)
@@ -187,7 +223,11 @@ impl LiveObject {
 
 /// Returns the hostnames of the listeners other than HTTP, by listener name.
 fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
-    let listeners = spec["listeners"].as_array().into_iter().flatten().filter(|l| l["protocol"] != "HTTP");
+    let listeners = spec["listeners"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|l| l["protocol"] != "HTTP");
     let host = |listener: &Value| {
         let hostname = Hostname::parse(listener["hostname"].as_str()?).ok()?;
         Some((listener["name"].as_str()?.to_owned(), hostname))
@@ -212,14 +252,19 @@ pub fn derived(key: &ObjectKey) -> Option<Derived> {
     let kind = match key.kind {
         Kind::Gateway => DerivedKind::Gateway,
         Kind::ListenerSet if names::overflow_of(name).is_some() => DerivedKind::ListenerSet,
-        Kind::HTTPRoute if name.ends_with(names::REDIRECT) || names::challenges_of(name).is_some() => {
+        Kind::HTTPRoute
+            if name.ends_with(names::REDIRECT) || names::challenges_of(name).is_some() =>
+        {
             DerivedKind::HttpRoute
         }
         Kind::Issuer if name.ends_with("-gateway") => DerivedKind::Issuer,
         Kind::Certificate if name.ends_with("-tls") => DerivedKind::Certificate,
         _ => return None,
     };
-    Some(Derived { kind, name: key.name.clone() })
+    Some(Derived {
+        kind,
+        name: key.name.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -240,12 +285,14 @@ mod tests {
 
     fn tree(value: &Value, field: &str) -> Value {
         match value {
-            Value::Object(fields) => {
-                fields.iter().map(|(name, value)| (format!("f:{name}"), tree(value, name))).collect()
-            }
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| (format!("f:{name}"), tree(value, name)))
+                .collect(),
             Value::Array(items) if matches!(field, "listeners" | "ownerReferences") => {
                 let key = if field == "listeners" { "name" } else { "uid" };
-                let item = |item: &Value| (format!("k:{}", json!({key: item[key]})), tree(item, ""));
+                let item =
+                    |item: &Value| (format!("k:{}", json!({key: item[key]})), tree(item, ""));
                 items.iter().map(item).collect()
             }
             _ => json!({}),
@@ -277,9 +324,15 @@ mod tests {
     #[test]
     fn an_object_with_defaults_and_another_order_is_not_written() {
         let mut there = server(&wanted());
-        there["spec"]["listeners"].as_array_mut().expect("a list").reverse();
+        there["spec"]["listeners"]
+            .as_array_mut()
+            .expect("a list")
+            .reverse();
         assert_eq!(step(there, Some(&wanted()), OWNER), ApplyAction::Nothing);
-        assert_eq!(LiveObject::step(None, Some(&wanted()), &|_| true, None), ApplyAction::Create);
+        assert_eq!(
+            LiveObject::step(None, Some(&wanted()), &|_| true, None),
+            ApplyAction::Create
+        );
     }
 
     #[test]
@@ -289,11 +342,23 @@ mod tests {
         there.keep_digest(&wanted(), None);
         assert_ne!(there, json);
         assert!(there.is_version_of(&json));
-        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None), ApplyAction::Nothing);
+        assert_eq!(
+            LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None),
+            ApplyAction::Nothing
+        );
         let mut less = wanted();
-        less["spec"]["listeners"].as_array_mut().expect("a list").pop();
-        assert_eq!(LiveObject::step(Some(&there), Some(&less), &|_| true, None), ApplyAction::Apply);
-        assert_eq!(LiveObject::step(Some(&there), None, &|_| true, None), ApplyAction::Delete);
+        less["spec"]["listeners"]
+            .as_array_mut()
+            .expect("a list")
+            .pop();
+        assert_eq!(
+            LiveObject::step(Some(&there), Some(&less), &|_| true, None),
+            ApplyAction::Apply
+        );
+        assert_eq!(
+            LiveObject::step(Some(&there), None, &|_| true, None),
+            ApplyAction::Delete
+        );
         // An object that differs keeps its fields.
         let mut other = json.clone();
         other.keep_digest(&less, None);
@@ -303,9 +368,18 @@ mod tests {
     #[test]
     fn a_difference_of_ours_is_applied() {
         let mut less = wanted();
-        less["spec"]["listeners"].as_array_mut().expect("a list").pop();
-        assert_eq!(step(server(&wanted()), Some(&less), OWNER), ApplyAction::Apply);
-        assert_eq!(step(server(&less), Some(&wanted()), OWNER), ApplyAction::Apply);
+        less["spec"]["listeners"]
+            .as_array_mut()
+            .expect("a list")
+            .pop();
+        assert_eq!(
+            step(server(&wanted()), Some(&less), OWNER),
+            ApplyAction::Apply
+        );
+        assert_eq!(
+            step(server(&less), Some(&wanted()), OWNER),
+            ApplyAction::Apply
+        );
         // We do not own a field any more that another manager changed.
         let mut edited = server(&wanted());
         edited["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
@@ -315,7 +389,10 @@ mod tests {
         edited["metadata"]["managedFields"].as_array_mut().expect("a list").push(json!({"manager": "kubectl-edit",
             "operation": "Update", "apiVersion": "g/v1", "fieldsV1": {"f:spec": {"f:gatewayClassName": {}}}}));
         let there = held(edited);
-        assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None), ApplyAction::TakeOver);
+        assert_eq!(
+            LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None),
+            ApplyAction::TakeOver
+        );
         assert_eq!(there.others(), ["kubectl-edit"]);
     }
 
@@ -327,22 +404,51 @@ mod tests {
         let spec = json!({"properties": {"listeners": {"items": listener}}});
         let schema = json!({"x-kubernetes-group-version-kind": [{"group": Kind::Gateway.group(), "kind": "Gateway"}],
             "properties": {"spec": spec}});
-        let defaults = SpecDefaults::read(&[json!({"components": {"schemas": {"g": schema}}})], &[Kind::Gateway]);
+        let defaults = SpecDefaults::read(
+            &[json!({"components": {"schemas": {"g": schema}}})],
+            &[Kind::Gateway],
+        );
         let mut right = server(&wanted());
         right["spec"]["listeners"][1]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});
         let found = |there: &Value| {
-            let all = held(there.clone()).differences(&wanted(), defaults.of(Kind::Gateway)).unwrap_or_default();
+            let all = held(there.clone())
+                .differences(&wanted(), defaults.of(Kind::Gateway))
+                .unwrap_or_default();
             all.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(found(&right), Vec::<String>::new(), "defaults are no differences");
+        assert_eq!(
+            found(&right),
+            Vec::<String>::new(),
+            "defaults are no differences"
+        );
         right["metadata"]["labels"]["theirs"] = json!("x");
         right["metadata"]["annotations"] = json!({"theirs": "x"});
-        assert_eq!(found(&right), Vec::<String>::new(), "labels and annotations of others are theirs");
+        assert_eq!(
+            found(&right),
+            Vec::<String>::new(),
+            "labels and annotations of others are theirs"
+        );
         for (pointer, value, told) in [
-            ("/spec/gatewayClassName", json!("d"), r#"spec.gatewayClassName is "d" in place of "c""#),
-            ("/spec/listeners/0/port", json!(1), "spec.listeners[a].port is 1 in place of 443"),
-            ("/spec/listeners/0/allowedRoutes/namespaces/from", json!("All"), r#"from is "All" in place of "Same""#),
-            ("/metadata/labels/l", json!("y"), r#"metadata.labels.l is "y" in place of "x""#),
+            (
+                "/spec/gatewayClassName",
+                json!("d"),
+                r#"spec.gatewayClassName is "d" in place of "c""#,
+            ),
+            (
+                "/spec/listeners/0/port",
+                json!(1),
+                "spec.listeners[a].port is 1 in place of 443",
+            ),
+            (
+                "/spec/listeners/0/allowedRoutes/namespaces/from",
+                json!("All"),
+                r#"from is "All" in place of "Same""#,
+            ),
+            (
+                "/metadata/labels/l",
+                json!("y"),
+                r#"metadata.labels.l is "y" in place of "x""#,
+            ),
         ] {
             let mut changed = right.clone();
             *changed.pointer_mut(pointer).expect("it is there") = value;
@@ -350,8 +456,16 @@ mod tests {
         }
         for (pointer, field, told) in [
             ("/spec", "infrastructure", "spec.infrastructure was added"),
-            ("/spec/listeners/1", "hostname", "spec.listeners[b].hostname was added"),
-            ("/spec/listeners/0/tls/certificateRefs/0", "namespace", "certificateRefs[s].namespace was added"),
+            (
+                "/spec/listeners/1",
+                "hostname",
+                "spec.listeners[b].hostname was added",
+            ),
+            (
+                "/spec/listeners/0/tls/certificateRefs/0",
+                "namespace",
+                "certificateRefs[s].namespace was added",
+            ),
         ] {
             let mut changed = right.clone();
             changed.pointer_mut(pointer).expect("it is there")[field] = json!("x");
@@ -363,12 +477,22 @@ mod tests {
     fn foreign_objects_are_neither_written_nor_deleted() {
         let mut anew = wanted();
         anew["metadata"]["ownerReferences"][0]["uid"] = json!("u-2");
-        assert_eq!(step(server(&wanted()), Some(&anew), "u-2"), ApplyAction::Nothing);
+        assert_eq!(
+            step(server(&wanted()), Some(&anew), "u-2"),
+            ApplyAction::Nothing
+        );
         assert_eq!(step(server(&wanted()), None, "u-2"), ApplyAction::Nothing);
         let mut by_upstream = server(&wanted());
         by_upstream["metadata"]["managedFields"][0]["manager"] = json!("cozystack-controller");
-        assert_eq!(step(by_upstream.clone(), None, OWNER), ApplyAction::Nothing, "we never wrote it");
-        assert_eq!(step(by_upstream, Some(&wanted()), OWNER), ApplyAction::TakeOver);
+        assert_eq!(
+            step(by_upstream.clone(), None, OWNER),
+            ApplyAction::Nothing,
+            "we never wrote it"
+        );
+        assert_eq!(
+            step(by_upstream, Some(&wanted()), OWNER),
+            ApplyAction::TakeOver
+        );
         assert_eq!(step(server(&wanted()), None, OWNER), ApplyAction::Delete);
         let mut deleting = server(&wanted());
         deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");

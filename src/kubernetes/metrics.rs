@@ -62,7 +62,8 @@ pub(super) struct MetricsSnapshot {
     pub(super) isolated: Writes,
     /// The number of Gateways with a reported problem of their own Envoys.
     pub(super) isolated_troubles: usize,
-    /// Writes of records: owners of hostnames and the like, and the acknowledgements of this replica's Envoys.
+    /// Writes of records: owners of hostnames and the like, and the acknowledgements of this
+    /// replica's Envoys.
     pub(super) records: Writes,
     /// The number of hostnames and ports whose owner the API server refused to record.
     pub(super) unrecorded: usize,
@@ -75,7 +76,12 @@ pub(super) struct MetricsSnapshot {
 }
 
 fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, count: u64) -> fmt::Result {
-    ConstCounter::new(count).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+    ConstCounter::new(count).encode(encoder.encode_descriptor(
+        name,
+        help,
+        None,
+        MetricType::Counter,
+    )?)
 }
 
 fn counters(
@@ -95,47 +101,121 @@ fn counters(
 impl Collector for MetricsSnapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut encoder;
-        let mut kinds = to.encode_descriptor("kind", "Kinds that are watched, by state", None, MetricType::Gauge)?;
+        let mut kinds = to.encode_descriptor(
+            "kind",
+            "Kinds that are watched, by state",
+            None,
+            MetricType::Gauge,
+        )?;
         for (kind, state) in &self.kinds {
-            ConstGauge::new(1_i64).encode(kinds.encode_family(&[("kind", *kind), ("state", *state)])?)?;
+            ConstGauge::new(1_i64)
+                .encode(kinds.encode_family(&[("kind", *kind), ("state", *state)])?)?;
         }
         let help = "For how long the API server has said nothing of a kind that is watched, bookmarks included";
         let mut heard = to.encode_descriptor("kind_age_seconds", help, None, MetricType::Gauge)?;
         for (kind, age) in &self.heard {
             ConstGauge::new(age.as_secs_f64()).encode(heard.encode_family(&[("kind", *kind)])?)?;
         }
-        counter(to, "status_writes", "Statuses written", self.statuses.begun.values().sum())?;
-        counters(to, "write_failures", "Writes that failed, by class", "class", &self.statuses.failed)?;
-        gauge(to, "writes_pending", "Statuses that wait or are being written", self.pending)?;
-        counters(to, "tenant_writes", "What was written for TenantGateways", "kind", &self.tenants.begun)?;
+        counter(
+            to,
+            "status_writes",
+            "Statuses written",
+            self.statuses.begun.values().sum(),
+        )?;
+        counters(
+            to,
+            "write_failures",
+            "Writes that failed, by class",
+            "class",
+            &self.statuses.failed,
+        )?;
+        gauge(
+            to,
+            "writes_pending",
+            "Statuses that wait or are being written",
+            self.pending,
+        )?;
+        counters(
+            to,
+            "tenant_writes",
+            "What was written for TenantGateways",
+            "kind",
+            &self.tenants.begun,
+        )?;
         let help = "Writes for TenantGateways that failed, by class";
-        counters(to, "tenant_write_failures", help, "class", &self.tenants.failed)?;
-        gauge(to, "tenant_troubles", "Objects of TenantGateways that cannot be written", self.troubles)?;
+        counters(
+            to,
+            "tenant_write_failures",
+            help,
+            "class",
+            &self.tenants.failed,
+        )?;
+        gauge(
+            to,
+            "tenant_troubles",
+            "Objects of TenantGateways that cannot be written",
+            self.troubles,
+        )?;
         let help = "Services and slices of Gateways written, by what was done";
         counters(to, "service_writes", help, "action", &self.services.begun)?;
         let help = "Writes of Services and slices of Gateways that failed, by class";
-        counters(to, "service_write_failures", help, "class", &self.services.failed)?;
+        counters(
+            to,
+            "service_write_failures",
+            help,
+            "class",
+            &self.services.failed,
+        )?;
         let help = "Gateways whose Services cannot be made or changed as they are to be";
         gauge(to, "service_troubles", help, self.service_troubles)?;
         let help = "Objects of Gateways' own Envoys written, by what was done";
         counters(to, "isolated_writes", help, "action", &self.isolated.begun)?;
         let help = "Writes of objects of Gateways' own Envoys that failed, by class";
-        counters(to, "isolated_write_failures", help, "class", &self.isolated.failed)?;
+        counters(
+            to,
+            "isolated_write_failures",
+            help,
+            "class",
+            &self.isolated.failed,
+        )?;
         let help = "Gateways whose own Envoys cannot be made or changed as they are to be";
         gauge(to, "isolated_troubles", help, self.isolated_troubles)?;
         let help = "Records written: who owns what, and what Envoys of a replica acknowledged";
         counters(to, "record_writes", help, "record", &self.records.begun)?;
         let help = "Writes of records that failed, by class";
-        counters(to, "record_write_failures", help, "class", &self.records.failed)?;
+        counters(
+            to,
+            "record_write_failures",
+            help,
+            "class",
+            &self.records.failed,
+        )?;
         let help = "Hostnames and ports that are not served, since their owner cannot be recorded";
         gauge(to, "unrecorded_owners", help, self.unrecorded)?;
         let help = "Certificates put back or withdrawn, and notices of challenges and roots, by what was done";
-        counters(to, "certificate_writes", help, "action", &self.certificates.begun)?;
+        counters(
+            to,
+            "certificate_writes",
+            help,
+            "action",
+            &self.certificates.begun,
+        )?;
         let help = "Writes for certificates that failed, by class";
-        counters(to, "certificate_write_failures", help, "class", &self.certificates.failed)?;
+        counters(
+            to,
+            "certificate_write_failures",
+            help,
+            "class",
+            &self.certificates.failed,
+        )?;
         let help = "Whether this replica gives Envoys the present configuration";
         gauge(to, "serving", help, usize::from(self.serves))?;
-        gauge(to, "leader", "Whether this replica writes", usize::from(self.leads))
+        gauge(
+            to,
+            "leader",
+            "Whether this replica writes",
+            usize::from(self.leads),
+        )
     }
 }
 
@@ -146,20 +226,38 @@ mod tests {
 
     #[test]
     fn figures_are_told_beside_the_programs() {
-        let tenants = Writes { begun: BTreeMap::from([("label", 4)]), failed: BTreeMap::from([("conflict", 5)]) };
+        let tenants = Writes {
+            begun: BTreeMap::from([("label", 4)]),
+            failed: BTreeMap::from([("conflict", 5)]),
+        };
         let snapshot = MetricsSnapshot {
             kinds: vec![("Gateway", "complete")],
             heard: vec![("Gateway", Duration::from_millis(500))],
-            statuses: Writes { begun: BTreeMap::from([("status", 2)]), failed: BTreeMap::from([("refused", 3)]) },
+            statuses: Writes {
+                begun: BTreeMap::from([("status", 2)]),
+                failed: BTreeMap::from([("refused", 3)]),
+            },
             pending: 1,
             tenants,
             troubles: 6,
-            services: Writes { begun: BTreeMap::from([("apply", 7)]), failed: BTreeMap::from([("refused", 8)]) },
+            services: Writes {
+                begun: BTreeMap::from([("apply", 7)]),
+                failed: BTreeMap::from([("refused", 8)]),
+            },
             service_troubles: 9,
-            isolated: Writes { begun: BTreeMap::from([("delete", 16)]), failed: BTreeMap::from([("refused", 17)]) },
+            isolated: Writes {
+                begun: BTreeMap::from([("delete", 16)]),
+                failed: BTreeMap::from([("refused", 17)]),
+            },
             isolated_troubles: 18,
-            records: Writes { begun: BTreeMap::from([("owners", 10)]), failed: BTreeMap::from([("gone", 11)]) }
-                .with(Writes { begun: BTreeMap::from([("replica", 12)]), failed: BTreeMap::from([("gone", 13)]) }),
+            records: Writes {
+                begun: BTreeMap::from([("owners", 10)]),
+                failed: BTreeMap::from([("gone", 11)]),
+            }
+            .with(Writes {
+                begun: BTreeMap::from([("replica", 12)]),
+                failed: BTreeMap::from([("gone", 13)]),
+            }),
             unrecorded: 19,
             certificates: Writes {
                 begun: BTreeMap::from([("publish", 14)]),
@@ -168,7 +266,11 @@ mod tests {
             leads: true,
             serves: true,
         };
-        let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(snapshot)]);
+        let text = text(
+            Program::default(),
+            &xds::Cache::new(),
+            vec![Box::new(snapshot)],
+        );
         for line in [
             "# TYPE gatewright_kind gauge",
             "gatewright_kind{kind=\"Gateway\",state=\"complete\"} 1",
@@ -195,7 +297,10 @@ mod tests {
             "gatewright_leader 1",
             "gatewright_serving 1",
         ] {
-            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+            assert!(
+                text.lines().any(|l| l == line),
+                "{line} is missing in\n{text}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The runtime of a replica in a cluster: its view of the API server, the control plane, and the writers. One task owns
-//! it.
+//! The runtime of a replica in a cluster: its view of the API server, the control plane, and the
+//! writers. One task owns it.
 
 mod bodies;
 mod certificates;
@@ -83,12 +83,14 @@ pub(crate) const KINDS: [Kind; 24] = [
     Kind::Certificate,
 ];
 
-/// Returns the kinds to watch, by whether TenantGateways are implemented here and by the release channel of the Gateway
-/// API.
+/// Returns the kinds to watch, by whether TenantGateways are implemented here and by the release
+/// channel of the Gateway API.
 pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
     let is_watched = |kind: &Kind| match kind {
         Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
-        Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy | Kind::XListenerSet => channel == Channel::Experimental,
+        Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy | Kind::XListenerSet => {
+            channel == Channel::Experimental
+        }
         _ => true,
     };
     KINDS.into_iter().filter(is_watched).collect()
@@ -98,7 +100,8 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
 pub struct KubernetesRuntime {
     live: ControlPlane,
     view: WatchSync,
-    /// Fields of the experimental channel, as the last answer of the API server has them; `None` before the first.
+    /// Fields of the experimental channel, as the last answer of the API server has them; `None`
+    /// before the first.
     fields: Option<DefinedFields>,
     /// The definitions that the translation knows.
     definitions: Option<Definitions>,
@@ -127,7 +130,13 @@ pub struct KubernetesRuntime {
 
 impl KubernetesRuntime {
     /// Creates the runtime with an empty view.
-    pub fn new(client: Client, controller: &str, replica: Replica, live: ControlPlane, issuance: Issuance) -> Self {
+    pub fn new(
+        client: Client,
+        controller: &str,
+        replica: Replica,
+        live: ControlPlane,
+        issuance: Issuance,
+    ) -> Self {
         Self {
             live,
             view: WatchSync::new(&KINDS),
@@ -154,7 +163,11 @@ impl KubernetesRuntime {
 
     /// Restricts the watched kinds to these; `heard` is when their watches last had an event.
     pub fn watching(self, kinds: &[Kind], heard: LastHeard) -> Self {
-        Self { view: WatchSync::new(kinds), heard, ..self }
+        Self {
+            view: WatchSync::new(kinds),
+            heard,
+            ..self
+        }
     }
 
     /// Enables Gateways' own Envoys, made from the PodTemplate of this name in this namespace.
@@ -163,9 +176,13 @@ impl KubernetesRuntime {
         self
     }
 
-    /// Announces [`WatchEvent::Definitions`]: the statuses of classes wait for the first one, since it decides about features.
+    /// Announces [`WatchEvent::Definitions`]: the statuses of classes wait for the first one, since
+    /// it decides about features.
     pub fn awaiting_fields(self) -> Self {
-        Self { fields: None, ..self }
+        Self {
+            fields: None,
+            ..self
+        }
     }
 
     /// Returns the control plane.
@@ -188,12 +205,14 @@ impl KubernetesRuntime {
         self.view.lacks_a_right()
     }
 
-    /// Returns whether Envoys may be configured. While the definitions of Gateways and routes are missing, Envoys keep
-    /// their configuration: the definitions may be about to be restored.
+    /// Returns whether Envoys may be configured. While the definitions of Gateways and routes are
+    /// missing, Envoys keep their configuration: the definitions may be about to be restored.
     pub fn knows_gateways(&mut self) -> bool {
         self.serving
             && self.knows_owners(Instant::now())
-            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.has_listed(*kind))
+            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute]
+                .iter()
+                .all(|kind| self.view.has_listed(*kind))
     }
 
     /// Takes in an event of the watch.
@@ -204,9 +223,13 @@ impl KubernetesRuntime {
                 self.begin(term);
                 return;
             }
-            WatchEvent::Definitions(definitions) => return self.take_definitions(definitions, term),
+            WatchEvent::Definitions(definitions) => {
+                return self.take_definitions(definitions, term);
+            }
             WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Complete(kind), term),
-            WatchEvent::Trouble(kind, trouble) => (kind, self.view_not_complete(kind).trouble(kind, trouble)),
+            WatchEvent::Trouble(kind, trouble) => {
+                (kind, self.view_not_complete(kind).trouble(kind, trouble))
+            }
             WatchEvent::Missing(kind) => (kind, self.view_not_complete(kind).missing(kind)),
             WatchEvent::Listing(kind) => (kind, self.view_not_complete(kind).listing(kind)),
         };
@@ -218,7 +241,11 @@ impl KubernetesRuntime {
         if let Some(line) = line {
             info!(event = WATCH, kind = kind.as_str(), "{line}");
             if kind == Kind::ListenerSet {
-                self.queued.known.push(tenancy::Change::Fact(tenancy::Fact::ListenerSets(!self.view.is_missing(kind))));
+                self.queued
+                    .known
+                    .push(tenancy::Change::Fact(tenancy::Fact::ListenerSets(
+                        !self.view.is_missing(kind),
+                    )));
                 self.apply(Vec::new(), term);
             }
             if self.serving {
@@ -244,20 +271,32 @@ impl KubernetesRuntime {
                     if let Some(seen) = seen {
                         self.see(key, seen, term);
                     }
-                    let asks = requests.iter().any(|request| matches!(request, BodyRequest::Fetch(_)));
+                    let asks = requests
+                        .iter()
+                        .any(|request| matches!(request, BodyRequest::Fetch(_)));
                     if let Some(object) = self.references.defer(*object, asks) {
                         changes.extend(self.in_step(object));
                     }
                 }
                 ObjectUpdate::LiveObject(derived, held, existing) => {
-                    self.queued.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
+                    self.queued
+                        .known
+                        .push(tenancy::Change::Existing(derived.clone(), Some(existing)));
                     self.tenants.see(derived, held);
                 }
                 ObjectUpdate::Secret(name, version, ours) => {
-                    requests.extend(self.references.there(ObjectKey::new(Kind::Secret, name), version, ours));
+                    requests.extend(self.references.there(
+                        ObjectKey::new(Kind::Secret, name),
+                        version,
+                        ours,
+                    ));
                 }
                 ObjectUpdate::ConfigMap(name, version) => {
-                    requests.extend(self.references.there(ObjectKey::new(Kind::ConfigMap, name), version, false));
+                    requests.extend(self.references.there(
+                        ObjectKey::new(Kind::ConfigMap, name),
+                        version,
+                        false,
+                    ));
                 }
                 ObjectUpdate::Delete(key) if matches!(key.kind, Kind::Secret | Kind::ConfigMap) => {
                     requests.extend(self.references.gone(&key));
@@ -273,7 +312,11 @@ impl KubernetesRuntime {
                     requests.extend(self.references.delete(&key));
                     self.forget(&key);
                     if self.objects.unreadable(key.clone(), why.clone()) {
-                        Event::Unreadable { object: key.clone(), why }.log(Severity::Debug);
+                        Event::Unreadable {
+                            object: key.clone(),
+                            why,
+                        }
+                        .log(Severity::Debug);
                     }
                     changes.push(Change::delete(key));
                 }
@@ -282,7 +325,9 @@ impl KubernetesRuntime {
         let forgotten = self.request_bodies(requests);
         changes.extend(self.references.all_ready().into_iter().map(Change::put));
         self.queued.known.extend(
-            self.references.rekeyed().map(|(secret, ours)| tenancy::Change::Fact(tenancy::Fact::Keyed(secret, ours))),
+            self.references
+                .rekeyed()
+                .map(|(secret, ours)| tenancy::Change::Fact(tenancy::Fact::Keyed(secret, ours))),
         );
         self.queue(changes, term);
         for key in forgotten {
@@ -293,7 +338,9 @@ impl KubernetesRuntime {
 
     fn forget(&mut self, key: &ObjectKey) {
         if let Some(derived) = crate::live_object::derived(key) {
-            self.queued.known.push(tenancy::Change::Existing(derived, None));
+            self.queued
+                .known
+                .push(tenancy::Change::Existing(derived, None));
         }
         self.tenants.forget(key);
         if key.kind == Kind::EndpointSlice {
@@ -337,7 +384,9 @@ impl KubernetesRuntime {
         match event.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
             Request::Write(written) => self.take_written(written),
-            Request::Tenants(Some(outcome)) => self.tenants.take_outcome(outcome, self.live.pipeline().tenancy()),
+            Request::Tenants(Some(outcome)) => self
+                .tenants
+                .take_outcome(outcome, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
             Request::Service(event) => self.take_service(event, term),
             Request::Class(written) => self.classes.take_outcome(written),
@@ -348,7 +397,11 @@ impl KubernetesRuntime {
             Request::Turn => self.take_turn(term),
             Request::Claims(event) => {
                 let pipeline = self.live.pipeline();
-                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_event(event, pipeline));
+                let changes = self
+                    .ownership
+                    .claims
+                    .as_mut()
+                    .map(|claims| claims.take_event(event, pipeline));
                 let changes = changes.unwrap_or_default();
                 self.take_records(changes, term);
             }
@@ -357,10 +410,13 @@ impl KubernetesRuntime {
 
     /// Returns whether the API server serves ClusterTrustBundles, as a fact.
     fn trust_bundles(&self) -> Change {
-        Change::Fact(Fact::TrustBundles(!self.view.is_missing(Kind::ClusterTrustBundle)))
+        Change::Fact(Fact::TrustBundles(
+            !self.view.is_missing(Kind::ClusterTrustBundle),
+        ))
     }
 
-    /// Takes in the served definitions: the fields and defaults in them, and that statuses may have more fields now.
+    /// Takes in the served definitions: the fields and defaults in them, and that statuses may have
+    /// more fields now.
     fn take_definitions(&mut self, served: ServedDefinitions, term: Term) {
         let is_first = self.fields.replace(served.fields).is_none();
         self.tell_definitions(term);
@@ -375,8 +431,14 @@ impl KubernetesRuntime {
 
     /// Tells the translation which kinds and fields the API server has, if that changed.
     fn tell_definitions(&mut self, term: Term) {
-        let missing = KINDS.into_iter().filter(|kind| self.view.is_missing(*kind)).collect();
-        let definitions = Definitions { fields: self.fields.unwrap_or_default(), missing };
+        let missing = KINDS
+            .into_iter()
+            .filter(|kind| self.view.is_missing(*kind))
+            .collect();
+        let definitions = Definitions {
+            fields: self.fields.unwrap_or_default(),
+            missing,
+        };
         if self.serving && self.definitions.as_ref() != Some(&definitions) {
             self.definitions = Some(definitions.clone());
             self.apply(vec![Change::Fact(Fact::Definitions(definitions))], term);
@@ -420,18 +482,31 @@ impl KubernetesRuntime {
         let known = std::mem::take(&mut self.queued.known);
         let (mut decided, may_write) = (None, self.leads(term));
         let record = &mut |outcome: &Outcome| {
-            decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
+            decided =
+                may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
             Ok::<_, Infallible>(())
         };
-        let effects = match self.live.apply(changes, known, record, SystemTime::now(), self.started.elapsed()) {
+        let effects = match self.live.apply(
+            changes,
+            known,
+            record,
+            SystemTime::now(),
+            self.started.elapsed(),
+        ) {
             Ok(effects) => effects,
             Err(never) => match never {},
         };
-        let Effects { events, services, envoys, wanted } = effects;
+        let Effects {
+            events,
+            services,
+            envoys,
+            wanted,
+        } = effects;
         // Most changes in a cluster have no effect, so their events are logged at debug level.
         events.log(Severity::Debug);
         if let Some((decided, owned)) = decided {
-            self.tenants.take_in(&decided, self.live.pipeline().tenancy());
+            self.tenants
+                .take_in(&decided, self.live.pipeline().tenancy());
             if let Some(claims) = &mut self.ownership.claims {
                 claims.ask(decided.records.into_iter().map(Entry::Tenants));
                 claims.ask(owned.into_keys().map(Entry::Addresses));
@@ -453,14 +528,22 @@ impl KubernetesRuntime {
             self.take_acknowledgements(term);
         }
         self.refetch_credentials();
-        if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
+        if self
+            .live
+            .pipeline()
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= SystemTime::now())
+        {
             self.apply(Vec::new(), term);
         }
     }
 
-    /// Counts the unknown resource names that Envoys of each view at this replica have subscribed to.
+    /// Counts the unknown resource names that Envoys of each view at this replica have subscribed
+    /// to.
     pub fn count_unknown_names(&mut self) {
-        self.live.count_all_unknown_names(self.started.elapsed()).log(Severity::Debug);
+        self.live
+            .count_all_unknown_names(self.started.elapsed())
+            .log(Severity::Debug);
     }
 
     /// Takes in the record of another replica.
@@ -474,9 +557,14 @@ impl KubernetesRuntime {
         let own = self.live.own_progress();
         let views = self.live.views();
         let nodes = views.each(|view| {
-            let names = own[view].nodes.iter().map(|node| node.node.clone()).collect();
+            let names = own[view]
+                .nodes
+                .iter()
+                .map(|node| node.node.clone())
+                .collect();
             let fleet = views.fleet(view).unwrap_or(EnvoyFleet::Shared);
-            self.replicas.nodes(&fleet, &names, |state| self.live.generation_of(state, view))
+            self.replicas
+                .nodes(&fleet, &names, |state| self.live.generation_of(state, view))
         });
         let refused = self.replicas.refused(views);
         self.live.set_others(nodes, refused);
@@ -486,11 +574,15 @@ impl KubernetesRuntime {
             let record = Record::new(self.live.views(), (state, &since), &own);
             self.replicas.publish(record, Instant::now());
         }
-        self.live.acknowledgement_events(self.started.elapsed()).log(Severity::Debug);
+        self.live
+            .acknowledgement_events(self.started.elapsed())
+            .log(Severity::Debug);
         self.statuses.count(&self.live.connected());
         let touched = self.live.take_touched();
         if self.leads(term) && self.serving {
-            self.certificates.issuance.refuse(self.live.refused_certificates());
+            self.certificates
+                .issuance
+                .refuse(self.live.refused_certificates());
             self.want(touched);
         }
     }
@@ -517,10 +609,16 @@ impl KubernetesRuntime {
             view: &self.view,
         };
         if let Some(claims) = &mut self.ownership.claims {
-            claims.write(self.live.pipeline(), may_write, Self::complete_inputs(inputs.view));
+            claims.write(
+                self.live.pipeline(),
+                may_write,
+                Self::complete_inputs(inputs.view),
+            );
         }
         self.tenants.write(inputs, may_write);
-        self.statuses.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
+        self.statuses
+            .writer
+            .yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
         self.write_statuses(may_write);

@@ -1,5 +1,5 @@
-//! Watches one kind, or one scope of it, and parses the objects of the API server into slim forms; the rest of each
-//! object is dropped at once.
+//! Watches one kind, or one scope of it, and parses the objects of the API server into slim forms;
+//! the rest of each object is dropped at once.
 
 mod backoff;
 pub(crate) mod definitions;
@@ -54,8 +54,8 @@ const SECRETS: &str = "type=kubernetes.io/tls";
 /// The page size of a relist.
 const PAGE: u32 = 500;
 
-/// The time after which a resumed watch counts as going on. A server that cannot resume it answers 200 and sends the
-/// error 410 as the first event.
+/// The time after which a resumed watch counts as going on. A server that cannot resume it answers
+/// 200 and sends the error 410 as the first event.
 const RESUME_GRACE: Duration = Duration::from_secs(1);
 
 /// An event of the watch.
@@ -80,10 +80,11 @@ pub enum WatchEvent {
 pub enum ObjectUpdate {
     /// The object was added or changed.
     Put(Box<Object>, Option<Box<ObservedObject>>),
-    /// The object was added or changed, and its kind and name are such that it may be a derived object of a
-    /// TenantGateway.
+    /// The object was added or changed, and its kind and name are such that it may be a derived
+    /// object of a TenantGateway.
     LiveObject(Derived, Box<LiveObject>, Existing),
-    /// A Secret was added or changed: its resource version, and whether we wrote its key. Its body was not fetched.
+    /// A Secret was added or changed: its resource version, and whether we wrote its key. Its body
+    /// was not fetched.
     Secret(ObjectName, String, bool),
     /// A ConfigMap was added or changed: its resource version. Its body was not fetched.
     ConfigMap(ObjectName, String),
@@ -102,20 +103,23 @@ pub(crate) enum Lists {
     Paged,
 }
 
-/// The names of the objects of a kind that events were sent for. They outlive a watch: a kind that is served again, or
-/// in another version, may lack some of them.
+/// The names of the objects of a kind that events were sent for. They outlive a watch: a kind that
+/// is served again, or in another version, may lack some of them.
 #[derive(Clone, Default)]
 pub(crate) struct Names {
     seen: Arc<Mutex<SeenNames>>,
-    /// The interner of strings that objects of all kinds share. Strings are interned here already, so that objects
-    /// waiting in channels share them too.
+    /// The interner of strings that objects of all kinds share. Strings are interned here already,
+    /// so that objects waiting in channels share them too.
     interner: Arc<Mutex<Interner>>,
 }
 
 impl Names {
     /// Creates an empty set of names for another kind, with the same interner.
     pub(super) fn of_another(&self) -> Self {
-        Self { seen: Arc::default(), interner: self.interner.clone() }
+        Self {
+            seen: Arc::default(),
+            interner: self.interner.clone(),
+        }
     }
 }
 
@@ -141,10 +145,19 @@ impl SeenNames {
 }
 
 /// Watches one scope of a kind until the receiver is dropped. Failures are retried.
-pub(crate) async fn watch(client: Client, resource: ApiResource, lists: Lists, names: Names, scoped: ScopedWatch) {
+pub(crate) async fn watch(
+    client: Client,
+    resource: ApiResource,
+    lists: Lists,
+    names: Names,
+    scoped: ScopedWatch,
+) {
     let refused = watch_by(client.clone(), &resource, lists, names.clone(), &scoped).await;
     if refused.is_some() {
-        debug!("{}: this API server has no streaming lists", scoped.kind().as_str());
+        debug!(
+            "{}: this API server has no streaming lists",
+            scoped.kind().as_str()
+        );
         watch_by(client, &resource, Lists::Paged, names, &scoped).await;
     }
 }
@@ -171,8 +184,13 @@ async fn watch_by(
     };
     let config = scope.select(kind, config);
     let (resumed, _) = watch::channel(false);
-    let running =
-        RunningWatch { client: client.clone(), resource, lists, names: names.clone(), resumed: resumed.clone() };
+    let running = RunningWatch {
+        client: client.clone(),
+        resource,
+        lists,
+        names: names.clone(),
+        resumed: resumed.clone(),
+    };
     let heard = scoped.clone();
     let client = reporting_activity(client, resumed, move || heard.heard());
     let api_version = Arc::from(resource.api_version.as_str());
@@ -189,13 +207,14 @@ async fn watch_by(
             metadata: object.metadata,
             data: Value::Null,
         };
-        let events = watcher(scope.api(client, kind, resource), config).map_ok(move |event| match event {
-            Event::Apply(object) => Event::Apply(bare(object)),
-            Event::InitApply(object) => Event::InitApply(bare(object)),
-            Event::Delete(object) => Event::Delete(bare(object)),
-            Event::Init => Event::Init,
-            Event::InitDone => Event::InitDone,
-        });
+        let events =
+            watcher(scope.api(client, kind, resource), config).map_ok(move |event| match event {
+                Event::Apply(object) => Event::Apply(bare(object)),
+                Event::InitApply(object) => Event::InitApply(bare(object)),
+                Event::Delete(object) => Event::Delete(bare(object)),
+                Event::Init => Event::Init,
+                Event::InitDone => Event::InitDone,
+            });
         pass_on(events.map_ok(whole), running, scoped).await
     } else {
         let events = watcher(scope.api::<DynamicObject>(client, kind, resource), config);
@@ -203,8 +222,9 @@ async fn watch_by(
     }
 }
 
-/// Wraps the client so that it also reports when the server has accepted a resumed watch, which has no events as long as
-/// nothing changes, and when anything arrives: kube does not pass bookmarks on.
+/// Wraps the client so that it also reports when the server has accepted a resumed watch, which has
+/// no events as long as nothing changes, and when anything arrives: kube does not pass bookmarks
+/// on.
 fn reporting_activity(
     client: Client,
     resumed: watch::Sender<bool>,
@@ -250,7 +270,12 @@ enum Slim {
 }
 
 impl Slim {
-    fn of(event: Event<DynamicObject>, kind: Kind, api_version: &Arc<str>, interner: &Mutex<Interner>) -> Self {
+    fn of(
+        event: Event<DynamicObject>,
+        kind: Kind,
+        api_version: &Arc<str>,
+        interner: &Mutex<Interner>,
+    ) -> Self {
         match event {
             Event::Init => Self::Init,
             Event::InitDone => Self::InitDone,
@@ -280,7 +305,10 @@ impl Slim {
             Event::Delete(object) => Self::Deleted(key(kind, &object.metadata)),
             Event::InitApply(object) | Event::Apply(object) => {
                 let mut name = key(kind, &object.metadata).name;
-                interner.lock().expect("nothing panics while it is held").name(&mut name);
+                interner
+                    .lock()
+                    .expect("nothing panics while it is held")
+                    .name(&mut name);
                 let put = ObjectUpdate::Put(Box::new(object.into_object(kind, name.clone())), None);
                 Self::Applied(name, [Some(put), None])
             }
@@ -307,11 +335,15 @@ struct ChunkResult {
 }
 
 impl Names {
-    /// Removes all names, and returns their deletions. The caller must send them: they are not returned again.
+    /// Removes all names, and returns their deletions. The caller must send them: they are not
+    /// returned again.
     fn none(&self, kind: Kind) -> Vec<ObjectUpdate> {
         let mut seen = self.seen.lock().expect("nothing panics while it is held");
         seen.list_anew();
-        seen.gone().into_iter().map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))).collect()
+        seen.gone()
+            .into_iter()
+            .map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name)))
+            .collect()
     }
 
     /// Takes in a chunk of events. The caller must send the updates: they are not returned again.
@@ -322,7 +354,11 @@ impl Names {
             match event {
                 Ok(Slim::Init) => {
                     seen.list_anew();
-                    result.summary = ChunkSummary { begun: true, ended: false, ..result.summary };
+                    result.summary = ChunkSummary {
+                        begun: true,
+                        ended: false,
+                        ..result.summary
+                    };
                 }
                 Ok(Slim::Applied(name, updates)) => {
                     seen.now.insert(name);
@@ -336,8 +372,14 @@ impl Names {
                 }
                 Ok(Slim::InitDone) => {
                     let gone = seen.gone().into_iter();
-                    result.updates.extend(gone.map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))));
-                    result.summary = ChunkSummary { begun: false, ended: true, ..result.summary };
+                    result
+                        .updates
+                        .extend(gone.map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))));
+                    result.summary = ChunkSummary {
+                        begun: false,
+                        ended: true,
+                        ..result.summary
+                    };
                     result.failed = None;
                 }
                 Err(error) => result.failed = Some(error),
@@ -363,7 +405,13 @@ async fn pass_on(
     running: RunningWatch<'_>,
     scoped: &ScopedWatch,
 ) -> Option<ListTypeRefused> {
-    let RunningWatch { client, resource, lists, names, resumed } = running;
+    let RunningWatch {
+        client,
+        resource,
+        lists,
+        names,
+        resumed,
+    } = running;
     let kind = scoped.kind();
     let mut backoff = WatchBackoff::new();
     let mut acceptance = resumed.subscribe();
@@ -371,8 +419,8 @@ async fn pass_on(
     let events = events.inspect_err(|_| {
         resumed.send_replace(false);
     });
-    // Each object is made slim before the next one is read: a chunk of whole objects would be our largest use of
-    // memory.
+    // Each object is made slim before the next one is read: a chunk of whole objects would be our
+    // largest use of memory.
     let mut events = pin!(events.ready_chunks(BATCH));
     loop {
         let resumption_accepted = async {
@@ -388,10 +436,14 @@ async fn pass_on(
                 continue;
             }
         };
-        // Room in the channel is reserved before anything is noted, so that a watch aborted here has noted nothing that
-        // it did not send.
+        // Room in the channel is reserved before anything is noted, so that a watch aborted here
+        // has noted nothing that it did not send.
         let room = scoped.room().await.ok()?;
-        let ChunkResult { updates, summary, failed } = names.note(kind, chunk);
+        let ChunkResult {
+            updates,
+            summary,
+            failed,
+        } = names.note(kind, chunk);
         if updates.is_empty() {
             drop(room);
         } else {
@@ -412,7 +464,10 @@ async fn pass_on(
                 continue;
             }
             // Roles are deleted with their namespace.
-            if let Some(namespace) = scoped.scope.namespace(kind).filter(|_| is_forbidden(&error))
+            if let Some(namespace) = scoped
+                .scope
+                .namespace(kind)
+                .filter(|_| is_forbidden(&error))
                 && is_absent(&client, namespace).await
             {
                 debug!("{}: there is no namespace {namespace}", kind.as_str());
@@ -429,7 +484,11 @@ async fn pass_on(
             }
             let text = explain(&error, resource);
             let is_forbidden = is_forbidden(&error);
-            let trouble = if is_forbidden { Trouble::Forbidden(text) } else { Trouble::Failed(text) };
+            let trouble = if is_forbidden {
+                Trouble::Forbidden(text)
+            } else {
+                Trouble::Failed(text)
+            };
             scoped.trouble(trouble).await.ok()?;
             sleep(backoff.failed(false)).await;
         }
@@ -437,36 +496,53 @@ async fn pass_on(
 }
 
 fn is_forbidden(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) =
+        error
+    else {
         return false;
     };
     matches!(error, Error::Api(status) if status.code == 403)
 }
 
-/// Returns whether a namespace does not exist. Without an answer of the API server, it is assumed to exist.
+/// Returns whether a namespace does not exist. Without an answer of the API server, it is assumed
+/// to exist.
 async fn is_absent(client: &Client, namespace: &str) -> bool {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let asked = timeout(REQUEST_TIMEOUT, namespaces.get_metadata(namespace)).await;
     matches!(asked, Ok(Err(Error::Api(status))) if status.code == 404)
 }
 
-/// Returns whether a server refuses streaming lists, whatever its version: `sendInitialEvents` is rejected where the
-/// feature gate WatchList is off (Kubernetes API concepts, "Streaming lists").
+/// Returns whether a server refuses streaming lists, whatever its version: `sendInitialEvents` is
+/// rejected where the feature gate WatchList is off (Kubernetes API concepts, "Streaming lists").
 fn is_list_type_refused(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
 fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    ObjectKey::new(kind, ObjectName::new(text(&metadata.namespace), text(&metadata.name)))
+    ObjectKey::new(
+        kind,
+        ObjectName::new(text(&metadata.namespace), text(&metadata.name)),
+    )
 }
 
 /// Parses an object and drops all fields that are not read.
-fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> Option<ObjectUpdate> {
+fn update(
+    key: ObjectKey,
+    mut object: DynamicObject,
+    api_version: &Arc<str>,
+) -> Option<ObjectUpdate> {
     match key.kind {
         Kind::Secret => {
-            let ours = object.metadata.annotations.is_some_and(|all| all.contains_key(ISSUED_BY));
-            return Some(ObjectUpdate::Secret(key.name, object.metadata.resource_version.unwrap_or_default(), ours));
+            let ours = object
+                .metadata
+                .annotations
+                .is_some_and(|all| all.contains_key(ISSUED_BY));
+            return Some(ObjectUpdate::Secret(
+                key.name,
+                object.metadata.resource_version.unwrap_or_default(),
+                ours,
+            ));
         }
         Kind::ConfigMap => {
             let version = object.metadata.resource_version.unwrap_or_default();
@@ -475,8 +551,11 @@ fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> 
         // These kinds are only compared as live objects: their specs are for cert-manager.
         Kind::Issuer | Kind::Certificate => return None,
         Kind::Pod | Kind::Node => unreachable!("they are parsed as located objects"),
-        // A TenantGateway that finalizers still hold counts as deleted: nothing is derived from it any more.
-        Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => return Some(ObjectUpdate::Delete(key)),
+        // A TenantGateway that finalizers still hold counts as deleted: nothing is derived from it
+        // any more.
+        Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => {
+            return Some(ObjectUpdate::Delete(key));
+        }
         _ => {}
     }
     object.metadata.managed_fields = None;
@@ -531,9 +610,14 @@ fn explain(error: &watcher::Error, resource: &ApiResource) -> String {
     let (group, plural) = (&resource.group, &resource.plural);
     match source {
         Some(Error::Api(status)) if status.code == 403 => {
-            format!("not allowed: give the service account the verbs list and watch on {plural} of API group {group:?}")
+            format!(
+                "not allowed: give the service account the verbs list and watch on {plural} of API group {group:?}"
+            )
         }
-        Some(Error::Api(status)) => format!("the API server answered {}: {}", status.code, status.message),
+        Some(Error::Api(status)) => format!(
+            "the API server answered {}: {}",
+            status.code, status.message
+        ),
         Some(error) => error.to_string(),
         None => error.to_string(),
     }

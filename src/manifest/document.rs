@@ -47,14 +47,31 @@ impl ProblemKind {
 
 impl Problem {
     /// A part of a file that cannot be read.
-    pub(super) fn unreadable(path: Arc<PathBuf>, line: usize, object: Option<String>, reason: String) -> Self {
-        Self { path, line, object, kind: ProblemKind::Unreadable, reason }
+    pub(super) fn unreadable(
+        path: Arc<PathBuf>,
+        line: usize,
+        object: Option<String>,
+        reason: String,
+    ) -> Self {
+        Self {
+            path,
+            line,
+            object,
+            kind: ProblemKind::Unreadable,
+            reason,
+        }
     }
 
     /// An object that is defined elsewhere as well.
     pub(super) fn defined_twice(path: &Path, line: usize, key: &ObjectKey, reason: String) -> Self {
         let (path, object) = (Arc::new(path.to_path_buf()), Some(key.to_string()));
-        Self { path, line, object, kind: ProblemKind::DefinedTwice, reason }
+        Self {
+            path,
+            line,
+            object,
+            kind: ProblemKind::DefinedTwice,
+            reason,
+        }
     }
 }
 
@@ -74,9 +91,16 @@ impl fmt::Display for Problem {
 impl Problem {
     /// Converts the problem to an event for the log.
     pub fn event(&self) -> Event {
-        let Self { path, line, object, .. } = self;
+        let Self {
+            path, line, object, ..
+        } = self;
         let file = path.display().to_string();
-        Event::Manifest { file, line: *line, object: object.clone(), text: self.to_string() }
+        Event::Manifest {
+            file,
+            line: *line,
+            object: object.clone(),
+            text: self.to_string(),
+        }
     }
 }
 
@@ -92,28 +116,44 @@ pub struct Parsed {
 /// The maximum number of documents in one file.
 const DOCUMENTS: usize = 100_000;
 
-/// Parses the text of a file: JSON by the suffix of its name, otherwise YAML with any number of documents.
+/// Parses the text of a file: JSON by the suffix of its name, otherwise YAML with any number of
+/// documents.
 pub fn parse(path: &Path, text: &str) -> Parsed {
     // Editors on Windows put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parsed = Parsed::default();
     let path = Arc::new(path.to_path_buf());
     let json = path.extension().is_some_and(|ending| ending == "json");
-    let documents = if json { vec![(1, text)] } else { documents(text) };
+    let documents = if json {
+        vec![(1, text)]
+    } else {
+        documents(text)
+    };
     if documents.len() > DOCUMENTS {
-        let reason = format!("{} documents in one file, at most {DOCUMENTS} are read", documents.len());
-        parsed.problems.push(Problem::unreadable(path, 0, None, reason));
+        let reason = format!(
+            "{} documents in one file, at most {DOCUMENTS} are read",
+            documents.len()
+        );
+        parsed
+            .problems
+            .push(Problem::unreadable(path, 0, None, reason));
         return parsed;
     }
     for (line, text) in documents {
-        let value = if json { from_json(text) } else { from_yaml(text) };
+        let value = if json {
+            from_json(text)
+        } else {
+            from_yaml(text)
+        };
         match value {
             Ok(Value::Null) => {}
             Ok(value) => object(&path, line, text, value, &mut parsed),
             Err((at, message)) => {
                 let reason = in_file(&message, line, at);
                 let line = line.saturating_add(at.saturating_sub(1));
-                parsed.problems.push(Problem::unreadable(path.clone(), line, None, reason));
+                parsed
+                    .problems
+                    .push(Problem::unreadable(path.clone(), line, None, reason));
             }
         }
     }
@@ -130,7 +170,9 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
             }
             _ => {
                 let reason = "a List needs items".to_owned();
-                parsed.problems.push(Problem::unreadable(path.clone(), line, None, reason));
+                parsed
+                    .problems
+                    .push(Problem::unreadable(path.clone(), line, None, reason));
             }
         }
         return;
@@ -142,13 +184,15 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
         Err(error) => {
             let reason = error.to_string();
             let line = line + line_of(text, &reason);
-            parsed.problems.push(Problem::unreadable(path.clone(), line, named, reason));
+            parsed
+                .problems
+                .push(Problem::unreadable(path.clone(), line, named, reason));
         }
     }
 }
 
-/// Removes fields that are null, and a status without other fields: to the API server such a field is absent, and
-/// programs in Go (such as `ingress2gateway`) write `status: {parents: null}`.
+/// Removes fields that are null, and a status without other fields: to the API server such a field
+/// is absent, and programs in Go (such as `ingress2gateway`) write `status: {parents: null}`.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -168,16 +212,24 @@ fn name(value: &Value) -> Option<String> {
     let name = meta.get("name")?.as_str()?;
     let namespace = match kind {
         "Namespace" | "GatewayClass" => String::new(),
-        _ => format!("{}/", meta.get("namespace").and_then(Value::as_str).unwrap_or("default")),
+        _ => format!(
+            "{}/",
+            meta.get("namespace")
+                .and_then(Value::as_str)
+                .unwrap_or("default")
+        ),
     };
     Some(format!("{} {namespace}{name}", kind.to_lowercase()))
 }
 
-/// Returns the offset in lines of the field that a message names: the path before the first colon, or after `unknown
-/// field`.
+/// Returns the offset in lines of the field that a message names: the path before the first colon,
+/// or after `unknown field`.
 fn line_of(text: &str, reason: &str) -> usize {
-    let path = reason.strip_prefix("unknown field ").or_else(|| reason.split_once(": ").map(|(path, _)| path));
-    path.filter(|path| !path.contains(' ')).map_or(0, |path| place::line_of(text, path))
+    let path = reason
+        .strip_prefix("unknown field ")
+        .or_else(|| reason.split_once(": ").map(|(path, _)| path));
+    path.filter(|path| !path.contains(' '))
+        .map_or(0, |path| place::line_of(text, path))
 }
 
 /// Returns the YAML documents of a text, each with its first line.
@@ -200,7 +252,10 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
 fn from_yaml(text: &str) -> Result<Value, (usize, String)> {
     // The parser expands aliases under a limit of its own.
     read_yaml(text).or_else(|error| {
-        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        if text
+            .lines()
+            .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+        {
             return Ok(Value::Null);
         }
         let line = error.location().map_or(1, |place| place.line());
@@ -212,8 +267,8 @@ fn from_json(text: &str) -> Result<Value, (usize, String)> {
     read_json(text).map_err(|error| (error.line(), format!("not JSON: {error}")))
 }
 
-/// Converts the line numbers in a parser's message about a document that begins in line `first` to those of the file.
-/// The line `at` of the document is omitted, since the problem has it.
+/// Converts the line numbers in a parser's message about a document that begins in line `first` to
+/// those of the file. The line `at` of the document is omitted, since the problem has it.
 fn in_file(message: &str, first: usize, at: usize) -> String {
     let mut parts = message.split(" at line ");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -222,7 +277,10 @@ fn in_file(message: &str, first: usize, at: usize) -> String {
         let number = &part[..part.len() - rest.len()];
         text += &match number.parse::<usize>() {
             Ok(line) if line == at => format!(" at{rest}"),
-            Ok(line) => format!(" at line {}{rest}", first.saturating_add(line.saturating_sub(1))),
+            Ok(line) => format!(
+                " at line {}{rest}",
+                first.saturating_add(line.saturating_sub(1))
+            ),
             Err(_) => format!(" at line {part}"),
         };
     }
@@ -237,14 +295,22 @@ mod tests {
         parse(Path::new("x.yaml"), text)
     }
 
-    const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 80}]\n";
+    const SERVICE: &str =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 80}]\n";
 
     #[test]
     fn several_documents_and_lists_are_read() {
         let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n";
         let parsed = check(&format!("# a comment\n---\n{SERVICE}---\n{list}"));
         assert_eq!(parsed.problems, []);
-        assert_eq!(parsed.objects.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 9]);
+        assert_eq!(
+            parsed
+                .objects
+                .iter()
+                .map(|(line, _)| *line)
+                .collect::<Vec<_>>(),
+            [3, 9]
+        );
     }
 
     #[test]
@@ -252,7 +318,10 @@ mod tests {
         let broken = "apiVersion: v1\nkind: Service\nmetadata: {name: bad}\nspec:\n  prots: []\n";
         let parsed = check(&format!("{broken}---\n{SERVICE}---\na: [\n"));
         assert_eq!(parsed.objects.len(), 1);
-        assert_eq!(parsed.problems[0].to_string(), "x.yaml:5: service default/bad: unknown field spec.prots");
+        assert_eq!(
+            parsed.problems[0].to_string(),
+            "x.yaml:5: service default/bad: unknown field spec.prots"
+        );
         assert!(
             parsed.problems[1].reason.starts_with("not YAML") && parsed.problems[1].line >= 12,
             "{:?}",
@@ -262,17 +331,32 @@ mod tests {
 
     #[test]
     fn a_mistake_of_syntax_is_told_with_one_line_which_is_that_of_the_file() {
-        let told = |text: &str| check(text).problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let told = |text: &str| {
+            check(text)
+                .problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
         let head = "# a comment\n---\n";
         let colon = "kind: Service\nmetadata: name: web\n";
         let why = "not YAML: mapping values are not allowed in this context at column 15";
         assert_eq!(told(colon), [format!("x.yaml:2: {why}")]);
-        assert_eq!(told(&format!("{head}{colon}")), [format!("x.yaml:4: {why}")]);
-        assert_eq!(told(&format!("{head}{SERVICE}---\n{colon}")), [format!("x.yaml:10: {why}")]);
+        assert_eq!(
+            told(&format!("{head}{colon}")),
+            [format!("x.yaml:4: {why}")]
+        );
+        assert_eq!(
+            told(&format!("{head}{SERVICE}---\n{colon}")),
+            [format!("x.yaml:10: {why}")]
+        );
         // The line where the construct began is a line of the file as well.
         let open = told(&format!("{head}spec:\n  ports: [80,\nkind: Service\n"));
         let began = "while parsing a flow sequence at line 4 column 10";
-        assert!(open[0].starts_with("x.yaml:6: ") && open[0].ends_with(began), "{open:?}");
+        assert!(
+            open[0].starts_with("x.yaml:6: ") && open[0].ends_with(began),
+            "{open:?}"
+        );
         let json = parse(Path::new("x.json"), "{\n\n]").problems[0].to_string();
         assert_eq!(json, "x.json:3: not JSON: key must be a string at column 1");
     }
@@ -282,13 +366,21 @@ mod tests {
         let route = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec:\n  rules:\n  \
                      - backendRefs:\n    - name: a\n      port: 80\n  - backendRefs:\n    - name: a\n      port: \"80\"\n";
         let why = "httproute default/a: spec.rules[1].backendRefs[0].port: invalid type: string \"80\", expected i32";
-        assert_eq!(check(&format!("{SERVICE}---\n{route}")).problems[0].to_string(), format!("x.yaml:17: {why}"));
+        assert_eq!(
+            check(&format!("{SERVICE}---\n{route}")).problems[0].to_string(),
+            format!("x.yaml:17: {why}")
+        );
     }
 
     #[test]
     fn a_byte_order_mark_is_no_part_of_the_text() {
         let parsed = check(&format!("\u{feff}{SERVICE}---\n{SERVICE}"));
-        assert_eq!((parsed.objects.len(), parsed.problems.len()), (2, 0), "{:?}", parsed.problems);
+        assert_eq!(
+            (parsed.objects.len(), parsed.problems.len()),
+            (2, 0),
+            "{:?}",
+            parsed.problems
+        );
         let json = "\u{feff}{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"a\"}}";
         assert_eq!(parse(Path::new("x.json"), json).objects.len(), 1);
     }
@@ -296,7 +388,11 @@ mod tests {
     #[test]
     fn unsupported_kinds_are_reported() {
         let parsed = check("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n");
-        assert!(parsed.problems[0].reason.contains("HTTPRoute"), "{:?}", parsed.problems);
+        assert!(
+            parsed.problems[0].reason.contains("HTTPRoute"),
+            "{:?}",
+            parsed.problems
+        );
         let parsed = check("kind: Service\n");
         assert!(parsed.problems[0].reason.contains("apiVersion"));
     }
@@ -305,7 +401,10 @@ mod tests {
     fn aliases_cannot_blow_a_small_file_up() {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for i in 1..12 {
-            bomb += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 10].join(", "));
+            bomb += &format!(
+                "a{i}: &a{i} [{}]\n",
+                vec![format!("*a{}", i - 1); 10].join(", ")
+            );
         }
         assert_eq!(check(&bomb).objects.len(), 0);
         assert_eq!(check(&bomb).problems.len(), 1);
@@ -324,31 +423,75 @@ mod tests {
     fn two_equal_keys_of_a_mapping_are_refused_with_the_line_of_the_second() {
         let told = |file: &str, text: &str| {
             let parsed = parse(Path::new(file), text);
-            let objects: Vec<String> = parsed.objects.iter().map(|(_, object)| object.key().to_string()).collect();
-            (objects, parsed.problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+            let objects: Vec<String> = parsed
+                .objects
+                .iter()
+                .map(|(_, object)| object.key().to_string())
+                .collect();
+            (
+                objects,
+                parsed
+                    .problems
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>(),
+            )
         };
         let block = SERVICE.replace("spec:\n", "spec:\n  ports: []\n");
         let why = "x.yaml:12: not YAML: spec: duplicate key \"ports\" at column 3";
-        let all = format!("{SERVICE}---\n{block}---\n{}", SERVICE.replace("web", "beside"));
+        let all = format!(
+            "{SERVICE}---\n{block}---\n{}",
+            SERVICE.replace("web", "beside")
+        );
         assert_eq!(
             told("x.yaml", &all),
-            (vec!["service default/web".into(), "service default/beside".into()], vec![why.into()])
+            (
+                vec![
+                    "service default/web".into(),
+                    "service default/beside".into()
+                ],
+                vec![why.into()]
+            )
         );
         for (text, place) in [
-            ("apiVersion: v1\nkind: Service\nkind: Service\n", "x.yaml:3: not YAML: duplicate key \"kind\""),
-            ("spec: {ports: [],\n  ports: []}\n", "x.yaml:2: not YAML: spec: duplicate key \"ports\""),
-            ("a:\n- b: 1\n- c: 1\n  \"c\": 2\n", "x.yaml:4: not YAML: a[1]: duplicate key \"c\""),
-            ("a: {1: x, \"1\": y}\n", "x.yaml:1: not YAML: a: duplicate key \"1\""),
-            ("a: {? b : 1, b: 2}\n", "x.yaml:1: not YAML: a: duplicate key \"b\""),
-            ("a: &a {x: 1}\nb: {<<: *a, <<: *a}\n", "x.yaml:2: not YAML: b: duplicate key \"<<\""),
+            (
+                "apiVersion: v1\nkind: Service\nkind: Service\n",
+                "x.yaml:3: not YAML: duplicate key \"kind\"",
+            ),
+            (
+                "spec: {ports: [],\n  ports: []}\n",
+                "x.yaml:2: not YAML: spec: duplicate key \"ports\"",
+            ),
+            (
+                "a:\n- b: 1\n- c: 1\n  \"c\": 2\n",
+                "x.yaml:4: not YAML: a[1]: duplicate key \"c\"",
+            ),
+            (
+                "a: {1: x, \"1\": y}\n",
+                "x.yaml:1: not YAML: a: duplicate key \"1\"",
+            ),
+            (
+                "a: {? b : 1, b: 2}\n",
+                "x.yaml:1: not YAML: a: duplicate key \"b\"",
+            ),
+            (
+                "a: &a {x: 1}\nb: {<<: *a, <<: *a}\n",
+                "x.yaml:2: not YAML: b: duplicate key \"<<\"",
+            ),
         ] {
             let (objects, problems) = told("x.yaml", text);
             assert_eq!(objects, [""; 0], "{text}");
-            assert!(problems.len() == 1 && problems[0].starts_with(place), "{problems:?}");
+            assert!(
+                problems.len() == 1 && problems[0].starts_with(place),
+                "{problems:?}"
+            );
         }
         let json = "{\"kind\": \"Service\",\n \"spec\": {\"ports\": [],\n  \"ports\": []}}";
         let problems = told("x.json", json).1;
-        assert!(problems[0].starts_with("x.json:3: not JSON: duplicate key \"ports\""), "{problems:?}");
+        assert!(
+            problems[0].starts_with("x.json:3: not JSON: duplicate key \"ports\""),
+            "{problems:?}"
+        );
         // In a List, too, no object of the document is used.
         let list = "kind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a, name: b}}\n";
         assert_eq!(told("x.yaml", list).0, [""; 0]);
@@ -360,18 +503,31 @@ mod tests {
     fn merge_keys_add_what_a_mapping_does_not_have() {
         let read = |text: &str| from_yaml(text).expect("YAML");
         let expected = read("a: {x: 1, y: 2}\nb: {x: 1, y: 3, z: 4}\n");
-        assert_eq!(read("a: &a {x: 1, y: 2}\nb: {y: 3, <<: *a, z: 4}\n"), expected);
-        assert_eq!(read("a: &a {x: 1, y: 2}\nb:\n  <<: [{y: 3}, *a]\n  z: 4\n"), expected, "the first one goes first");
+        assert_eq!(
+            read("a: &a {x: 1, y: 2}\nb: {y: 3, <<: *a, z: 4}\n"),
+            expected
+        );
+        assert_eq!(
+            read("a: &a {x: 1, y: 2}\nb:\n  <<: [{y: 3}, *a]\n  z: 4\n"),
+            expected,
+            "the first one goes first"
+        );
         let wrong = from_yaml("a: 1\nb: {<<: x}\n").expect_err("no mapping");
         assert_eq!(wrong.0, 2, "{wrong:?}");
         assert!(wrong.1.contains("<<"), "{wrong:?}");
-        assert_eq!(from_json("{\"<<\": {\"x\": 1}}").expect("JSON")["<<"]["x"], 1, "JSON has no merge keys");
+        assert_eq!(
+            from_json("{\"<<\": {\"x\": 1}}").expect("JSON")["<<"]["x"],
+            1,
+            "JSON has no merge keys"
+        );
     }
 
     #[test]
     fn json_is_read_as_well() {
-        let parsed =
-            parse(Path::new("x.json"), r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}"#);
+        let parsed = parse(
+            Path::new("x.json"),
+            r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}"#,
+        );
         assert_eq!((parsed.objects.len(), parsed.problems.len()), (1, 0));
         assert_eq!(parse(Path::new("x.json"), "{\n\n]").problems[0].line, 3);
     }

@@ -37,8 +37,12 @@ impl Outcome {
 
     /// Removes changes that a later one supersedes.
     pub fn settled(mut self) -> Self {
-        let last: BTreeMap<ObjectKey, usize> =
-            self.changes.iter().enumerate().map(|(place, change)| (change.key(), place)).collect();
+        let last: BTreeMap<ObjectKey, usize> = self
+            .changes
+            .iter()
+            .enumerate()
+            .map(|(place, change)| (change.key(), place))
+            .collect();
         let mut place = 0;
         self.changes.retain(|change| {
             place += 1;
@@ -51,8 +55,14 @@ impl Outcome {
 impl Folder {
     /// Returns whether a file would lose objects by this content.
     pub(super) fn loses(&self, path: &Path, parsed: &Parsed) -> bool {
-        let there: BTreeSet<ObjectKey> = parsed.objects.iter().map(|(_, object)| object.key()).collect();
-        self.files.get(path).is_some_and(|objects| objects.keys().any(|key| !there.contains(key)))
+        let there: BTreeSet<ObjectKey> = parsed
+            .objects
+            .iter()
+            .map(|(_, object)| object.key())
+            .collect();
+        self.files
+            .get(path)
+            .is_some_and(|objects| objects.keys().any(|key| !there.contains(key)))
     }
 
     /// Adds the content of a file to that which it had before.
@@ -60,8 +70,8 @@ impl Folder {
         self.change(path, parsed, true)
     }
 
-    /// Sets the content of a file. If a part of it could not be parsed, missing objects that it had before are kept:
-    /// they may be in the broken part.
+    /// Sets the content of a file. If a part of it could not be parsed, missing objects that it had
+    /// before are kept: they may be in the broken part.
     pub fn put(&mut self, path: &Path, parsed: Parsed) -> Outcome {
         self.change(path, parsed, false)
     }
@@ -73,7 +83,9 @@ impl Folder {
             let key = object.key();
             match objects.get(&key) {
                 Some((first, _)) => {
-                    let reason = format!("is already defined in line {first} of this file; that one is used");
+                    let reason = format!(
+                        "is already defined in line {first} of this file; that one is used"
+                    );
                     problems.push(Problem::defined_twice(path, line, &key, reason));
                 }
                 None => {
@@ -99,7 +111,11 @@ impl Folder {
     /// Returns the files at or under a path.
     pub fn under(&self, path: &Path) -> Vec<PathBuf> {
         let known: BTreeSet<&PathBuf> = self.files.keys().chain(self.problems.keys()).collect();
-        known.into_iter().filter(|file| file.starts_with(path)).cloned().collect()
+        known
+            .into_iter()
+            .filter(|file| file.starts_with(path))
+            .cloned()
+            .collect()
     }
 
     /// Returns the manifest files.
@@ -109,7 +125,9 @@ impl Folder {
 
     /// Returns whether a file has objects.
     pub fn has(&self, path: &Path) -> bool {
-        self.files.get(path).is_some_and(|objects| !objects.is_empty())
+        self.files
+            .get(path)
+            .is_some_and(|objects| !objects.is_empty())
     }
 
     /// Returns the place of an object: the file, and the line from 1.
@@ -137,8 +155,10 @@ impl Folder {
     ) -> Outcome {
         let old = self.files.remove(path).unwrap_or_default();
         let keys: BTreeSet<ObjectKey> = old.keys().chain(objects.keys()).cloned().collect();
-        let before: BTreeMap<ObjectKey, Option<Object>> =
-            keys.iter().map(|key| (key.clone(), self.winner(key, path, &old).cloned())).collect();
+        let before: BTreeMap<ObjectKey, Option<Object>> = keys
+            .iter()
+            .map(|key| (key.clone(), self.winner(key, path, &old).cloned()))
+            .collect();
         for key in &keys {
             let holders = self.holders.entry(key.clone()).or_default();
             if objects.contains_key(key) {
@@ -154,13 +174,20 @@ impl Folder {
         for (key, before) in before {
             let after = self.winner(&key, path, &objects);
             match after {
-                Some(after) if before.as_ref() != Some(after) => changes.push(ObjectChange::Put(after.clone())),
+                Some(after) if before.as_ref() != Some(after) => {
+                    changes.push(ObjectChange::Put(after.clone()))
+                }
                 None if before.is_some() => changes.push(ObjectChange::Delete(key.clone())),
                 _ => {}
             }
             let first = self.holders.get(&key).and_then(BTreeSet::first);
-            if let (Some((line, _)), Some(first)) = (objects.get(&key), first.filter(|first| *first != path)) {
-                let reason = format!("is already defined in {}; that one is used", first.display());
+            if let (Some((line, _)), Some(first)) =
+                (objects.get(&key), first.filter(|first| *first != path))
+            {
+                let reason = format!(
+                    "is already defined in {}; that one is used",
+                    first.display()
+                );
                 problems.push(Problem::defined_twice(path, *line, &key, reason));
             }
         }
@@ -168,11 +195,19 @@ impl Folder {
             self.files.insert(path.to_path_buf(), objects);
         }
         let known = self.problems.remove(path).unwrap_or_default();
-        let new = problems.iter().filter(|problem| !known.contains(problem)).cloned().collect();
+        let new = problems
+            .iter()
+            .filter(|problem| !known.contains(problem))
+            .cloned()
+            .collect();
         if !problems.is_empty() {
             self.problems.insert(path.to_path_buf(), problems);
         }
-        Outcome { changes, problems: new, notes: Vec::new() }
+        Outcome {
+            changes,
+            problems: new,
+            notes: Vec::new(),
+        }
     }
 
     /// Returns the object that is used for a key, if `path` has the objects `own`.
@@ -183,7 +218,11 @@ impl Folder {
         own: &'a BTreeMap<ObjectKey, (usize, Object)>,
     ) -> Option<&'a Object> {
         let first = self.holders.get(key)?.first()?;
-        let objects = if first == path { own } else { self.files.get(first)? };
+        let objects = if first == path {
+            own
+        } else {
+            self.files.get(first)?
+        };
         objects.get(key).map(|(_, object)| object)
     }
 }
@@ -194,7 +233,9 @@ mod tests {
     use crate::manifest::parse;
 
     fn service(name: &str, port: u16) -> String {
-        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: {port}}}]}}\n---\n")
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: {port}}}]}}\n---\n"
+        )
     }
 
     fn put(folder: &mut Folder, path: &str, text: &str) -> (Vec<String>, Vec<String>) {
@@ -207,7 +248,10 @@ mod tests {
             ObjectChange::Put(object) => format!("put {}", object.key()),
             ObjectChange::Delete(key) => format!("delete {key}"),
         };
-        (outcome.changes.iter().map(change).collect(), outcome.problems.iter().map(ToString::to_string).collect())
+        (
+            outcome.changes.iter().map(change).collect(),
+            outcome.problems.iter().map(ToString::to_string).collect(),
+        )
     }
 
     #[test]
@@ -227,19 +271,36 @@ mod tests {
         assert_eq!(put(&mut folder, "x.yaml", &text).0.len(), 2);
         assert_eq!(put(&mut folder, "x.yaml", &text), (vec![], vec![]));
         let text = service("a", 81) + &service("b", 80);
-        assert_eq!(put(&mut folder, "x.yaml", &text).0, ["put service default/a"]);
-        assert_eq!(put(&mut folder, "x.yaml", &service("a", 81)).0, ["delete service default/b"]);
+        assert_eq!(
+            put(&mut folder, "x.yaml", &text).0,
+            ["put service default/a"]
+        );
+        assert_eq!(
+            put(&mut folder, "x.yaml", &service("a", 81)).0,
+            ["delete service default/b"]
+        );
     }
 
     #[test]
     fn a_broken_file_keeps_its_last_good_objects() {
         let mut folder = Folder::default();
-        put(&mut folder, "x.yaml", &(service("a", 80) + &service("b", 80)));
+        put(
+            &mut folder,
+            "x.yaml",
+            &(service("a", 80) + &service("b", 80)),
+        );
         let (changes, problems) = put(&mut folder, "x.yaml", &(service("a", 81) + "kind: [\n"));
         assert_eq!(changes, ["put service default/a"]);
         assert_eq!(problems.len(), 1);
-        assert_eq!(put(&mut folder, "x.yaml", &(service("a", 81) + "kind: [\n")), (vec![], vec![]), "said once");
-        assert_eq!(put(&mut folder, "x.yaml", &service("a", 81)).0, ["delete service default/b"]);
+        assert_eq!(
+            put(&mut folder, "x.yaml", &(service("a", 81) + "kind: [\n")),
+            (vec![], vec![]),
+            "said once"
+        );
+        assert_eq!(
+            put(&mut folder, "x.yaml", &service("a", 81)).0,
+            ["delete service default/b"]
+        );
         assert!(folder.problems().is_empty());
     }
 
@@ -249,10 +310,22 @@ mod tests {
         put(&mut folder, "b.yaml", &service("a", 80));
         let (changes, problems) = put(&mut folder, "c.yaml", &service("a", 90));
         assert_eq!(changes, Vec::<String>::new());
-        assert!(problems[0].contains("is already defined in b.yaml"), "{problems:?}");
-        assert_eq!(put(&mut folder, "a.yaml", &service("a", 70)).0, ["put service default/a"]);
-        assert_eq!(told(folder.remove(Path::new("a.yaml"))).0, ["put service default/a"]);
+        assert!(
+            problems[0].contains("is already defined in b.yaml"),
+            "{problems:?}"
+        );
+        assert_eq!(
+            put(&mut folder, "a.yaml", &service("a", 70)).0,
+            ["put service default/a"]
+        );
+        assert_eq!(
+            told(folder.remove(Path::new("a.yaml"))).0,
+            ["put service default/a"]
+        );
         folder.remove(Path::new("c.yaml"));
-        assert_eq!(told(folder.remove(Path::new("b.yaml"))).0, ["delete service default/a"]);
+        assert_eq!(
+            told(folder.remove(Path::new("b.yaml"))).0,
+            ["delete service default/a"]
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! The last good text of every manifest, in the private directory: the content of files that are broken at the next
-//! start, and of a directory that is missing then.
+//! The last good text of every manifest, in the private directory: the content of files that are
+//! broken at the next start, and of a directory that is missing then.
 //!
-//! One file, accessible by its owner only, with a line for each change. It is a copy: if it is damaged or too large, a
-//! start has only the files of the directory.
+//! One file, accessible by its owner only, with a line for each change. It is a copy: if it is
+//! damaged or too large, a start has only the files of the directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -78,25 +78,41 @@ impl LastGood {
         (this, kept)
     }
 
-    /// Reads the file. A line that a crash truncated, and all lines after a damaged one, are ignored.
+    /// Reads the file. A line that a crash truncated, and all lines after a damaged one, are
+    /// ignored.
     fn load(&self) -> Kept {
         let mut kept = Kept::default();
-        let Ok(file) = File::open(&self.path) else { return kept };
+        let Ok(file) = File::open(&self.path) else {
+            return kept;
+        };
         if file.metadata().map_or(u64::MAX, |meta| meta.len()) > 2 * (self.most + STALE) {
             return kept;
         }
         let mut lines = BufReader::new(file).lines().map_while(Result::ok);
-        let Some(head) = lines.next().and_then(|line| serde_json::from_str::<Head>(&line).ok()) else { return kept };
+        let Some(head) = lines
+            .next()
+            .and_then(|line| serde_json::from_str::<Head>(&line).ok())
+        else {
+            return kept;
+        };
         if head.root != self.root {
             return kept;
         }
         kept.identity = Some((head.device, head.inode));
         for line in lines {
-            let Ok(Line { file, at, text }) = serde_json::from_str(&line) else { break };
+            let Ok(Line { file, at, text }) = serde_json::from_str(&line) else {
+                break;
+            };
             match text {
                 Some(text) => {
                     let at = UNIX_EPOCH + Duration::from_secs(at.unwrap_or_default());
-                    kept.texts.insert(file, Text { at, text: text.into_owned() });
+                    kept.texts.insert(
+                        file,
+                        Text {
+                            at,
+                            text: text.into_owned(),
+                        },
+                    );
                 }
                 None => {
                     kept.texts.remove(&file);
@@ -111,21 +127,31 @@ impl LastGood {
     /// # Errors
     /// When the write fails, or the texts are too large.
     pub(super) fn replace(&mut self, kept: &Kept) -> io::Result<()> {
-        self.lengths = kept.texts.iter().map(|(file, text)| (file.clone(), text.text.len() as u64)).collect();
+        self.lengths = kept
+            .texts
+            .iter()
+            .map(|(file, text)| (file.clone(), text.text.len() as u64))
+            .collect();
         let all: u64 = self.lengths.values().sum();
         let (device, inode) = kept.identity.unwrap_or_default();
         if all > self.most {
             self.size = (0, all);
             let _ = fs::remove_file(&self.path);
             let most = self.most >> 20;
-            return Err(io::Error::other(format!("the manifests are more than {most} MiB, which are not kept")));
+            return Err(io::Error::other(format!(
+                "the manifests are more than {most} MiB, which are not kept"
+            )));
         }
         crate::replace::replace(&self.path, |file| {
             let mut put = |line: serde_json::Result<String>| {
                 file.write_all(line?.as_bytes())?;
                 file.write_all(b"\n")
             };
-            put(serde_json::to_string(&Head { root: self.root.clone(), device, inode }))?;
+            put(serde_json::to_string(&Head {
+                root: self.root.clone(),
+                device,
+                inode,
+            }))?;
             for (name, Text { at, text }) in &kept.texts {
                 put(line(name, Some((*at, text))))?;
             }
@@ -140,8 +166,10 @@ impl LastGood {
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn note(&mut self, file: &Path, text: Option<(SystemTime, &str)>) -> io::Result<()> {
-        let (before, after) =
-            (self.lengths.remove(file).unwrap_or_default(), text.map_or(0, |(_, text)| text.len() as u64));
+        let (before, after) = (
+            self.lengths.remove(file).unwrap_or_default(),
+            text.map_or(0, |(_, text)| text.len() as u64),
+        );
         if text.is_some() {
             self.lengths.insert(file.to_owned(), after);
         }
@@ -152,7 +180,8 @@ impl LastGood {
             return Ok(());
         }
         let mut out = match OpenOptions::new().append(true).open(&self.path) {
-            // The file was removed since the texts were too large, or could not be written: the next start creates it.
+            // The file was removed since the texts were too large, or could not be written: the
+            // next start creates it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
@@ -169,7 +198,11 @@ impl LastGood {
 fn line(file: &Path, text: Option<(SystemTime, &str)>) -> serde_json::Result<String> {
     let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (at, text) = text.unzip();
-    serde_json::to_string(&Line { file: file.to_owned(), at: at.map(seconds), text: text.map(Into::into) })
+    serde_json::to_string(&Line {
+        file: file.to_owned(),
+        at: at.map(seconds),
+        text: text.map(Into::into),
+    })
 }
 
 #[cfg(test)]
@@ -184,9 +217,18 @@ mod tests {
 
     fn kept(texts: &[(&str, u64, &str)]) -> Kept {
         let text = |(name, seconds, text): &(&str, u64, &str)| {
-            (PathBuf::from(name), Text { at: at(*seconds), text: (*text).to_owned() })
+            (
+                PathBuf::from(name),
+                Text {
+                    at: at(*seconds),
+                    text: (*text).to_owned(),
+                },
+            )
         };
-        Kept { identity: Some((3, 4)), texts: texts.iter().map(text).collect() }
+        Kept {
+            identity: Some((3, 4)),
+            texts: texts.iter().map(text).collect(),
+        }
     }
 
     #[test]
@@ -195,13 +237,24 @@ mod tests {
         let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
         let (mut book, first) = LastGood::open(&path, root);
         assert_eq!(first, Kept::default());
-        book.replace(&kept(&[("a.yaml", 1, "a: 1\nb: \"2\"\n"), ("b.yaml", 2, "b")])).expect("written");
+        book.replace(&kept(&[
+            ("a.yaml", 1, "a: 1\nb: \"2\"\n"),
+            ("b.yaml", 2, "b"),
+        ]))
+        .expect("written");
         book.note(Path::new("b.yaml"), None).expect("written");
-        book.note(Path::new("c.yaml"), Some((at(9), "c"))).expect("written");
+        book.note(Path::new("c.yaml"), Some((at(9), "c")))
+            .expect("written");
         let all = kept(&[("a.yaml", 1, "a: 1\nb: \"2\"\n"), ("c.yaml", 9, "c")]);
         assert_eq!(LastGood::open(&path, root).1, all);
-        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
-        assert_eq!(LastGood::open(&path, Path::new("/etc/y")).1, Kept::default());
+        assert_eq!(
+            fs::metadata(&path).expect("there").permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(
+            LastGood::open(&path, Path::new("/etc/y")).1,
+            Kept::default()
+        );
 
         // Only the truncated line is lost.
         let text = fs::read_to_string(&path).expect("text");
@@ -209,7 +262,11 @@ mod tests {
         assert_eq!(LastGood::open(&path, root).1, all);
         for damaged in ["", "nonsense\n", "\0\0\0", &text[..10]] {
             fs::write(&path, damaged).expect("written");
-            assert_eq!(LastGood::open(&path, root).1, Kept::default(), "{damaged:?}");
+            assert_eq!(
+                LastGood::open(&path, root).1,
+                Kept::default(),
+                "{damaged:?}"
+            );
         }
     }
 
@@ -219,10 +276,15 @@ mod tests {
         let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
         let (mut book, _) = LastGood::open(&path, root);
         book.most = 10;
-        book.replace(&kept(&[("a.yaml", 1, "12345678")])).expect("written");
-        book.note(Path::new("b.yaml"), Some((at(1), "12345678"))).expect("not kept");
+        book.replace(&kept(&[("a.yaml", 1, "12345678")]))
+            .expect("written");
+        book.note(Path::new("b.yaml"), Some((at(1), "12345678")))
+            .expect("not kept");
         assert!(!path.exists());
-        let error = book.replace(&kept(&[("a.yaml", 1, "12345678901")])).expect_err("too much").to_string();
+        let error = book
+            .replace(&kept(&[("a.yaml", 1, "12345678901")]))
+            .expect_err("too much")
+            .to_string();
         assert!(error.contains("not kept"), "{error}");
         assert!(!path.exists());
     }
@@ -235,7 +297,8 @@ mod tests {
         book.replace(&kept(&[])).expect("written");
         let text = "x".repeat(6 << 20);
         for second in 0..8 {
-            book.note(Path::new("a.yaml"), Some((at(second), &text))).expect("written");
+            book.note(Path::new("a.yaml"), Some((at(second), &text)))
+                .expect("written");
         }
         assert!(fs::metadata(&path).expect("there").len() < 40 << 20);
         assert_eq!(LastGood::open(&path, root).1, kept(&[("a.yaml", 7, &text)]));

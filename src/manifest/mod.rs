@@ -1,8 +1,8 @@
 //! Manifests: converts a directory of YAML and JSON files to changes of objects.
 //!
-//! In: files. Out: [`ObjectChange`](gatewright_core::inputs::ObjectChange)s, and [`Problem`]s with file, line and
-//! reason. Parsing (`document`) and the changes of objects ([`Folder`]) are pure; `Reader` reads, and uses its last
-//! good content where it cannot; [`Watcher`] waits for changes.
+//! In: files. Out: [`ObjectChange`](gatewright_core::inputs::ObjectChange)s, and [`Problem`]s with
+//! file, line and reason. Parsing (`document`) and the changes of objects ([`Folder`]) are pure;
+//! `Reader` reads, and uses its last good content where it cannot; [`Watcher`] waits for changes.
 
 mod document;
 mod folder;

@@ -1,5 +1,6 @@
-//! Finds the line of a field in the text of a document. The text is not parsed: block style and indented JSON are
-//! followed by their indentation, and a field in flow style is looked for by its name.
+//! Finds the line of a field in the text of a document. The text is not parsed: block style and
+//! indented JSON are followed by their indentation, and a field in flow style is looked for by its
+//! name.
 
 /// A line's beginning of a field, or of an item of a list.
 struct Entry<'a> {
@@ -9,8 +10,8 @@ struct Entry<'a> {
     name: Option<&'a str>,
 }
 
-/// Returns the line, from 0, of a field such as `spec.rules[1].port`; of the innermost field around it that is found, where
-/// it is not.
+/// Returns the line, from 0, of a field such as `spec.rules[1].port`; of the innermost field around
+/// it that is found, where it is not.
 pub(super) fn line_of(text: &str, field: &str) -> usize {
     let entries = entries(text);
     let (mut line, mut end, mut rest) = (0, usize::MAX, field);
@@ -24,24 +25,38 @@ pub(super) fn line_of(text: &str, field: &str) -> usize {
         let children = &scope[at + 1..];
         // The items of a list may stand in the same column as its name.
         let is_child = |entry: &&Entry<'_>| {
-            entry.column > column || name.is_some() && entry.name.is_none() && entry.column == column
+            entry.column > column
+                || name.is_some() && entry.name.is_none() && entry.column == column
         };
         let count = children.iter().take_while(is_child).count();
         line = scope[at].line;
         end = children.get(count).map_or(end, |next| next.line);
         (scope, rest) = (&children[..count], after);
     }
-    for name in rest.split(['.', '[', ']']).filter(|name| name.parse::<usize>().is_err() && !name.is_empty()) {
-        let mut lines = text.lines().enumerate().skip(line).take_while(|(at, _)| *at == line || *at < end);
-        line = lines.find(|(_, text)| has_field(text, name)).map_or(line, |(at, _)| at);
+    for name in rest
+        .split(['.', '[', ']'])
+        .filter(|name| name.parse::<usize>().is_err() && !name.is_empty())
+    {
+        let mut lines = text
+            .lines()
+            .enumerate()
+            .skip(line)
+            .take_while(|(at, _)| *at == line || *at < end);
+        line = lines
+            .find(|(_, text)| has_field(text, name))
+            .map_or(line, |(at, _)| at);
     }
     line
 }
 
-/// Finds the first part of a path among the entries of one object or list: its index, and the rest of the path.
+/// Finds the first part of a path among the entries of one object or list: its index, and the rest
+/// of the path.
 fn step<'a>(scope: &[Entry<'_>], path: &'a str) -> Option<(usize, &'a str)> {
     let column = scope.first()?.column;
-    let mut here = scope.iter().enumerate().filter(|(_, entry)| entry.column == column);
+    let mut here = scope
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.column == column);
     if let Some((inner, rest)) = path.strip_prefix('[').and_then(|path| path.split_once(']')) {
         let (at, _) = match inner.parse() {
             Ok(number) => here.filter(|(_, entry)| entry.name.is_none()).nth(number),
@@ -64,15 +79,30 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         if rest.starts_with('#') {
             continue;
         }
-        while let Some(item) = rest.strip_prefix('-').filter(|item| item.is_empty() || item.starts_with(' ')) {
-            all.push(Entry { line, column: column(rest), name: None });
+        while let Some(item) = rest
+            .strip_prefix('-')
+            .filter(|item| item.is_empty() || item.starts_with(' '))
+        {
+            all.push(Entry {
+                line,
+                column: column(rest),
+                name: None,
+            });
             rest = item.trim_start();
         }
         if rest.starts_with('{') && text.trim_start() == rest {
-            all.push(Entry { line, column: column(rest), name: None });
+            all.push(Entry {
+                line,
+                column: column(rest),
+                name: None,
+            });
         }
         if let Some(name) = name(rest) {
-            all.push(Entry { line, column: column(rest), name: Some(name) });
+            all.push(Entry {
+                line,
+                column: column(rest),
+                name: Some(name),
+            });
         }
     }
     all
@@ -80,11 +110,18 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
 
 /// Returns the name of the field that a text begins with.
 fn name(text: &str) -> Option<&str> {
-    if let Some(quote) = text.chars().next().filter(|first| matches!(first, '"' | '\'')) {
+    if let Some(quote) = text
+        .chars()
+        .next()
+        .filter(|first| matches!(first, '"' | '\''))
+    {
         let (name, rest) = text[1..].split_once(quote)?;
         return rest.trim_start().starts_with(':').then_some(name);
     }
-    let name = text.split_once(": ").map(|(name, _)| name).or_else(|| text.trim_end().strip_suffix(':'))?;
+    let name = text
+        .split_once(": ")
+        .map(|(name, _)| name)
+        .or_else(|| text.trim_end().strip_suffix(':'))?;
     (!name.contains(['{', '[', ',', ' '])).then_some(name)
 }
 

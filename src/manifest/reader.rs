@@ -1,5 +1,5 @@
-//! Reads a directory of manifests. Where that is not possible the last good content is used: an unreadable file is not
-//! a deleted one.
+//! Reads a directory of manifests. Where that is not possible the last good content is used: an
+//! unreadable file is not a deleted one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,12 +14,14 @@ use super::scan::{problem, read_text, scan};
 use super::ways::passes_links;
 use super::{Folder, Outcome, Parsed, Safety, Stale, parse};
 
-/// The delay before a file that does not parse is read again and reported, since it may be half written.
+/// The delay before a file that does not parse is read again and reported, since it may be half
+/// written.
 const WRITING: Duration = Duration::from_millis(150);
-/// The delay before objects that are missing behind a link are deleted: the targets of links are exchanged one by one.
+/// The delay before objects that are missing behind a link are deleted: the targets of links are
+/// exchanged one by one.
 const EXCHANGING: Duration = Duration::from_secs(1);
-/// The delay after the last deletion of a file before it takes effect: the file may be replaced, as by an editor, or be
-/// the first one of a directory that is being deleted.
+/// The delay after the last deletion of a file before it takes effect: the file may be replaced, as
+/// by an editor, or be the first one of a directory that is being deleted.
 const GONE: Duration = Duration::from_millis(200);
 /// The maximum of that delay, from the first deletion.
 const GONE_AT_MOST: Duration = Duration::from_secs(5);
@@ -36,7 +38,10 @@ pub(super) struct Now {
 impl Now {
     /// Reads both clocks.
     pub(super) fn read() -> Self {
-        Self { instant: Instant::now(), time: SystemTime::now() }
+        Self {
+            instant: Instant::now(),
+            time: SystemTime::now(),
+        }
     }
 }
 
@@ -84,7 +89,12 @@ impl Reader {
     ///
     /// # Errors
     /// When it is missing, and the store has no content of it.
-    pub(super) fn open(root: &Path, safety: Safety, store: Option<&Path>, now: Now) -> io::Result<(Self, Outcome)> {
+    pub(super) fn open(
+        root: &Path,
+        safety: Safety,
+        store: Option<&Path>,
+        now: Now,
+    ) -> io::Result<(Self, Outcome)> {
         let root = std::path::absolute(root)?;
         let (store, kept) = store.map(|path| LastGood::open(path, &root)).unzip();
         let mut kept = kept.unwrap_or_default();
@@ -97,7 +107,12 @@ impl Reader {
             folder: Folder::default(),
             identity: kept.identity,
             presence: Presence::There,
-            seen: kept.texts.values().map(|text| text.at).max().unwrap_or(now.time),
+            seen: kept
+                .texts
+                .values()
+                .map(|text| text.at)
+                .max()
+                .unwrap_or(now.time),
             read: BTreeMap::new(),
             broken: BTreeSet::new(),
             unread: BTreeMap::new(),
@@ -114,10 +129,16 @@ impl Reader {
         let is_away = !is_there || files.is_empty();
         for (file, text) in std::mem::take(&mut kept.texts) {
             let path = this.root.join(&file);
-            let is_unread = || problems.iter().any(|problem| path.starts_with(&*problem.path));
-            if is_away || is_unread() || files.contains(&path) && this.is_broken(&path, &text.text) {
+            let is_unread = || {
+                problems
+                    .iter()
+                    .any(|problem| path.starts_with(&*problem.path))
+            };
+            if is_away || is_unread() || files.contains(&path) && this.is_broken(&path, &text.text)
+            {
                 // Its errors were reported when it was written.
-                all.changes.extend(this.folder.put(&path, parse(&path, &text.text)).changes);
+                all.changes
+                    .extend(this.folder.put(&path, parse(&path, &text.text)).changes);
                 this.read.insert(path, (text.at, hash(&text.text)));
                 kept.texts.insert(file, text);
             }
@@ -132,7 +153,8 @@ impl Reader {
     /// Returns whether a file has errors; one with its last good text has none.
     fn is_broken(&self, path: &Path, good: &str) -> bool {
         let is_as_before = fs::read_to_string(path).is_ok_and(|text| text == good);
-        !is_as_before && read_text(&self.root, path, self.safety).is_some_and(|(_, good)| good.is_none())
+        !is_as_before
+            && read_text(&self.root, path, self.safety).is_some_and(|(_, good)| good.is_none())
     }
 
     /// Returns the path of the directory.
@@ -144,10 +166,17 @@ impl Reader {
     pub(super) fn stale(&self) -> Vec<Stale> {
         let is_served = |place: &Path| self.folder.files().any(|file| file.starts_with(place));
         let unread = self.unread.iter().filter(|(place, _)| is_served(place));
-        let stale = |path: &Path, at| Stale { path: path.to_owned(), at, why: self.folder.problem(path).cloned() };
+        let stale = |path: &Path, at| Stale {
+            path: path.to_owned(),
+            at,
+            why: self.folder.problem(path).cloned(),
+        };
         let unread = unread.map(|(path, at)| stale(path, *at));
         let is_below = |path: &Path| self.unread.keys().any(|place| path.starts_with(place));
-        let broken = self.broken.iter().filter(|path| self.folder.has(path) && !is_below(path));
+        let broken = self
+            .broken
+            .iter()
+            .filter(|path| self.folder.has(path) && !is_below(path));
         let broken = broken.filter_map(|path| Some(stale(path, self.read.get(path)?.0)));
         unread.chain(broken).collect()
     }
@@ -158,23 +187,32 @@ impl Reader {
             Presence::Emptied(since) => Some(since + EMPTIED),
             _ => None,
         };
-        self.doubtful.values().copied().min().into_iter().chain(self.gone_at()).chain(emptied).min()
+        self.doubtful
+            .values()
+            .copied()
+            .min()
+            .into_iter()
+            .chain(self.gone_at())
+            .chain(emptied)
+            .min()
     }
 
     fn gone_at(&self) -> Option<Instant> {
-        self.went.map(|(first, last)| (last + GONE).min(first + GONE_AT_MOST))
+        self.went
+            .map(|(first, last)| (last + GONE).min(first + GONE_AT_MOST))
     }
 
-    /// Reads the paths that may have changed, and runs due actions. With `patient`, files that do not parse are read
-    /// once more.
+    /// Reads the paths that may have changed, and runs due actions. With `patient`, files that do
+    /// not parse are read once more.
     pub(super) fn turn(&mut self, touched: &BTreeSet<PathBuf>, now: Now, patient: bool) -> Outcome {
         let mut all = Outcome::default();
         match identity(&self.root) {
             Err(error) => {
                 if self.presence != Presence::Away {
                     self.presence = Presence::Away;
-                    let reason =
-                        format!("cannot be read: {error}; its last contents are served until it is readable again");
+                    let reason = format!(
+                        "cannot be read: {error}; its last contents are served until it is readable again"
+                    );
                     all.append(self.hold(reason));
                 }
                 return all;
@@ -191,7 +229,9 @@ impl Reader {
                                 .to_owned()
                         } else {
                             let seconds = EMPTIED.as_secs();
-                            format!("has no manifests any more: what was read before is served for {seconds} s")
+                            format!(
+                                "has no manifests any more: what was read before is served for {seconds} s"
+                            )
                         };
                         all.append(self.hold(reason));
                         now.instant
@@ -200,12 +240,16 @@ impl Reader {
                 if another || now.instant < since + EMPTIED {
                     return all;
                 }
-                all.notes.push(format!("{} has no manifests: all of them were deleted", self.root.display()));
+                all.notes.push(format!(
+                    "{} has no manifests: all of them were deleted",
+                    self.root.display()
+                ));
                 self.identity = Some(identity);
             }
             Ok(identity) => {
                 if self.presence != Presence::There {
-                    all.notes.push(format!("{} can be read again", self.root.display()));
+                    all.notes
+                        .push(format!("{} can be read again", self.root.display()));
                 }
                 self.identity = Some(identity);
             }
@@ -219,8 +263,12 @@ impl Reader {
             all.append(self.look(&BTreeSet::from([root]), now, patient));
         }
         all.append(self.look(touched, now, patient));
-        let due: BTreeSet<PathBuf> =
-            self.doubtful.iter().filter(|(_, at)| **at <= now.instant).map(|(path, _)| path.clone()).collect();
+        let due: BTreeSet<PathBuf> = self
+            .doubtful
+            .iter()
+            .filter(|(_, at)| **at <= now.instant)
+            .map(|(path, _)| path.clone())
+            .collect();
         all.append(self.look(&due, now, false));
         let emptied = matches!(was, Presence::Emptied(_)) && self.has_nothing();
         if emptied || self.gone_at().is_some_and(|at| at <= now.instant) {
@@ -247,7 +295,13 @@ impl Reader {
         (self.gone, self.went) = (BTreeSet::new(), None);
         self.doubtful.clear();
         let root = self.root.clone();
-        self.folder.put(&root, Parsed { objects: Vec::new(), problems: vec![problem(&root, reason)] })
+        self.folder.put(
+            &root,
+            Parsed {
+                objects: Vec::new(),
+                problems: vec![problem(&root, reason)],
+            },
+        )
     }
 
     /// Reads the present content of these paths.
@@ -255,14 +309,24 @@ impl Reader {
         let mut all = Outcome::default();
         for path in paths {
             let (files, problems) = scan(&self.root, path, self.safety);
-            let places: BTreeSet<PathBuf> = problems.iter().map(|problem| problem.path.to_path_buf()).collect();
+            let places: BTreeSet<PathBuf> = problems
+                .iter()
+                .map(|problem| problem.path.to_path_buf())
+                .collect();
             let known = self.folder.under(path).into_iter();
-            let known: Vec<PathBuf> =
-                known.filter(|file| self.folder.has(file) || self.broken.contains(file)).collect();
+            let known: Vec<PathBuf> = known
+                .filter(|file| self.folder.has(file) || self.broken.contains(file))
+                .collect();
             for problem in problems {
                 let place = problem.path.to_path_buf();
                 self.unread.entry(place.clone()).or_insert(self.seen);
-                all.append(self.folder.put(&place, Parsed { objects: Vec::new(), problems: vec![problem] }));
+                all.append(self.folder.put(
+                    &place,
+                    Parsed {
+                        objects: Vec::new(),
+                        problems: vec![problem],
+                    },
+                ));
             }
             let mended: Vec<PathBuf> = self
                 .unread
@@ -297,7 +361,8 @@ impl Reader {
             self.doubtful.insert(file, now.instant + WRITING);
             return Outcome::default();
         }
-        let is_moving = patient && self.folder.loses(&file, &parsed) && passes_links(&self.root, &file);
+        let is_moving =
+            patient && self.folder.loses(&file, &parsed) && passes_links(&self.root, &file);
         let outcome = if is_moving {
             self.doubtful.insert(file.clone(), now.instant + EXCHANGING);
             self.folder.add(&file, parsed)
@@ -312,8 +377,13 @@ impl Reader {
             Some(text) => {
                 self.broken.remove(&file);
                 let hash = hash(&text);
-                if self.read.insert(file.clone(), (now.time, hash)).is_none_or(|(_, before)| before != hash) {
-                    self.unstored.push((file, Some(Text { at: now.time, text })));
+                if self
+                    .read
+                    .insert(file.clone(), (now.time, hash))
+                    .is_none_or(|(_, before)| before != hash)
+                {
+                    self.unstored
+                        .push((file, Some(Text { at: now.time, text })));
                 }
             }
         }
@@ -360,7 +430,10 @@ impl Reader {
         let mut failed = None;
         for (file, text) in unstored {
             let name = file.strip_prefix(&self.root).unwrap_or(&file);
-            if let Err(error) = store.note(name, text.as_ref().map(|text| (text.at, text.text.as_str()))) {
+            if let Err(error) = store.note(
+                name,
+                text.as_ref().map(|text| (text.at, text.text.as_str())),
+            ) {
                 failed = Some(unkept(&error));
             }
         }
@@ -401,7 +474,10 @@ mod tests {
 
     impl Site {
         fn new() -> Self {
-            let site = Self { dir: tempfile::tempdir().expect("a directory"), begun: Now::read() };
+            let site = Self {
+                dir: tempfile::tempdir().expect("a directory"),
+                begun: Now::read(),
+            };
             fs::create_dir(site.root()).expect("made");
             site
         }
@@ -419,13 +495,21 @@ mod tests {
         }
 
         fn after(&self, after: Duration) -> Now {
-            Now { instant: self.begun.instant + after, time: self.begun.time + after }
+            Now {
+                instant: self.begun.instant + after,
+                time: self.begun.time + after,
+            }
         }
 
         /// Opens the reader at this time, and returns the outcome.
         fn open(&self, after: Duration) -> (Reader, Vec<String>) {
             let store = self.dir.path().join("last-good");
-            let opened = Reader::open(&self.root(), Safety::Strict, Some(&store), self.after(after));
+            let opened = Reader::open(
+                &self.root(),
+                Safety::Strict,
+                Some(&store),
+                self.after(after),
+            );
             let (reader, outcome) = opened.expect("it is there, or was");
             (reader, told(outcome))
         }
@@ -451,19 +535,29 @@ mod tests {
     }
 
     fn service(name: &str) -> String {
-        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 80}}]}}\n")
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+        )
     }
 
     const NONE: [&str; 0] = [];
     const SECOND: Duration = Duration::from_secs(1);
 
     fn one(told: &[String], texts: &[&str]) {
-        assert!(told.len() == 1 && texts.iter().all(|text| told[0].contains(text)), "{told:?}");
+        assert!(
+            told.len() == 1 && texts.iter().all(|text| told[0].contains(text)),
+            "{told:?}"
+        );
     }
 
     fn stale(reader: &Reader, path: &Path, at: Now, why: &str) {
-        let [stale] = &reader.stale()[..] else { panic!("{:?}", reader.stale()) };
-        assert!((&*stale.path, stale.at) == (path, at.time) && stale.to_string().contains(why), "{stale}");
+        let [stale] = &reader.stale()[..] else {
+            panic!("{:?}", reader.stale())
+        };
+        assert!(
+            (&*stale.path, stale.at) == (path, at.time) && stale.to_string().contains(why),
+            "{stale}"
+        );
     }
 
     #[test]
@@ -474,14 +568,28 @@ mod tests {
         let (mut reader, first) = site.open(Duration::ZERO);
         assert_eq!(first, ["put a", "put b"]);
         fs::rename(site.root(), elsewhere(&site)).expect("moved");
-        one(&site.turn(&mut reader, SECOND), &["manifests: cannot be read", "served until it is readable again"]);
+        one(
+            &site.turn(&mut reader, SECOND),
+            &[
+                "manifests: cannot be read",
+                "served until it is readable again",
+            ],
+        );
         assert_eq!(site.turn(&mut reader, 600 * SECOND), NONE);
-        stale(&reader, &site.root(), site.begun, "manifests: cannot be read");
+        stale(
+            &reader,
+            &site.root(),
+            site.begun,
+            "manifests: cannot be read",
+        );
         fs::rename(elsewhere(&site), site.root()).expect("moved");
         site.remove("b.yaml");
         site.put("c.yaml", &service("c"));
         let told = site.turn(&mut reader, 601 * SECOND);
-        assert!(told[0] == "put c" && told[1].ends_with("can be read again") && told.len() == 2, "{told:?}");
+        assert!(
+            told[0] == "put c" && told[1].ends_with("can be read again") && told.len() == 2,
+            "{told:?}"
+        );
         assert_eq!(reader.stale(), []);
         assert_eq!(site.turn(&mut reader, 602 * SECOND), ["delete b"]);
     }
@@ -501,11 +609,19 @@ mod tests {
         assert_eq!(site.turn(&mut reader, 2 * SECOND), NONE);
         assert_eq!(site.turn(&mut reader, 2 * SECOND + GONE), ["delete b"]);
         site.remove("a.yaml");
-        one(&site.turn(&mut reader, 3 * SECOND), &["has no manifests any more", "for 10 s"]);
+        one(
+            &site.turn(&mut reader, 3 * SECOND),
+            &["has no manifests any more", "for 10 s"],
+        );
         assert_eq!(site.turn(&mut reader, 12 * SECOND), NONE);
         assert_eq!(reader.stale().len(), 1);
         let told = site.turn(&mut reader, 3 * SECOND + EMPTIED);
-        assert!(told.len() == 2 && told[0] == "delete a" && told[1].contains("all of them were deleted"), "{told:?}");
+        assert!(
+            told.len() == 2
+                && told[0] == "delete a"
+                && told[1].contains("all of them were deleted"),
+            "{told:?}"
+        );
         assert_eq!(reader.stale(), []);
         // After the next start nothing comes back either.
         assert_eq!(site.open(60 * SECOND).1, NONE);
@@ -518,11 +634,17 @@ mod tests {
         let (mut reader, _) = site.open(Duration::ZERO);
         fs::rename(site.root(), site.dir.path().join("elsewhere")).expect("moved");
         fs::create_dir(site.root()).expect("made");
-        one(&site.turn(&mut reader, SECOND), &["another directory than before", "empty.yaml"]);
+        one(
+            &site.turn(&mut reader, SECOND),
+            &["another directory than before", "empty.yaml"],
+        );
         assert_eq!(site.turn(&mut reader, 3600 * SECOND), NONE);
         // The same at a start.
         let (mut reader, told) = site.open(3700 * SECOND);
-        assert!(told.len() == 2 && told[0] == "put a" && told[1].contains("another directory"), "{told:?}");
+        assert!(
+            told.len() == 2 && told[0] == "put a" && told[1].contains("another directory"),
+            "{told:?}"
+        );
         site.put("empty.yaml", "");
         let told = site.turn(&mut reader, 3800 * SECOND);
         one(&told, &["can be read again"]);
@@ -543,20 +665,41 @@ mod tests {
         for after in [200, 300] {
             let (reader, told) = site.open(after * SECOND);
             assert_eq!(told[..4], ["put a", "put b", "put d", "put e"]);
-            assert!(told.len() == 6 && told[4].contains("a.yaml:7") && told[5].contains("c.yaml:2"), "{told:?}");
-            let whole = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).expect("later").as_secs();
-            let stale: Vec<_> = reader.stale().iter().map(|stale| (stale.path.clone(), whole(stale.at))).collect();
+            assert!(
+                told.len() == 6 && told[4].contains("a.yaml:7") && told[5].contains("c.yaml:2"),
+                "{told:?}"
+            );
+            let whole = |at: SystemTime| {
+                at.duration_since(SystemTime::UNIX_EPOCH)
+                    .expect("later")
+                    .as_secs()
+            };
+            let stale: Vec<_> = reader
+                .stale()
+                .iter()
+                .map(|stale| (stale.path.clone(), whole(stale.at)))
+                .collect();
             let at = |after: Duration| whole(site.after(after).time);
-            assert!(reader.stale()[1].to_string().contains("c.yaml:2: "), "{:?}", reader.stale());
+            assert!(
+                reader.stale()[1].to_string().contains("c.yaml:2: "),
+                "{:?}",
+                reader.stale()
+            );
             assert_eq!(
                 stale,
-                [(site.root().join("a.yaml"), at(Duration::ZERO)), (site.root().join("c.yaml"), at(100 * SECOND))]
+                [
+                    (site.root().join("a.yaml"), at(Duration::ZERO)),
+                    (site.root().join("c.yaml"), at(100 * SECOND))
+                ]
             );
         }
         let (mut reader, _) = site.open(400 * SECOND);
         site.put("a.yaml", &service("a"));
         site.remove("c.yaml");
-        assert_eq!(site.turn(&mut reader, 401 * SECOND), ["delete b", "delete e"]);
+        assert_eq!(
+            site.turn(&mut reader, 401 * SECOND),
+            ["delete b", "delete e"]
+        );
         assert_eq!(site.turn(&mut reader, 402 * SECOND), ["delete d"]);
         assert_eq!(site.open(500 * SECOND).1, ["put a"]);
     }
@@ -565,17 +708,36 @@ mod tests {
     fn a_directory_that_is_not_there_at_a_start_is_served_as_it_was() {
         let site = Site::new();
         let store = site.dir.path().join("last-good");
-        assert!(Reader::open(&site.dir.path().join("wrong"), Safety::Off, Some(&store), site.begun).is_err());
+        assert!(
+            Reader::open(
+                &site.dir.path().join("wrong"),
+                Safety::Off,
+                Some(&store),
+                site.begun
+            )
+            .is_err()
+        );
         site.put("a.yaml", &service("a"));
         drop(site.open(Duration::ZERO));
         fs::rename(site.root(), site.dir.path().join("elsewhere")).expect("moved");
         let (mut reader, told) = site.open(SECOND);
-        assert!(told.len() == 2 && told[0] == "put a" && told[1].contains("cannot be read"), "{told:?}");
+        assert!(
+            told.len() == 2 && told[0] == "put a" && told[1].contains("cannot be read"),
+            "{told:?}"
+        );
         assert_eq!(reader.stale().len(), 1);
         fs::rename(site.dir.path().join("elsewhere"), site.root()).expect("moved");
         one(&site.turn(&mut reader, 2 * SECOND), &["can be read again"]);
         // The stored content is not served for another directory.
-        assert!(Reader::open(&site.dir.path().join("wrong"), Safety::Off, Some(&store), site.begun).is_err());
+        assert!(
+            Reader::open(
+                &site.dir.path().join("wrong"),
+                Safety::Off,
+                Some(&store),
+                site.begun
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -587,11 +749,22 @@ mod tests {
         site.put("below/b.yaml", &service("b"));
         let (mut reader, _) = site.open(Duration::ZERO);
         fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).expect("set");
-        one(&site.turn(&mut reader, SECOND), &["below: may be written by others"]);
+        one(
+            &site.turn(&mut reader, SECOND),
+            &["below: may be written by others"],
+        );
         assert_eq!(site.turn(&mut reader, 2 * SECOND), NONE);
-        stale(&reader, &below, site.after(SECOND), "below: may be written by others");
+        stale(
+            &reader,
+            &below,
+            site.after(SECOND),
+            "below: may be written by others",
+        );
         let (mut reader, told) = site.open(3 * SECOND);
-        assert!(told.len() == 3 && told[..2] == ["put a", "put b"], "{told:?}");
+        assert!(
+            told.len() == 3 && told[..2] == ["put a", "put b"],
+            "{told:?}"
+        );
         fs::set_permissions(&below, fs::Permissions::from_mode(0o755)).expect("set");
         assert_eq!(site.turn(&mut reader, 4 * SECOND), NONE);
         assert_eq!(reader.stale(), []);

@@ -26,8 +26,8 @@ pub enum Safety {
     Off,
 }
 
-/// Returns the manifest files at or under a path, sorted, and the problems of reaching them: nothing below the path of
-/// a problem was examined.
+/// Returns the manifest files at or under a path, sorted, and the problems of reaching them:
+/// nothing below the path of a problem was examined.
 pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Problem>) {
     let mut walk = walked(root, path, safety);
     walk.files.sort();
@@ -49,7 +49,11 @@ fn walked<'a>(root: &'a Path, path: &Path, safety: Safety) -> Walk<'a> {
         problems: Vec::new(),
         ways: BTreeMap::new(),
     };
-    for around in path.ancestors().skip(1).take_while(|around| around.starts_with(root)) {
+    for around in path
+        .ancestors()
+        .skip(1)
+        .take_while(|around| around.starts_with(root))
+    {
         if walk.leads_back(around) {
             return walk;
         }
@@ -79,7 +83,13 @@ impl Walk<'_> {
         }
         let entries = self.passed(path);
         if !entries.is_empty() {
-            self.ways.insert(path.to_path_buf(), Way { directory: None, entries });
+            self.ways.insert(
+                path.to_path_buf(),
+                Way {
+                    directory: None,
+                    entries,
+                },
+            );
         }
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
@@ -87,12 +97,19 @@ impl Walk<'_> {
             Err(_) if is_other => return,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if let Ok(target) = fs::read_link(path) {
-                    let reason = format!("is a link to {}, which does not exist: remove the link", target.display());
+                    let reason = format!(
+                        "is a link to {}, which does not exist: remove the link",
+                        target.display()
+                    );
                     self.problems.push(problem(path, reason));
                 }
                 return;
             }
-            Err(error) => return self.problems.push(problem(path, format!("cannot be read: {error}"))),
+            Err(error) => {
+                return self
+                    .problems
+                    .push(problem(path, format!("cannot be read: {error}")));
+            }
         };
         if meta.is_file() {
             // A file that is the argument itself is read whatever its suffix.
@@ -117,21 +134,27 @@ impl Walk<'_> {
         let failed = |error| format!("cannot be read: {error}");
         let real = path.canonicalize().map_err(failed)?;
         if self.leads_back(path) || !self.visited.insert(real.clone()) {
-            return Err(format!("is a link to {}, whose files are read already: remove the link", real.display()));
+            return Err(format!(
+                "is a link to {}, whose files are read already: remove the link",
+                real.display()
+            ));
         }
         self.ways.entry(path.to_path_buf()).or_default().directory = Some(real);
-        let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).map_err(failed)?;
+        let entries = fs::read_dir(path)
+            .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
+            .map_err(failed)?;
         let mut entries: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
         entries.sort();
         Ok(entries)
     }
 
-    /// Returns the links that a path passes; those before its last name are found at the directories that have them.
+    /// Returns the links that a path passes; those before its last name are found at the
+    /// directories that have them.
     fn passed(&self, path: &Path) -> Vec<PathBuf> {
         match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) if path != self.root && path.is_symlink() => {
-                parent.canonicalize().map_or_else(|_| Vec::new(), |parent| passed(&parent, Path::new(name)))
-            }
+            (Some(parent), Some(name)) if path != self.root && path.is_symlink() => parent
+                .canonicalize()
+                .map_or_else(|_| Vec::new(), |parent| passed(&parent, Path::new(name))),
             _ if path == self.root => passed(Path::new("/"), path),
             _ => Vec::new(),
         }
@@ -140,7 +163,9 @@ impl Walk<'_> {
     /// Returns whether a path is a link to a directory whose files are read at their own paths.
     fn leads_back(&self, path: &Path) -> bool {
         let is_read = |target: PathBuf| {
-            target.is_dir() && target.starts_with(&self.real_root) && !hidden(&self.real_root, &target)
+            target.is_dir()
+                && target.starts_with(&self.real_root)
+                && !hidden(&self.real_root, &target)
         };
         path != self.root && path.is_symlink() && path.canonicalize().is_ok_and(is_read)
     }
@@ -148,13 +173,18 @@ impl Walk<'_> {
 
 /// Returns whether a path has the suffix of a manifest.
 pub(super) fn is_manifest(path: &Path) -> bool {
-    path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| matches!(ending, "yaml" | "yml" | "json"))
+    path.extension()
+        .and_then(|ending| ending.to_str())
+        .is_some_and(|ending| matches!(ending, "yaml" | "yml" | "json"))
 }
 
-/// Returns whether a path has a component that begins with a dot, as files of editors and version control do.
+/// Returns whether a path has a component that begins with a dot, as files of editors and version
+/// control do.
 fn hidden(root: &Path, path: &Path) -> bool {
-    path.strip_prefix(root)
-        .is_ok_and(|rest| rest.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.')))
+    path.strip_prefix(root).is_ok_and(|rest| {
+        rest.components()
+            .any(|part| part.as_os_str().to_string_lossy().starts_with('.'))
+    })
 }
 
 /// Reads and parses a file; `None` when it does not exist (any more).
@@ -163,9 +193,21 @@ pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
 }
 
 /// As [`read`], with the text if it could be read and all of it is valid.
-pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> Option<(Parsed, Option<String>)> {
+pub(super) fn read_text(
+    root: &Path,
+    path: &Path,
+    safety: Safety,
+) -> Option<(Parsed, Option<String>)> {
     let file = fs::File::open(path);
-    let refused = |reason| Some((Parsed { objects: Vec::new(), problems: vec![problem(path, reason)] }, None));
+    let refused = |reason| {
+        Some((
+            Parsed {
+                objects: Vec::new(),
+                problems: vec![problem(path, reason)],
+            },
+            None,
+        ))
+    };
     let file = match file {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -177,7 +219,9 @@ pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> Option<(Par
     let mut bytes = Vec::new();
     match file.take(FILE_BYTES + 1).read_to_end(&mut bytes) {
         Err(error) => refused(format!("cannot be read: {error}")),
-        Ok(_) if bytes.len() as u64 > FILE_BYTES => refused(format!("is larger than {} MiB", FILE_BYTES >> 20)),
+        Ok(_) if bytes.len() as u64 > FILE_BYTES => {
+            refused(format!("is larger than {} MiB", FILE_BYTES >> 20))
+        }
         Ok(_) => match String::from_utf8(bytes) {
             Ok(text) => {
                 let parsed = parse(path, &text);
@@ -194,16 +238,24 @@ fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
         return Ok(());
     }
     let flag = "or start with --allow-unsafe-manifests";
-    let real = path.canonicalize().map_err(|error| format!("cannot be read: {error}"))?;
+    let real = path
+        .canonicalize()
+        .map_err(|error| format!("cannot be read: {error}"))?;
     let inside = root.canonicalize().is_ok_and(|root| real.starts_with(root));
     if !inside {
-        return Err(format!("is a link to {}, outside of the directory: copy it there, {flag}", real.display()));
+        return Err(format!(
+            "is a link to {}, outside of the directory: copy it there, {flag}",
+            real.display()
+        ));
     }
     let meta = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
     let mode = meta.permissions().mode();
     let is_group_trusted = mode & 0o020 == 0 || is_private(path, &meta);
     if mode & 0o002 != 0 || !is_group_trusted {
-        return Err(format!("may be written by others (mode {:o}): chmod go-w, {flag}", mode & 0o777));
+        return Err(format!(
+            "may be written by others (mode {:o}): chmod go-w, {flag}",
+            mode & 0o777
+        ));
     }
     Ok(())
 }
@@ -225,10 +277,20 @@ mod tests {
         fs::write(root.join("b/web.yaml"), "").expect("written");
         prepare(root);
         let (files, problems) = scan(root, &root.join(below), Safety::Off);
-        let relative =
-            |text: String| text.replace(&format!("{}/", root.display()), "").replace(&root.display().to_string(), ".");
-        let files = files.iter().map(|file| relative(file.display().to_string()));
-        (files.collect(), problems.iter().map(|problem| relative(problem.to_string())).collect())
+        let relative = |text: String| {
+            text.replace(&format!("{}/", root.display()), "")
+                .replace(&root.display().to_string(), ".")
+        };
+        let files = files
+            .iter()
+            .map(|file| relative(file.display().to_string()));
+        (
+            files.collect(),
+            problems
+                .iter()
+                .map(|problem| relative(problem.to_string()))
+                .collect(),
+        )
     }
 
     #[test]
@@ -240,9 +302,13 @@ mod tests {
         };
         let (files, problems) = scanned(link, "");
         assert_eq!(files, ["b/web.yaml"]);
-        let told =
-            |link: &str, to: &str| format!("{link}: is a link to {to}, whose files are read already: remove the link");
-        assert_eq!(problems, [told("a", "."), told("b/up", "."), told("c", "b")]);
+        let told = |link: &str, to: &str| {
+            format!("{link}: is a link to {to}, whose files are read already: remove the link")
+        };
+        assert_eq!(
+            problems,
+            [told("a", "."), told("b/up", "."), told("c", "b")]
+        );
         // A change is noticed at each path that leads to it.
         assert_eq!(scanned(link, "c/web.yaml"), (Vec::new(), Vec::new()));
         assert_eq!(scanned(link, "b/web.yaml").0, ["b/web.yaml"]);
@@ -260,8 +326,14 @@ mod tests {
             symlink(outer.path(), root.join("outer")).expect("linked");
         };
         let (files, problems) = scanned(link, "");
-        assert_eq!(files, ["b/web.yaml", "current/inner.yaml", "outer/outer.yaml"]);
-        assert!(problems.len() == 1 && problems[0].starts_with("outer/self: is a link to "), "{problems:?}");
+        assert_eq!(
+            files,
+            ["b/web.yaml", "current/inner.yaml", "outer/outer.yaml"]
+        );
+        assert!(
+            problems.len() == 1 && problems[0].starts_with("outer/self: is a link to "),
+            "{problems:?}"
+        );
     }
 
     #[test]
@@ -273,7 +345,9 @@ mod tests {
         };
         let (files, problems) = scanned(link, "");
         assert_eq!(files, ["b/web.yaml"]);
-        let told = |link: &str, to: &str| format!("{link}: is a link to {to}, which does not exist: remove the link");
+        let told = |link: &str, to: &str| {
+            format!("{link}: is a link to {to}, which does not exist: remove the link")
+        };
         assert_eq!(problems, [told("a.yaml", "gone.yaml"), told("dir", "gone")]);
     }
 }

@@ -26,7 +26,12 @@ pub struct Stale {
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = Timestamp::try_from(self.at).unwrap_or_default();
-        write!(f, "{} is served as it was at {}", self.path.display(), at.strftime("%Y-%m-%dT%H:%M:%SZ"))?;
+        write!(
+            f,
+            "{} is served as it was at {}",
+            self.path.display(),
+            at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        )?;
         self.why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
@@ -42,19 +47,38 @@ pub struct ManifestMetrics {
 impl ManifestMetrics {
     /// Computes the metrics at this time.
     pub fn new(stale: &[Stale], now: SystemTime) -> Self {
-        let ages = stale.iter().map(|stale| now.duration_since(stale.at).unwrap_or_default().as_secs());
-        Self { count: stale.len(), age: ages.max().unwrap_or_default() }
+        let ages = stale
+            .iter()
+            .map(|stale| now.duration_since(stale.at).unwrap_or_default().as_secs());
+        Self {
+            count: stale.len(),
+            age: ages.max().unwrap_or_default(),
+        }
     }
 }
 
 impl Collector for ManifestMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut gauge = |name: &str, help: &str, value: i64| {
-            ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+            ConstGauge::new(value).encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Gauge,
+            )?)
         };
-        let help = "Files and directories that are served as they were, because they cannot be read";
-        gauge("manifests_stale", help, i64::try_from(self.count).unwrap_or(i64::MAX))?;
+        let help =
+            "Files and directories that are served as they were, because they cannot be read";
+        gauge(
+            "manifests_stale",
+            help,
+            i64::try_from(self.count).unwrap_or(i64::MAX),
+        )?;
         let help = "Age of the oldest of these";
-        gauge("manifests_stale_age_seconds", help, i64::try_from(self.age).unwrap_or(i64::MAX))
+        gauge(
+            "manifests_stale_age_seconds",
+            help,
+            i64::try_from(self.age).unwrap_or(i64::MAX),
+        )
     }
 }

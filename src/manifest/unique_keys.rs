@@ -1,5 +1,6 @@
-//! Reads YAML and JSON whose mappings have each key once (YAML 1.2, 3.2.1.1; `kubectl` refuses others as well): of two
-//! equal keys one would be lost without a word. Merge keys (`<<`) of YAML are resolved.
+//! Reads YAML and JSON whose mappings have each key once (YAML 1.2, 3.2.1.1; `kubectl` refuses
+//! others as well): of two equal keys one would be lost without a word. Merge keys (`<<`) of YAML
+//! are resolved.
 
 use std::fmt;
 
@@ -99,7 +100,9 @@ impl<'de> Visitor<'de> for Unique {
         };
         for source in sources {
             let Value::Object(source) = source else {
-                return Err(A::Error::custom("the value of << is neither a mapping nor a list of mappings"));
+                return Err(A::Error::custom(
+                    "the value of << is neither a mapping nor a list of mappings",
+                ));
             };
             // The mapping's own keys go first, then those of the first source.
             for (key, value) in source {
@@ -110,7 +113,8 @@ impl<'de> Visitor<'de> for Unique {
     }
 }
 
-/// A key that a mapping does not have yet. The error is made where the key is read, whose place it gets.
+/// A key that a mapping does not have yet. The error is made where the key is read, whose place it
+/// gets.
 struct NewKey<'a>(&'a Map<String, Value>);
 
 impl<'de> DeserializeSeed<'de> for NewKey<'_> {

@@ -13,13 +13,16 @@ use super::watches::{Event, Watches};
 use super::ways::Ways;
 use super::{Outcome, Safety, Stale};
 
-/// The debounce: a save is often several events, and the files are read this long after the last one.
+/// The debounce: a save is often several events, and the files are read this long after the last
+/// one.
 const DEBOUNCE: Duration = Duration::from_millis(5);
 /// The maximum of the debounce, from the first event.
 const BUSY: Duration = Duration::from_secs(1);
-/// The interval at which the presence of directories is checked: there is no event when another one is mounted there.
+/// The interval at which the presence of directories is checked: there is no event when another one
+/// is mounted there.
 const PRESENCE: Duration = Duration::from_secs(1);
-/// The maximum number of times that the ways to manifests are looked for until nothing new is watched.
+/// The maximum number of times that the ways to manifests are looked for until nothing new is
+/// watched.
 const MAX_ROUNDS: usize = 16;
 
 /// A watched directory.
@@ -53,20 +56,31 @@ pub enum WatchError {
 }
 
 impl Watcher {
-    /// Watches a directory and reads its content. The last good content is stored in the file `store`, and served in
-    /// place of what cannot be read, even if that is the whole directory.
+    /// Watches a directory and reads its content. The last good content is stored in the file
+    /// `store`, and served in place of what cannot be read, even if that is the whole directory.
     ///
     /// # Errors
     /// When the directory is missing and the store has no content of it, or it cannot be watched.
-    pub fn open(root: &Path, safety: Safety, store: Option<&Path>) -> Result<(Self, Outcome), WatchError> {
+    pub fn open(
+        root: &Path,
+        safety: Safety,
+        store: Option<&Path>,
+    ) -> Result<(Self, Outcome), WatchError> {
         let path = || root.to_path_buf();
-        let absolute = std::path::absolute(root).map_err(|why| WatchError::Open { path: path(), why })?;
+        let absolute =
+            std::path::absolute(root).map_err(|why| WatchError::Open { path: path(), why })?;
         // The watch begins before the first read, so that a change during the read is not missed.
         let watches = Watches::none().map_err(|why| WatchError::Watch { path: path(), why })?;
-        let mut watched = Watched { root: absolute, safety, ways: Ways::default(), watches };
+        let mut watched = Watched {
+            root: absolute,
+            safety,
+            ways: Ways::default(),
+            watches,
+        };
         let (_, failed) = watched.follow(&BTreeSet::from([watched.root.clone()]));
-        let (denied, failed): (Vec<Failure>, Vec<Failure>) =
-            failed.into_iter().partition(|(_, why)| why.kind() == io::ErrorKind::PermissionDenied);
+        let (denied, failed): (Vec<Failure>, Vec<Failure>) = failed
+            .into_iter()
+            .partition(|(_, why)| why.kind() == io::ErrorKind::PermissionDenied);
         if let Some((path, why)) = failed.into_iter().next() {
             return Err(WatchError::Watch { path, why });
         }
@@ -75,9 +89,17 @@ impl Watcher {
         outcome.notes.extend(denied.iter().map(unwatched));
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
         let (stale_sender, stale) = watch::channel(reader.stale());
-        let watching = Watching { reader, watched, checked: Instant::now(), outcome_sender, stale: stale_sender };
+        let watching = Watching {
+            reader,
+            watched,
+            checked: Instant::now(),
+            outcome_sender,
+            stale: stale_sender,
+        };
         let thread = std::thread::Builder::new().name("manifests".to_owned());
-        thread.spawn(move || watching.run()).map_err(WatchError::Thread)?;
+        thread
+            .spawn(move || watching.run())
+            .map_err(WatchError::Thread)?;
         Ok((Self { outcomes, stale }, outcome))
     }
 
@@ -114,8 +136,8 @@ fn unwatched((path, why): &Failure) -> String {
 }
 
 impl Watched {
-    /// Looks for the ways to these paths and watches them. Returns the paths that may have changed until they were
-    /// watched, and the directories that cannot be watched.
+    /// Looks for the ways to these paths and watches them. Returns the paths that may have changed
+    /// until they were watched, and the directories that cannot be watched.
     fn follow(&mut self, touched: &BTreeSet<PathBuf>) -> (BTreeSet<PathBuf>, Vec<Failure>) {
         let (mut changed, mut failed) = (BTreeSet::new(), Vec::new());
         let mut todo = touched.clone();
@@ -127,7 +149,11 @@ impl Watched {
             let done = self.watches.set(self.ways.directories());
             failed.extend(done.failed);
             // Until now nobody noticed what changed there.
-            todo = done.new.iter().flat_map(|directory| self.ways.of_directory(directory)).collect();
+            todo = done
+                .new
+                .iter()
+                .flat_map(|directory| self.ways.of_directory(directory))
+                .collect();
             if todo.is_empty() {
                 break;
             }
@@ -140,7 +166,9 @@ impl Watched {
     fn note(&self, touched: &mut BTreeSet<PathBuf>) {
         for event in self.watches.events() {
             match event {
-                Event::Entry(directory, name) => touched.extend(self.ways.of_entry(&directory, &name)),
+                Event::Entry(directory, name) => {
+                    touched.extend(self.ways.of_entry(&directory, &name))
+                }
                 Event::Directory(directory) => touched.extend(self.ways.of_directory(&directory)),
                 // Everything is read.
                 Event::Lost => drop(touched.insert(self.root.clone())),
@@ -174,13 +202,20 @@ impl Watching {
             });
             self.tell(outcome);
             if let Some(note) = self.reader.store() {
-                self.tell(Outcome { notes: vec![note], ..Outcome::default() });
+                self.tell(Outcome {
+                    notes: vec![note],
+                    ..Outcome::default()
+                });
             }
         }
     }
 
     fn tell(&self, outcome: Outcome) {
-        let Outcome { changes, problems, notes } = &outcome;
+        let Outcome {
+            changes,
+            problems,
+            notes,
+        } = &outcome;
         if !changes.is_empty() || !problems.is_empty() || !notes.is_empty() {
             // The receiver may be dropped, which is noticed above.
             let _ = self.outcome_sender.send(outcome);
@@ -191,7 +226,11 @@ impl Watching {
     fn touched(&self) -> BTreeSet<PathBuf> {
         let mut touched = BTreeSet::new();
         let now = Instant::now();
-        let due = self.reader.due().map_or(PRESENCE, |at| at.saturating_duration_since(now)).min(PRESENCE);
+        let due = self
+            .reader
+            .due()
+            .map_or(PRESENCE, |at| at.saturating_duration_since(now))
+            .min(PRESENCE);
         let mut wait = due;
         while self.watched.watches.wait(wait) {
             self.watched.note(&mut touched);
@@ -211,7 +250,10 @@ impl Watching {
         }
         self.checked = Instant::now();
         let root = self.reader.root();
-        if root.canonicalize().is_ok_and(|real| !self.watched.watches.has(&real)) {
+        if root
+            .canonicalize()
+            .is_ok_and(|real| !self.watched.watches.has(&real))
+        {
             touched.insert(root.to_owned());
         }
         let (changed, failed) = self.watched.follow(touched);
@@ -230,10 +272,14 @@ mod tests {
     #[tokio::test]
     async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (mut watcher, first) = Watcher::open(dir.path(), Safety::Off, None).expect("it is there");
+        let (mut watcher, first) =
+            Watcher::open(dir.path(), Safety::Off, None).expect("it is there");
         assert!(first.changes.is_empty());
-        std::fs::write(dir.path().join("a.yaml"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")
-            .expect("written");
+        std::fs::write(
+            dir.path().join("a.yaml"),
+            "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n",
+        )
+        .expect("written");
         let told = async {
             loop {
                 if let Ok(outcome) = timeout(DEBOUNCE / 5, watcher.next()).await {
@@ -241,7 +287,9 @@ mod tests {
                 }
             }
         };
-        let outcome = timeout(Duration::from_secs(60), told).await.expect("it is told");
+        let outcome = timeout(Duration::from_secs(60), told)
+            .await
+            .expect("it is told");
         assert_eq!(outcome.changes.len(), 1);
     }
 }

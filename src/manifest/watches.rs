@@ -1,5 +1,6 @@
-//! The inotify watches of directories. `notify` follows names: of two links to one directory it knows one, and a
-//! directory that is replaced twice in a moment is lost. A watch is of the directory itself here.
+//! The inotify watches of directories. `notify` follows names: of two links to one directory it
+//! knows one, and a directory that is replaced twice in a moment is lost. A watch is of the
+//! directory itself here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -37,7 +38,8 @@ pub(super) struct Watches {
 /// The result of a change of the watches.
 #[derive(Default)]
 pub(super) struct Changed {
-    /// The directories that are watched from now on, because they are new, or other ones than before.
+    /// The directories that are watched from now on, because they are new, or other ones than
+    /// before.
     pub(super) new: Vec<PathBuf>,
     /// The directories that cannot be watched, each told once.
     pub(super) failed: Vec<(PathBuf, io::Error)>,
@@ -46,8 +48,14 @@ pub(super) struct Changed {
 impl Watches {
     /// No watches.
     pub(super) fn none() -> io::Result<Self> {
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(explained)?;
-        Ok(Self { inotify, by_path: BTreeMap::new(), paths: HashMap::new(), failed: BTreeMap::new() })
+        let inotify =
+            inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(explained)?;
+        Ok(Self {
+            inotify,
+            by_path: BTreeMap::new(),
+            paths: HashMap::new(),
+            failed: BTreeMap::new(),
+        })
     }
 
     /// Watches these directories, and no others. Those that do not exist are left out.
@@ -61,7 +69,8 @@ impl Watches {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        let (mut changed, mut by_path, mut failed) = (Changed::default(), BTreeMap::new(), BTreeMap::new());
+        let (mut changed, mut by_path, mut failed) =
+            (Changed::default(), BTreeMap::new(), BTreeMap::new());
         for directory in directories {
             // The watch of a directory that is watched already is the same.
             match inotify::add_watch(&self.inotify, directory, wanted) {
@@ -74,13 +83,18 @@ impl Watches {
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 Err(error) => {
                     if self.failed.get(directory) != Some(&error) {
-                        changed.failed.push((directory.to_owned(), explained(error)));
+                        changed
+                            .failed
+                            .push((directory.to_owned(), explained(error)));
                     }
                     failed.insert(directory.to_owned(), error);
                 }
             }
         }
-        let paths: HashMap<i32, PathBuf> = by_path.iter().map(|(path, watch)| (*watch, path.clone())).collect();
+        let paths: HashMap<i32, PathBuf> = by_path
+            .iter()
+            .map(|(path, watch)| (*watch, path.clone()))
+            .collect();
         for watch in self.paths.keys().filter(|watch| !paths.contains_key(watch)) {
             // The watch of a removed directory is gone.
             let _ = inotify::remove_watch(&self.inotify, *watch);
@@ -96,7 +110,10 @@ impl Watches {
 
     /// Waits for events. Returns whether there are any.
     pub(super) fn wait(&self, most: Duration) -> bool {
-        let mut waiting = [PollFd::from_borrowed_fd(self.inotify.as_fd(), PollFlags::IN)];
+        let mut waiting = [PollFd::from_borrowed_fd(
+            self.inotify.as_fd(),
+            PollFlags::IN,
+        )];
         let most = Timespec::try_from(most).ok();
         // A signal ends the wait.
         poll(&mut waiting, most.as_ref()).is_ok_and(|ready| ready > 0)
@@ -112,9 +129,14 @@ impl Watches {
                 events.push(Event::Lost);
             }
             // Events of watches that were removed meanwhile are still in the queue.
-            let Some(directory) = self.paths.get(&event.wd()) else { continue };
+            let Some(directory) = self.paths.get(&event.wd()) else {
+                continue;
+            };
             events.push(match event.file_name() {
-                Some(name) => Event::Entry(directory.clone(), OsString::from_vec(name.to_bytes().to_vec())),
+                Some(name) => Event::Entry(
+                    directory.clone(),
+                    OsString::from_vec(name.to_bytes().to_vec()),
+                ),
                 None => Event::Directory(directory.clone()),
             });
         }

@@ -1,4 +1,5 @@
-//! The ways to manifests: the directories and links that their paths pass, so that a change of any of them is noticed.
+//! The ways to manifests: the directories and links that their paths pass, so that a change of any
+//! of them is noticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -8,7 +9,8 @@ use std::path::{Component, Path, PathBuf};
 /// The maximum number of links on one way, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// What the path of a directory, or of a link, passes. The path of a plain file passes its directory and nothing else.
+/// What the path of a directory, or of a link, passes. The path of a plain file passes its
+/// directory and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
     /// The directory without links, if it is one that is read.
@@ -33,12 +35,16 @@ impl Ways {
     pub(super) fn replace(&mut self, path: &Path, found: BTreeMap<PathBuf, Way>) {
         let known = self.all.range(path.to_owned()..).map(|(known, _)| known);
         let known = known.take_while(|known| known.starts_with(path));
-        let changed: Vec<PathBuf> = known.filter(|known| found.get(*known) != self.all.get(*known)).cloned().collect();
+        let changed: Vec<PathBuf> = known
+            .filter(|known| found.get(*known) != self.all.get(*known))
+            .cloned()
+            .collect();
         for path in changed {
             let way = self.all.remove(&path).unwrap_or_default();
-            for (map, key) in
-                [(&mut self.through, &way.entries[..]), (&mut self.of_directory, way.directory.as_slice())]
-            {
+            for (map, key) in [
+                (&mut self.through, &way.entries[..]),
+                (&mut self.of_directory, way.directory.as_slice()),
+            ] {
                 for key in key {
                     if let Some(paths) = map.get_mut(key) {
                         paths.remove(&path);
@@ -62,10 +68,16 @@ impl Ways {
                 continue;
             }
             for entry in &way.entries {
-                self.through.entry(entry.clone()).or_default().insert(path.clone());
+                self.through
+                    .entry(entry.clone())
+                    .or_default()
+                    .insert(path.clone());
             }
             if let Some(directory) = &way.directory {
-                self.of_directory.entry(directory.clone()).or_default().insert(path.clone());
+                self.of_directory
+                    .entry(directory.clone())
+                    .or_default()
+                    .insert(path.clone());
             }
             for directory in way.directories() {
                 *self.directories.entry(directory.to_owned()).or_default() += 1;
@@ -81,32 +93,55 @@ impl Ways {
 
     /// The paths of manifests that a change of an entry of a directory concerns.
     pub(super) fn of_entry(&self, directory: &Path, name: &OsStr) -> Vec<PathBuf> {
-        let through = self.through.get(&directory.join(name)).into_iter().flatten().cloned();
-        let below = self.of_directory.get(directory).into_iter().flatten().map(|path| path.join(name));
+        let through = self
+            .through
+            .get(&directory.join(name))
+            .into_iter()
+            .flatten()
+            .cloned();
+        let below = self
+            .of_directory
+            .get(directory)
+            .into_iter()
+            .flatten()
+            .map(|path| path.join(name));
         through.chain(below).collect()
     }
 
     /// The paths of manifests that a change of a whole directory concerns.
     pub(super) fn of_directory(&self, directory: &Path) -> Vec<PathBuf> {
-        let through = self.through.range(directory.to_owned()..).take_while(|(entry, _)| entry.starts_with(directory));
+        let through = self
+            .through
+            .range(directory.to_owned()..)
+            .take_while(|(entry, _)| entry.starts_with(directory));
         let own = self.of_directory.get(directory).into_iter().flatten();
-        through.flat_map(|(_, paths)| paths).chain(own).cloned().collect()
+        through
+            .flat_map(|(_, paths)| paths)
+            .chain(own)
+            .cloned()
+            .collect()
     }
 }
 
 impl Way {
     /// The directories that it passes.
     fn directories(&self) -> impl Iterator<Item = &Path> {
-        self.directory.as_deref().into_iter().chain(self.entries.iter().filter_map(|entry| entry.parent()))
+        self.directory
+            .as_deref()
+            .into_iter()
+            .chain(self.entries.iter().filter_map(|entry| entry.parent()))
     }
 }
 
 /// True if a path passes links below a directory.
 pub(super) fn passes_links(root: &Path, path: &Path) -> bool {
-    path.ancestors().take_while(|around| *around != root).any(Path::is_symlink)
+    path.ancestors()
+        .take_while(|around| *around != root)
+        .any(Path::is_symlink)
 }
 
-/// The links that a path passes from a directory without links on, and what is beyond the first of them.
+/// The links that a path passes from a directory without links on, and what is beyond the first of
+/// them.
 pub(super) fn passed(directory: &Path, rest: &Path) -> Vec<PathBuf> {
     let mut at = directory.to_owned();
     let mut rest = parts(rest);
@@ -162,10 +197,21 @@ mod tests {
         symlink(root.join("a.yaml"), root.join("b.yaml")).expect("linked");
         let entries = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
         let through = ["a.yaml", "..data", "..v1", "..v1/sub", "..v1/a.yaml"];
-        assert_eq!(passed(&root, Path::new("a.yaml")), entries(&through), "a file that does not exist yet");
-        assert_eq!(passed(&root, Path::new("..v1/a.yaml")), entries(&[]), "no link");
+        assert_eq!(
+            passed(&root, Path::new("a.yaml")),
+            entries(&through),
+            "a file that does not exist yet"
+        );
+        assert_eq!(
+            passed(&root, Path::new("..v1/a.yaml")),
+            entries(&[]),
+            "no link"
+        );
         let by_absolute = passed(&root, Path::new("b.yaml"));
-        assert!(by_absolute.ends_with(&entries(&through)) && by_absolute[0] == root.join("b.yaml"), "{by_absolute:?}");
+        assert!(
+            by_absolute.ends_with(&entries(&through)) && by_absolute[0] == root.join("b.yaml"),
+            "{by_absolute:?}"
+        );
         symlink("circle", root.join("circle")).expect("linked");
         assert_eq!(passed(&root, Path::new("circle")).len(), MAX_LINKS + 1);
     }
@@ -179,17 +225,35 @@ mod tests {
         };
         let all = [
             (PathBuf::from("/m"), way(Some("/m"), &[])),
-            (PathBuf::from("/m/a"), way(None, &["/m/a", "/m/..data", "/m/..v1", "/m/..v1/a"])),
+            (
+                PathBuf::from("/m/a"),
+                way(None, &["/m/a", "/m/..data", "/m/..v1", "/m/..v1/a"]),
+            ),
             (PathBuf::from("/m/sub"), way(Some("/o"), &["/m/sub", "/o"])),
         ];
         ways.replace(Path::new("/m"), all.into());
-        let directories = |ways: &Ways| ways.directories().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        let directories = |ways: &Ways| {
+            ways.directories()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(directories(&ways), ["/", "/m", "/m/..v1", "/o"]);
-        let of = |ways: &Ways, directory: &str, name: &str| ways.of_entry(Path::new(directory), OsStr::new(name));
-        assert_eq!(of(&ways, "/m", "..data"), [Path::new("/m/a"), Path::new("/m/..data")]);
+        let of = |ways: &Ways, directory: &str, name: &str| {
+            ways.of_entry(Path::new(directory), OsStr::new(name))
+        };
+        assert_eq!(
+            of(&ways, "/m", "..data"),
+            [Path::new("/m/a"), Path::new("/m/..data")]
+        );
         assert_eq!(of(&ways, "/o", "x.yaml"), [Path::new("/m/sub/x.yaml")]);
-        assert_eq!(ways.of_directory(Path::new("/m/..v1")), [Path::new("/m/a"); 2]);
-        ways.replace(Path::new("/m/a"), [(PathBuf::from("/m/a"), way(None, &["/m/a"]))].into());
+        assert_eq!(
+            ways.of_directory(Path::new("/m/..v1")),
+            [Path::new("/m/a"); 2]
+        );
+        ways.replace(
+            Path::new("/m/a"),
+            [(PathBuf::from("/m/a"), way(None, &["/m/a"]))].into(),
+        );
         assert_eq!(directories(&ways), ["/", "/m", "/o"]);
         ways.replace(Path::new("/m"), BTreeMap::new());
         assert_eq!(directories(&ways), [""; 0]);

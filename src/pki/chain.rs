@@ -1,4 +1,5 @@
-//! The chain of a server, and how long it may be: Envoy holds it once for each name that is served with it.
+//! The chain of a server, and how long it may be: Envoy holds it once for each name that is served
+//! with it.
 
 use rustls_pki_types::CertificateDer;
 
@@ -31,7 +32,8 @@ pub enum ChainError {
     Bytes(usize),
 }
 
-/// Reads the chain of a server like [`certificates`], the server's certificate first; there is at least one.
+/// Reads the chain of a server like [`certificates`], the server's certificate first; there is at
+/// least one.
 ///
 /// # Errors
 /// Also when the chain is longer than those that are served.
@@ -40,7 +42,10 @@ pub fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ChainError> {
     if ders.len() > MOST_CERTIFICATES {
         return Err(ChainError::Certificates(ders.len()));
     }
-    let bytes = ders.iter().map(|der| encode("CERTIFICATE", der).len()).sum();
+    let bytes = ders
+        .iter()
+        .map(|der| encode("CERTIFICATE", der).len())
+        .sum();
     if bytes > MOST_BYTES {
         return Err(ChainError::Bytes(bytes));
     }
@@ -55,29 +60,59 @@ mod tests {
 
     /// A certificate with this number of names of 63 letters.
     fn certificate(names: usize) -> String {
-        let names: Vec<String> = (0..names).map(|number| format!("{number:063}.example.org")).collect();
+        let names: Vec<String> = (0..names)
+            .map(|number| format!("{number:063}.example.org"))
+            .collect();
         let key = KeyPair::generate().expect("a key");
-        CertificateParams::new(names).expect("names").self_signed(&key).expect("a certificate").pem()
+        CertificateParams::new(names)
+            .expect("names")
+            .self_signed(&key)
+            .expect("a certificate")
+            .pem()
     }
 
     #[test]
     fn a_chain_has_at_most_ten_certificates() {
         let many: Vec<String> = (0..11).map(|_| certificate(1)).collect();
-        assert_eq!(chain(many[..10].concat().as_bytes()).map(|ders| ders.len()), Ok(10));
-        assert_eq!(chain(many.concat().as_bytes()), Err(ChainError::Certificates(11)));
+        assert_eq!(
+            chain(many[..10].concat().as_bytes()).map(|ders| ders.len()),
+            Ok(10)
+        );
+        assert_eq!(
+            chain(many.concat().as_bytes()),
+            Err(ChainError::Certificates(11))
+        );
         let twice = many[..10].concat().repeat(2);
-        assert_eq!(chain(twice.as_bytes()).map(|ders| ders.len()), Ok(10), "a repeated certificate is read once");
+        assert_eq!(
+            chain(twice.as_bytes()).map(|ders| ders.len()),
+            Ok(10),
+            "a repeated certificate is read once"
+        );
     }
 
     #[test]
     fn a_chain_has_at_most_32_kib_without_the_text_between_certificates() {
         let large = certificate(300);
-        assert!(large.len() > 30 << 10 && large.len() < 32 << 10, "{} bytes", large.len());
+        assert!(
+            large.len() > 30 << 10 && large.len() < 32 << 10,
+            "{} bytes",
+            large.len()
+        );
         let noted = format!("{}\n{large}", "# a comment\n".repeat(10_000));
-        assert_eq!(chain(noted.as_bytes()).map(|ders| ders.len()), Ok(1), "comments do not count");
+        assert_eq!(
+            chain(noted.as_bytes()).map(|ders| ders.len()),
+            Ok(1),
+            "comments do not count"
+        );
         let over = chain((large + &certificate(30)).as_bytes()).expect_err("it is too large");
-        assert!(matches!(over, ChainError::Bytes(bytes) if bytes > MOST_BYTES), "{over:?}");
+        assert!(
+            matches!(over, ChainError::Bytes(bytes) if bytes > MOST_BYTES),
+            "{over:?}"
+        );
         let told = over.to_string();
-        assert!(told.starts_with("35 KiB of certificates, a chain may have 32: "), "{told}");
+        assert!(
+            told.starts_with("35 KiB of certificates, a chain may have 32: "),
+            "{told}"
+        );
     }
 }

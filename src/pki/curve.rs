@@ -5,12 +5,16 @@ use ecdsa::signature::hazmat::PrehashVerifier;
 use ecdsa::{SignatureSize, VerifyingKey};
 use elliptic_curve::generic_array::ArrayLength;
 use elliptic_curve::sec1::{FromEncodedPoint, ModulusSize, ToEncodedPoint};
-use elliptic_curve::{AffinePoint, CurveArithmetic, FieldBytesSize, PrimeCurve, PublicKey, SecretKey};
+use elliptic_curve::{
+    AffinePoint, CurveArithmetic, FieldBytesSize, PrimeCurve, PublicKey, SecretKey,
+};
 use p256::NistP256;
 use p384::NistP384;
 use p521::NistP521;
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair};
+use ring::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair,
+};
 use zeroize::Zeroizing;
 
 use crate::der::{self, Reader};
@@ -39,8 +43,8 @@ impl Curve {
         ALL.into_iter().find(|curve| curve.oid() == oid)
     }
 
-    /// Finds the curve of parameters that are written out instead of named (X9.62). The prime tells the curve: a key of
-    /// another curve over it does not belong to the certificate.
+    /// Finds the curve of parameters that are written out instead of named (X9.62). The prime tells
+    /// the curve: a key of another curve over it does not belong to the certificate.
     pub(crate) fn of_parameters(mut parameters: Reader<'_>) -> Option<Self> {
         parameters.number()?;
         let mut field = parameters.inside(der::SEQUENCE)?;
@@ -53,7 +57,13 @@ impl Curve {
     fn prime(self) -> Vec<u8> {
         match self {
             Self::P256 => [&[0xff; 4][..], &[0, 0, 0, 1], &[0; 12], &[0xff; 12]].concat(),
-            Self::P384 => [&[0xff; 31][..], &[0xfe, 0xff, 0xff, 0xff, 0xff], &[0; 8], &[0xff; 4]].concat(),
+            Self::P384 => [
+                &[0xff; 31][..],
+                &[0xfe, 0xff, 0xff, 0xff, 0xff],
+                &[0; 8],
+                &[0xff; 4],
+            ]
+            .concat(),
             Self::P521 => [&[0x01][..], &[0xff; 65]].concat(),
         }
     }
@@ -83,7 +93,13 @@ impl Curve {
             Self::P384 => &ECDSA_P384_SHA384_ASN1_SIGNING,
             Self::P521 => return self.public_of(secret).is_some_and(|public| public == point),
         };
-        EcdsaKeyPair::from_private_key_and_public_key(algorithm, secret, point, &SystemRandom::new()).is_ok()
+        EcdsaKeyPair::from_private_key_and_public_key(
+            algorithm,
+            secret,
+            point,
+            &SystemRandom::new(),
+        )
+        .is_ok()
     }
 
     /// A public key, compressed or not, in its uncompressed form; `None` if it is not on the curve.
@@ -112,7 +128,13 @@ where
     FieldBytesSize<C>: ModulusSize,
 {
     let secret = SecretKey::<C>::from_slice(secret).ok()?;
-    Some(secret.public_key().to_encoded_point(false).as_bytes().to_vec())
+    Some(
+        secret
+            .public_key()
+            .to_encoded_point(false)
+            .as_bytes()
+            .to_vec(),
+    )
 }
 
 fn uncompressed<C>(point: &[u8]) -> Option<Vec<u8>>
@@ -121,7 +143,13 @@ where
     AffinePoint<C>: FromEncodedPoint<C> + ToEncodedPoint<C>,
     FieldBytesSize<C>: ModulusSize,
 {
-    Some(PublicKey::<C>::from_sec1_bytes(point).ok()?.to_encoded_point(false).as_bytes().to_vec())
+    Some(
+        PublicKey::<C>::from_sec1_bytes(point)
+            .ok()?
+            .to_encoded_point(false)
+            .as_bytes()
+            .to_vec(),
+    )
 }
 
 fn verifies<C>(point: &[u8], hash: &[u8], signature: &[u8]) -> bool
@@ -131,12 +159,20 @@ where
     FieldBytesSize<C>: ModulusSize,
     SignatureSize<C>: ArrayLength<u8>,
     ecdsa::der::MaxSize<C>: ArrayLength<u8>,
-    <FieldBytesSize<C> as std::ops::Add>::Output: std::ops::Add<ecdsa::der::MaxOverhead> + ArrayLength<u8>,
+    <FieldBytesSize<C> as std::ops::Add>::Output:
+        std::ops::Add<ecdsa::der::MaxOverhead> + ArrayLength<u8>,
 {
-    let Ok(key) = VerifyingKey::<C>::from_sec1_bytes(point) else { return false };
-    let Ok(signature) = ecdsa::der::Signature::<C>::try_from(signature) else { return false };
-    let Ok(signature) = ecdsa::Signature::<C>::try_from(signature) else { return false };
-    // The crate refuses hashes of less than half the length of the field; the same number in more bytes is the same hash.
+    let Ok(key) = VerifyingKey::<C>::from_sec1_bytes(point) else {
+        return false;
+    };
+    let Ok(signature) = ecdsa::der::Signature::<C>::try_from(signature) else {
+        return false;
+    };
+    let Ok(signature) = ecdsa::Signature::<C>::try_from(signature) else {
+        return false;
+    };
+    // The crate refuses hashes of less than half the length of the field; the same number in more
+    // bytes is the same hash.
     let length = <FieldBytesSize<C> as elliptic_curve::generic_array::typenum::Unsigned>::USIZE;
     let mut padded = vec![0; length.saturating_sub(hash.len())];
     padded.extend_from_slice(hash);

@@ -61,7 +61,12 @@ fn value(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         0..=0x7f => (usize::from(first), rest),
         0x81..=0x84 => {
             let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)
+            (
+                length
+                    .iter()
+                    .fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
+                rest,
+            )
         }
         _ => return None,
     };

@@ -34,12 +34,18 @@ impl fmt::Display for Refuser {
     }
 }
 
-/// The text names the certificate and what is wrong, without the refuser: `the certificate ended at …`.
+/// The text names the certificate and what is wrong, without the refuser:
+/// `the certificate ended at …`.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.position {
             0 => write!(f, "the certificate {}", self.problem),
-            position => write!(f, "certificate {} of the chain {}", position + 1, self.problem),
+            position => write!(
+                f,
+                "certificate {} of the chain {}",
+                position + 1,
+                self.problem
+            ),
         }
     }
 }
@@ -57,7 +63,9 @@ pub enum Problem {
     #[error("has extensions although its version is below 3")]
     Version,
     /// RFC 5280, 4.2.1.3.
-    #[error("has a keyUsage without digitalSignature, which TLS needs with its key (RFC 5280, 4.2.1.3)")]
+    #[error(
+        "has a keyUsage without digitalSignature, which TLS needs with its key (RFC 5280, 4.2.1.3)"
+    )]
     KeyUsage,
     /// RFC 5280, 4.2.1.12.
     #[error("has an extKeyUsage without serverAuth (RFC 5280, 4.2.1.12)")]
@@ -84,13 +92,17 @@ pub enum Problem {
     #[error("has no DNS name or IP address as subjectAltName (RFC 9525)")]
     NoNames,
     /// RFC 5280, 4.2.1.9.
-    #[error("signs another, and is no CA certificate (basicConstraints CA:TRUE, RFC 5280, 4.2.1.9)")]
+    #[error(
+        "signs another, and is no CA certificate (basicConstraints CA:TRUE, RFC 5280, 4.2.1.9)"
+    )]
     NotCa,
     /// RFC 5280, 4.2.1.3.
     #[error("signs another, and has a keyUsage without keyCertSign (RFC 5280, 4.2.1.3)")]
     NoCertSign,
     /// RFC 5280, 4.2.1.9.
-    #[error("has more CA certificates below it than its pathLenConstraint allows (RFC 5280, 4.2.1.9)")]
+    #[error(
+        "has more CA certificates below it than its pathLenConstraint allows (RFC 5280, 4.2.1.9)"
+    )]
     PathLength,
     /// RFC 5280, 4.2.1.10.
     #[error("does not permit {0} by its nameConstraints (RFC 5280, 4.2.1.10)")]
@@ -99,7 +111,9 @@ pub enum Problem {
     #[error("is signed by {0}, which clients no longer accept")]
     WeakSignature(String),
     /// It has the name of the issuer of the certificate before it, and another key.
-    #[error("has the name of the issuer of the one that it should have signed, and did not sign it")]
+    #[error(
+        "has the name of the issuer of the one that it should have signed, and did not sign it"
+    )]
     OtherKey,
 }
 

@@ -1,13 +1,16 @@
-//! PEM, private keys and certificate chains: one reader and one judgement for certificates of users and of ACME.
+//! PEM, private keys and certificate chains: one reader and one judgement for certificates of users
+//! and of ACME.
 //!
-//! In: bytes, and the time where dates count. Out: DER, and what is wrong in words. No file, no clock, no log, and no
-//! message quotes a text that may hold a key.
+//! In: bytes, and the time where dates count. Out: DER, and what is wrong in words. No file, no
+//! clock, no log, and no message quotes a text that may hold a key.
 //!
-//! - [`certificates`], [`bundle`] and [`PrivateKey::from_pem`] read PEM (RFC 7468). A part that looks like a certificate is
-//!   read, or it is an error with its number; none is skipped.
+//! - [`certificates`], [`bundle`] and [`PrivateKey::from_pem`] read PEM (RFC 7468). A part that
+//!   looks like a certificate is read, or it is an error with its number; none is skipped.
 //! - [`chain`] reads that of a server, and refuses one that is too long to be held for each name.
-//! - [`PrivateKey`] knows the keys that Envoy (BoringSSL) serves with, and writes them as Envoy reads them.
-//! - [`judge`] returns why Envoy refuses to load a chain for a server, and why usual TLS clients refuse to verify it.
+//! - [`PrivateKey`] knows the keys that Envoy (BoringSSL) serves with, and writes them as Envoy
+//!   reads them.
+//! - [`judge`] returns why Envoy refuses to load a chain for a server, and why usual TLS clients
+//!   refuse to verify it.
 
 mod chain;
 mod curve;

@@ -1,6 +1,7 @@
 //! Names of algorithms, for people.
 
-/// The name of the algorithm or curve of an object identifier in dotted form; the identifier itself if it is unknown.
+/// The name of the algorithm or curve of an object identifier in dotted form; the identifier itself
+/// if it is unknown.
 pub(crate) fn name_of(oid: &str) -> &str {
     match oid {
         "1.2.840.113549.1.1.1" => "RSA",

@@ -1,8 +1,9 @@
 //! The PEM reader (RFC 7468, and what OpenSSL reads besides).
 //!
-//! A part begins at `-----BEGIN LABEL-----` and ends at `-----END LABEL-----`, wherever on a line these stand: files that were
-//! joined without a line end, and indented ones, are read. Text between parts is skipped, unless it holds base64 data: then
-//! a boundary is misspelt, and a certificate would be lost.
+//! A part begins at `-----BEGIN LABEL-----` and ends at `-----END LABEL-----`, wherever on a line
+//! these stand: files that were joined without a line end, and indented ones, are read. Text
+//! between parts is skipped, unless it holds base64 data: then a boundary is misspelt, and a
+//! certificate would be lost.
 
 use std::fmt;
 
@@ -19,8 +20,8 @@ const END: &str = "-----END ";
 const HYPHENS: &str = "-----";
 /// The longest label that is one: the longest in use has 30 characters.
 const LONGEST_LABEL: usize = 40;
-/// The fewest characters of base64 data outside a part that are taken for a part of a certificate or key. A line of PEM has
-/// 64 or 76.
+/// The fewest characters of base64 data outside a part that are taken for a part of a certificate
+/// or key. A line of PEM has 64 or 76.
 const SHORTEST_DATA: usize = 40;
 
 /// OpenSSL ignores wrong padding; what was meant is decided by the DER inside.
@@ -97,10 +98,14 @@ pub enum PartProblem {
     #[error("is PKCS #7, expected CERTIFICATE (openssl pkcs7 -print_certs writes these)")]
     Pkcs7,
     /// A revocation list.
-    #[error("is a certificate revocation list, which is not supported: certificates in it would be accepted")]
+    #[error(
+        "is a certificate revocation list, which is not supported: certificates in it would be accepted"
+    )]
     RevocationList,
     /// Trust settings.
-    #[error("has trust settings of OpenSSL (TRUSTED CERTIFICATE), which are not supported; openssl x509 removes them")]
+    #[error(
+        "has trust settings of OpenSSL (TRUSTED CERTIFICATE), which are not supported; openssl x509 removes them"
+    )]
     TrustSettings,
     /// Not X.509.
     #[error("is no X.509 certificate: {0}")]
@@ -125,14 +130,22 @@ pub(crate) struct Part {
 
 impl Part {
     pub(crate) fn error(&self, why: PartProblem) -> PemError {
-        PemError::Part { number: self.number, line: self.line, why }
+        PemError::Part {
+            number: self.number,
+            line: self.line,
+            why,
+        }
     }
 
     /// The title for messages; that of an unknown part may be anything.
     pub(crate) fn shown(&self) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == ' ' || c == '.' || c == '#';
         let is_short = self.title.split(' ').all(|word| word.len() <= 12);
-        if is_short && self.title.chars().all(is_plain) { self.title.clone() } else { "(not shown)".to_owned() }
+        if is_short && self.title.chars().all(is_plain) {
+            self.title.clone()
+        } else {
+            "(not shown)".to_owned()
+        }
     }
 }
 
@@ -143,8 +156,8 @@ impl fmt::Debug for Part {
     }
 }
 
-/// Reads the certificates of a chain, each of them X.509. A certificate that stands in it twice is returned once. Keys,
-/// parameters and requests are left out.
+/// Reads the certificates of a chain, each of them X.509. A certificate that stands in it twice is
+/// returned once. Keys, parameters and requests are left out.
 ///
 /// # Errors
 /// When there is none, or when anything that looks like a certificate cannot be read.
@@ -155,28 +168,39 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
 /// Reads the certificates of a trust bundle, like [`certificates`].
 ///
 /// # Errors
-/// Also for what restricts the trust in a certificate: a revocation list, and trust settings of OpenSSL.
+/// Also for what restricts the trust in a certificate: a revocation list, and trust settings of
+/// OpenSSL.
 pub fn bundle(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     read_certificates(text, true)
 }
 
-fn read_certificates(text: &[u8], is_bundle: bool) -> Result<Vec<CertificateDer<'static>>, PemError> {
+fn read_certificates(
+    text: &[u8],
+    is_bundle: bool,
+) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let mut found: Vec<CertificateDer<'static>> = Vec::new();
     let mut beside = Vec::new();
     for part in parts(text)? {
         let der = match part.label {
             Label::Certificate => part.der.to_vec(),
             Label::TrustedCertificate => {
-                let (certificate, settings) = der::split_first(&part.der).unwrap_or((&part.der, &[]));
+                let (certificate, settings) =
+                    der::split_first(&part.der).unwrap_or((&part.der, &[]));
                 if is_bundle && !settings.is_empty() {
                     return Err(part.error(PartProblem::TrustSettings));
                 }
                 certificate.to_vec()
             }
             Label::Pkcs7 => return Err(part.error(PartProblem::Pkcs7)),
-            Label::RevocationList if is_bundle => return Err(part.error(PartProblem::RevocationList)),
+            Label::RevocationList if is_bundle => {
+                return Err(part.error(PartProblem::RevocationList));
+            }
             Label::Unknown => return Err(part.error(PartProblem::Label(part.shown()))),
-            Label::PrivateKey(_) | Label::EncryptedKey | Label::OpenSshKey | Label::RevocationList | Label::Beside => {
+            Label::PrivateKey(_)
+            | Label::EncryptedKey
+            | Label::OpenSshKey
+            | Label::RevocationList
+            | Label::Beside => {
                 beside.push(part.title);
                 continue;
             }
@@ -187,7 +211,10 @@ fn read_certificates(text: &[u8], is_bundle: bool) -> Result<Vec<CertificateDer<
         }
     }
     if found.is_empty() {
-        return Err(PemError::Nothing { wanted: "certificate", found: beside });
+        return Err(PemError::Nothing {
+            wanted: "certificate",
+            found: beside,
+        });
     }
     Ok(found)
 }
@@ -239,7 +266,11 @@ pub(crate) fn parts(text: &[u8]) -> Result<Vec<Part>, PemError> {
         line += text[counted..found.start].matches('\n').count();
         counted = found.start;
         let (part, end) = part(text, &found).map_err(|why| PemError::Part { number, line, why })?;
-        parts.push(Part { number, line, ..part });
+        parts.push(Part {
+            number,
+            line,
+            ..part
+        });
         at = end;
     }
     check_outside(text, at, text.len())?;
@@ -257,7 +288,8 @@ struct Boundary<'a> {
 
 fn boundary(text: &str, from: usize) -> Option<Boundary<'_>> {
     let rest = &text[from..];
-    // One search for both, so that a text full of either is read in a time that grows with its length alone.
+    // One search for both, so that a text full of either is read in a time that grows with its
+    // length alone.
     let (start, length, is_end) = rest.match_indices('-').find_map(|(at, _)| {
         let word = &rest[at..];
         if word.starts_with(BEGIN) {
@@ -268,15 +300,28 @@ fn boundary(text: &str, from: usize) -> Option<Boundary<'_>> {
     })?;
     let after = &rest[start + length..];
     let line = &after[..after.find(['\n', '\r']).unwrap_or(after.len())];
-    let label = line.find(HYPHENS).map(|hyphens| &line[..hyphens]).filter(|label| label.len() <= LONGEST_LABEL);
+    let label = line
+        .find(HYPHENS)
+        .map(|hyphens| &line[..hyphens])
+        .filter(|label| label.len() <= LONGEST_LABEL);
     let end = from + start + length + label.map_or(0, |label| label.len() + HYPHENS.len());
-    Some(Boundary { start: from + start, end, is_end, label })
+    Some(Boundary {
+        start: from + start,
+        end,
+        is_end,
+        label,
+    })
 }
 
-/// True if a line is a comment, and the next one too: a certificate that somebody has commented out.
+/// True if a line is a comment, and the next one too: a certificate that somebody has commented
+/// out.
 fn is_commented(text: &str, begin: &Boundary<'_>) -> bool {
-    let line_start = text[..begin.start].rfind('\n').map_or(0, |newline| newline + 1);
-    let next = text[begin.end..].split_once('\n').map_or("", |(_, next)| next);
+    let line_start = text[..begin.start]
+        .rfind('\n')
+        .map_or(0, |newline| newline + 1);
+    let next = text[begin.end..]
+        .split_once('\n')
+        .map_or("", |(_, next)| next);
     is_comment(&text[line_start..]) && is_comment(next)
 }
 
@@ -284,24 +329,50 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with('#')
 }
 
-/// Reads the part that begins at a boundary. Returns it, without its number, and the position behind it.
+/// Reads the part that begins at a boundary. Returns it, without its number, and the position
+/// behind it.
 fn part(text: &str, begin: &Boundary<'_>) -> Result<(Part, usize), PartProblem> {
     let title = begin.label.ok_or(PartProblem::Begin)?.trim();
-    let end = boundary(text, begin.end).filter(|end| end.is_end).ok_or(PartProblem::NoEnd)?;
+    let end = boundary(text, begin.end)
+        .filter(|end| end.is_end)
+        .ok_or(PartProblem::NoEnd)?;
     if end.label.ok_or(PartProblem::End)?.trim() != title {
         return Err(PartProblem::OtherEnd);
     }
     let body = &text[begin.end..end.start];
     let is_encrypted = body.contains("Proc-Type:") && body.contains("ENCRYPTED");
-    let label = if is_encrypted { Label::EncryptedKey } else { Label::of(title) };
-    let der = if is_encrypted { Zeroizing::default() } else { decode(without_headers(body))? };
-    Ok((Part { number: 0, line: 0, title: title.to_owned(), label, der }, end.end))
+    let label = if is_encrypted {
+        Label::EncryptedKey
+    } else {
+        Label::of(title)
+    };
+    let der = if is_encrypted {
+        Zeroizing::default()
+    } else {
+        decode(without_headers(body))?
+    };
+    Ok((
+        Part {
+            number: 0,
+            line: 0,
+            title: title.to_owned(),
+            label,
+            der,
+        },
+        end.end,
+    ))
 }
 
 /// Returns what follows the headers of RFC 1421, which end with an empty line.
 fn without_headers(body: &str) -> &str {
-    let has_headers = body.trim_start().lines().next().is_some_and(|line| line.contains(": "));
-    let blank = ["\n\n", "\n\r\n"].into_iter().filter_map(|blank| Some((body.trim_start().find(blank)?, blank.len())));
+    let has_headers = body
+        .trim_start()
+        .lines()
+        .next()
+        .is_some_and(|line| line.contains(": "));
+    let blank = ["\n\n", "\n\r\n"]
+        .into_iter()
+        .filter_map(|blank| Some((body.trim_start().find(blank)?, blank.len())));
     match blank.min() {
         Some((at, length)) if has_headers => &body.trim_start()[at + length..],
         _ => body,
@@ -316,7 +387,10 @@ fn decode(body: &str) -> Result<Zeroizing<Vec<u8>>, PartProblem> {
     if data.contains("\\n") {
         return Err(PartProblem::Escaped);
     }
-    BASE64.decode(data.as_bytes()).map(Zeroizing::new).map_err(|_| PartProblem::Base64)
+    BASE64
+        .decode(data.as_bytes())
+        .map(Zeroizing::new)
+        .map_err(|_| PartProblem::Base64)
 }
 
 /// Checks that the text outside parts holds no data.
@@ -331,7 +405,8 @@ fn check_outside(text: &str, start: usize, end: usize) -> Result<(), PemError> {
     Ok(())
 }
 
-/// True if a word is base64 of some length: letters of both cases and a digit, as no word and no fingerprint is.
+/// True if a word is base64 of some length: letters of both cases and a digit, as no word and no
+/// fingerprint is.
 fn is_data(word: &str) -> bool {
     let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
     let has = |kind: fn(&u8) -> bool| word.as_bytes().iter().any(kind);

@@ -40,7 +40,9 @@ pub enum KeyError {
     )]
     Encrypted,
     /// The format of OpenSSH.
-    #[error("the key is in OpenSSH's format, expected PKCS #8 (ssh-keygen -p -m PKCS8 -f KEY rewrites it)")]
+    #[error(
+        "the key is in OpenSSH's format, expected PKCS #8 (ssh-keygen -p -m PKCS8 -f KEY rewrites it)"
+    )]
     OpenSsh,
     /// The key cannot be decoded.
     #[error("the key is damaged: {0}")]
@@ -61,12 +63,18 @@ impl PrivateKey {
             Label::PrivateKey(form) => Some(Ok((form, &part.der))),
             Label::EncryptedKey => Some(Err(KeyError::Encrypted)),
             Label::OpenSshKey => Some(Err(KeyError::OpenSsh)),
-            _ if part.title == "DSA PRIVATE KEY" => Some(Err(Unserved::Algorithm("DSA".to_owned()).into())),
+            _ if part.title == "DSA PRIVATE KEY" => {
+                Some(Err(Unserved::Algorithm("DSA".to_owned()).into()))
+            }
             _ => None,
         });
         let Some(key) = key else {
             let found = parts.into_iter().map(|part| part.shown()).collect();
-            return Err(PemError::Nothing { wanted: "private key", found }.into());
+            return Err(PemError::Nothing {
+                wanted: "private key",
+                found,
+            }
+            .into());
         };
         let (form, der) = key?;
         match form {
@@ -84,10 +92,12 @@ impl PrivateKey {
 
     /// True if this is the key of that certificate, in DER.
     pub fn belongs_to(&self, certificate: &[u8]) -> bool {
-        x509::read(certificate).is_ok_and(|read| PublicKey::of(read.public_key()).is_ok_and(|key| key == self.public))
+        x509::read(certificate)
+            .is_ok_and(|read| PublicKey::of(read.public_key()).is_ok_and(|key| key == self.public))
     }
 
-    /// The key in PKCS #8, version 1, with its public part: the encoding that BoringSSL reads for every algorithm.
+    /// The key in PKCS #8, version 1, with its public part: the encoding that BoringSSL reads for
+    /// every algorithm.
     pub fn pkcs8(&self) -> &Zeroizing<Vec<u8>> {
         &self.pkcs8
     }
@@ -128,32 +138,47 @@ fn of_sec1(bytes: &[u8], outer: Option<Curve>) -> Result<PrivateKey, KeyError> {
     key.next(INTEGER).ok_or(ENDS_EARLY)?;
     let secret = key.next(OCTET_STRING).ok_or(ENDS_EARLY)?;
     let inner = key.inside(0xa0).map(curve_of).transpose()?;
-    let stated = key.inside(0xa1).and_then(|mut public| public.next(BIT_STRING));
+    let stated = key
+        .inside(0xa1)
+        .and_then(|mut public| public.next(BIT_STRING));
     if let (Some(outer), Some(inner)) = (outer, inner)
         && outer != inner
     {
         return Err(KeyError::Damaged("it names two curves"));
     }
-    let curve = outer.or(inner).ok_or(KeyError::Damaged("it does not name its curve"))?;
+    let curve = outer
+        .or(inner)
+        .ok_or(KeyError::Damaged("it does not name its curve"))?;
     let secret = padded(curve, secret).ok_or(KeyError::Damaged("it is longer than its curve"))?;
     let point = match stated {
         // The first byte is the number of unused bits.
-        Some(bits) => curve.uncompressed(bits.get(1..).unwrap_or_default()).filter(|point| curve.fits(&secret, point)),
+        Some(bits) => curve
+            .uncompressed(bits.get(1..).unwrap_or_default())
+            .filter(|point| curve.fits(&secret, point)),
         None => curve.public_of(&secret),
     };
-    let point =
-        point.ok_or(KeyError::Damaged("it is out of the range of its curve, or its public part is of another"))?;
+    let point = point.ok_or(KeyError::Damaged(
+        "it is out of the range of its curve, or its public part is of another",
+    ))?;
     let version = der::encode(INTEGER, &[&[1]]);
     let bits = der::encode(0xa1, &[&der::encode(BIT_STRING, &[&[0], &point])]);
-    let inside = der::encode(SEQUENCE, &[&version, &der::encode(OCTET_STRING, &[&secret]), &bits]);
+    let inside = der::encode(
+        SEQUENCE,
+        &[&version, &der::encode(OCTET_STRING, &[&secret]), &bits],
+    );
     let algorithm = [der::encode(OID, &[EC]), der::encode(OID, &[curve.oid()])];
     Ok(written(&algorithm, &inside, Kind::Ec { curve, point })?)
 }
 
 fn ed25519(seed: &[u8]) -> Result<PrivateKey, KeyError> {
-    let pair = ring::signature::Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| ENDS_EARLY)?;
+    let pair =
+        ring::signature::Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| ENDS_EARLY)?;
     let public = Kind::Ed25519(pair.public_key().as_ref().to_vec());
-    Ok(written(&[der::encode(OID, &[ED25519])], &der::encode(OCTET_STRING, &[seed]), public)?)
+    Ok(written(
+        &[der::encode(OID, &[ED25519])],
+        &der::encode(OCTET_STRING, &[seed]),
+        public,
+    )?)
 }
 
 /// Reads an `RSAPrivateKey` (RFC 8017), and checks it as BoringSSL does.
@@ -172,8 +197,15 @@ fn of_pkcs1(bytes: &[u8]) -> Result<PrivateKey, KeyError> {
         return Err(Unserved::Algorithm("RSA with more than two primes".to_owned()).into());
     }
     let [modulus, exponent, ..] = numbers;
-    let public = Kind::Rsa { modulus: modulus.to_vec(), exponent: exponent.to_vec() };
-    let key = written(&[der::encode(OID, &[RSA]), der::encode(NULL, &[])], bytes_of(bytes), public)?;
+    let public = Kind::Rsa {
+        modulus: modulus.to_vec(),
+        exponent: exponent.to_vec(),
+    };
+    let key = written(
+        &[der::encode(OID, &[RSA]), der::encode(NULL, &[])],
+        bytes_of(bytes),
+        public,
+    )?;
     if !fits(numbers.map(BigUint::from_bytes_be)) {
         return Err(KeyError::Damaged("its numbers do not fit each other"));
     }
@@ -194,15 +226,29 @@ fn fits([n, e, d, p, q, dp, dq, inverse]: [BigUint; 8]) -> bool {
     }
     let p1 = &p - &one;
     let q1 = &q - &one;
-    &e * &d % &p1 == one && &e * &d % &q1 == one && &d % &p1 == dp && &d % &q1 == dq && inverse * &q % &p == one
+    &e * &d % &p1 == one
+        && &e * &d % &q1 == one
+        && &d % &p1 == dp
+        && &d % &q1 == dq
+        && inverse * &q % &p == one
 }
 
 /// Writes PKCS #8, version 1.
-fn written(algorithm: &[Zeroizing<Vec<u8>>], secret: &[u8], public: Kind) -> Result<PrivateKey, Unserved> {
+fn written(
+    algorithm: &[Zeroizing<Vec<u8>>],
+    secret: &[u8],
+    public: Kind,
+) -> Result<PrivateKey, Unserved> {
     let public = PublicKey(public).checked()?;
     let algorithm: Vec<&[u8]> = algorithm.iter().map(|part| part.as_slice()).collect();
     let version = der::encode(INTEGER, &[&[0]]);
-    let pkcs8 =
-        der::encode(SEQUENCE, &[&version, &der::encode(SEQUENCE, &algorithm), &der::encode(OCTET_STRING, &[secret])]);
+    let pkcs8 = der::encode(
+        SEQUENCE,
+        &[
+            &version,
+            &der::encode(SEQUENCE, &algorithm),
+            &der::encode(OCTET_STRING, &[secret]),
+        ],
+    );
     Ok(PrivateKey { pkcs8, public })
 }

@@ -44,7 +44,9 @@ pub enum Unserved {
     #[error("RSA with {0} bits, Envoy takes 2048 to 16384")]
     RsaSize(usize),
     /// BoringSSL takes odd exponents of 2 to 33 bits.
-    #[error("RSA with a public exponent that Envoy does not take: expected an odd one of 2 to 33 bits, usually 65537")]
+    #[error(
+        "RSA with a public exponent that Envoy does not take: expected an odd one of 2 to 33 bits, usually 65537"
+    )]
     RsaExponent,
     /// The key cannot be decoded.
     #[error("{0}, and cannot be decoded")]
@@ -57,19 +59,30 @@ impl PublicKey {
     /// # Errors
     /// When Envoy does not take it.
     pub fn of(info: &SubjectPublicKeyInfo<'_>) -> Result<Self, Unserved> {
-        let (algorithm, bits) = (info.algorithm.algorithm.as_bytes(), &info.subject_public_key.data);
+        let (algorithm, bits) = (
+            info.algorithm.algorithm.as_bytes(),
+            &info.subject_public_key.data,
+        );
         let name = name_of(&dotted(algorithm)).to_owned();
         let kind = match algorithm {
             RSA => rsa(bits).ok_or(Unserved::Damaged(name))?,
             ED25519 if bits.len() == 32 => Kind::Ed25519(bits.to_vec()),
             EC => {
-                let named = info.algorithm.parameters.as_ref().and_then(|any| any.as_oid().ok());
+                let named = info
+                    .algorithm
+                    .parameters
+                    .as_ref()
+                    .and_then(|any| any.as_oid().ok());
                 let Some(named) = named else {
-                    return Err(Unserved::Algorithm("ECDSA with parameters in place of a named curve".to_owned()));
+                    return Err(Unserved::Algorithm(
+                        "ECDSA with parameters in place of a named curve".to_owned(),
+                    ));
                 };
                 let curve_name = dotted(named.as_bytes());
                 let curve = Curve::of_oid(named.as_bytes());
-                let curve = curve.ok_or_else(|| Unserved::Algorithm(format!("ECDSA on {}", name_of(&curve_name))))?;
+                let curve = curve.ok_or_else(|| {
+                    Unserved::Algorithm(format!("ECDSA on {}", name_of(&curve_name)))
+                })?;
                 let point = curve.uncompressed(bits).ok_or(Unserved::Damaged(name))?;
                 Kind::Ec { curve, point }
             }
@@ -115,5 +128,7 @@ pub(crate) fn rsa(bytes: &[u8]) -> Option<Kind> {
 
 /// The number of bits of a number without leading zeros.
 pub(crate) fn bits_of(number: &[u8]) -> usize {
-    number.first().map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
+    number
+        .first()
+        .map_or(0, |first| number.len() * 8 - first.leading_zeros() as usize)
 }

@@ -1,8 +1,8 @@
 //! Signatures of certificates.
 
 use ring::signature::{
-    self as rsa, ED25519, RSA_PKCS1_2048_8192_SHA384, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384,
-    RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
+    self as rsa, ED25519, RSA_PKCS1_2048_8192_SHA384, RSA_PSS_2048_8192_SHA256,
+    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, UnparsedPublicKey, VerificationAlgorithm,
 };
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use x509_parser::prelude::X509Certificate;
@@ -31,7 +31,8 @@ pub fn signed_by(child: &X509Certificate<'_>, parent: &X509Certificate<'_>) -> S
     let key = &*parent.public_key().subject_public_key.data;
     let is_right = match scheme(child) {
         Some(Scheme::Ecdsa(hash)) => {
-            let Ok(PublicKey(Kind::Ec { curve, point })) = PublicKey::of(parent.public_key()) else {
+            let Ok(PublicKey(Kind::Ec { curve, point })) = PublicKey::of(parent.public_key())
+            else {
                 return Signature::Unchecked;
             };
             curve.verifies(&point, &hash(signed), signature)
@@ -45,12 +46,20 @@ pub fn signed_by(child: &X509Certificate<'_>, parent: &X509Certificate<'_>) -> S
             if !(smallest..=8192).contains(&size) {
                 return Signature::Unchecked;
             }
-            UnparsedPublicKey::new(algorithm, key).verify(signed, signature).is_ok()
+            UnparsedPublicKey::new(algorithm, key)
+                .verify(signed, signature)
+                .is_ok()
         }
-        Some(Scheme::Ed25519) => UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok(),
+        Some(Scheme::Ed25519) => UnparsedPublicKey::new(&ED25519, key)
+            .verify(signed, signature)
+            .is_ok(),
         None => return Signature::Unchecked,
     };
-    if is_right { Signature::Right } else { Signature::Wrong }
+    if is_right {
+        Signature::Right
+    } else {
+        Signature::Wrong
+    }
 }
 
 /// How a signature is verified.
@@ -68,9 +77,13 @@ fn scheme(certificate: &X509Certificate<'_>) -> Option<Scheme> {
         "1.2.840.10045.4.3.2" => Scheme::Ecdsa(|signed| Sha256::digest(signed).to_vec()),
         "1.2.840.10045.4.3.3" => Scheme::Ecdsa(|signed| Sha384::digest(signed).to_vec()),
         "1.2.840.10045.4.3.4" => Scheme::Ecdsa(|signed| Sha512::digest(signed).to_vec()),
-        "1.2.840.113549.1.1.11" => Scheme::Rsa(1024, &rsa::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY),
+        "1.2.840.113549.1.1.11" => {
+            Scheme::Rsa(1024, &rsa::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY)
+        }
         "1.2.840.113549.1.1.12" => Scheme::Rsa(2048, &RSA_PKCS1_2048_8192_SHA384),
-        "1.2.840.113549.1.1.13" => Scheme::Rsa(1024, &rsa::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY),
+        "1.2.840.113549.1.1.13" => {
+            Scheme::Rsa(1024, &rsa::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY)
+        }
         "1.2.840.113549.1.1.10" => Scheme::Rsa(2048, pss(certificate)?),
         "1.3.101.112" => Scheme::Ed25519,
         _ => return None,
@@ -98,7 +111,10 @@ pub(crate) fn weak(certificate: &X509Certificate<'_>) -> Option<String> {
     let oid = dotted(certificate.signature_algorithm.algorithm.as_bytes());
     let is_weak = matches!(
         oid.as_str(),
-        "1.2.840.113549.1.1.2" | "1.2.840.113549.1.1.4" | "1.2.840.113549.1.1.5" | "1.2.840.10045.4.1"
+        "1.2.840.113549.1.1.2"
+            | "1.2.840.113549.1.1.4"
+            | "1.2.840.113549.1.1.5"
+            | "1.2.840.10045.4.1"
     );
     is_weak.then(|| name_of(&oid).to_owned())
 }

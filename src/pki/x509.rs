@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Reads a certificate in DER, behind which nothing stands; or returns what is wrong with it, in words that follow "is no
-/// X.509 certificate: ".
+/// Reads a certificate in DER, behind which nothing stands; or returns what is wrong with it, in
+/// words that follow "is no X.509 certificate: ".
 pub fn read(der: &[u8]) -> Result<X509Certificate<'_>, &'static str> {
     match X509Certificate::from_der(der) {
         // BoringSSL takes no number with leading zeros (X.690, 8.3.2).
@@ -20,7 +20,8 @@ pub fn read(der: &[u8]) -> Result<X509Certificate<'_>, &'static str> {
 }
 
 fn words(error: x509_parser::nom::Err<X509Error>) -> &'static str {
-    let (x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error)) = error else {
+    let (x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error)) = error
+    else {
         return "it ends early";
     };
     match error {
@@ -52,5 +53,8 @@ pub fn validity(certificate: &X509Certificate<'_>) -> Validity {
     let at = |time: x509_parser::time::ASN1Time| {
         UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
     };
-    Validity { from: at(certificate.validity().not_before), until: at(certificate.validity().not_after) }
+    Validity {
+        from: at(certificate.validity().not_before),
+        until: at(certificate.validity().not_after),
+    }
 }

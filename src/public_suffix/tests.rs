@@ -15,8 +15,14 @@ fn public_suffixes_are_those_of_the_list() {
 
 #[test]
 fn a_registered_domain_is_one_label_below_its_public_suffix() {
-    assert_eq!(registered_domain("a.b.example.co.uk"), Some("example.co.uk"));
-    assert_eq!(registered_domain("shop.example.internal"), Some("example.internal"));
+    assert_eq!(
+        registered_domain("a.b.example.co.uk"),
+        Some("example.co.uk")
+    );
+    assert_eq!(
+        registered_domain("shop.example.internal"),
+        Some("example.internal")
+    );
     assert_eq!(registered_domain("co.uk"), None);
     assert_eq!(registered_domain("internal"), None);
 }

@@ -18,7 +18,11 @@ impl StandaloneRuntime {
     /// Applies all queued changes.
     pub(super) fn take_all(&mut self) -> Result<()> {
         let changes = std::mem::take(&mut self.queue).into_changes();
-        if changes.is_empty() { Ok(()) } else { self.apply(changes) }
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            self.apply(changes)
+        }
     }
 
     /// Applies the next batch of queued changes.
@@ -30,7 +34,8 @@ impl StandaloneRuntime {
         let before = self.live.publication();
         self.apply(batch.changes)?;
         if self.live.publication() != before {
-            self.queue.published(batch.namespaces, self.live.publication(), Instant::now());
+            self.queue
+                .published(batch.namespaces, self.live.publication(), Instant::now());
         }
         Ok(())
     }

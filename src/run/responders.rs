@@ -25,10 +25,15 @@ impl Responders {
     ///
     /// # Errors
     /// When an address is not available.
-    pub(super) async fn bind(manager: &CertificateManager, http: Option<SocketAddr>) -> Result<Self> {
+    pub(super) async fn bind(
+        manager: &CertificateManager,
+        http: Option<SocketAddr>,
+    ) -> Result<Self> {
         let tls_alpn = match manager.tls_alpn_responder() {
             Some(responder) => {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("TLS-ALPN-01")?;
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                    .await
+                    .context("TLS-ALPN-01")?;
                 Some((responder, listener))
             }
             None => None,
@@ -48,24 +53,38 @@ impl Responders {
         let mut sockets = Vec::new();
         if let Some((_, listener)) = &self.tls_alpn {
             let address = listener.local_addr().context("TLS-ALPN-01")?;
-            sockets.push(OwnSocket { address, service: Some(TlsAlpnResponder::service()) });
+            sockets.push(OwnSocket {
+                address,
+                service: Some(TlsAlpnResponder::service()),
+            });
         }
         if let Some(listener) = &self.http {
             let address = listener.local_addr().context("--acme-responder")?;
-            sockets.push(OwnSocket { address, service: None });
+            sockets.push(OwnSocket {
+                address,
+                service: None,
+            });
         }
         Ok(sockets)
     }
 
     /// Returns the Service by which Envoys reach the responder for TLS-ALPN-01.
     pub(super) fn endpoint_objects(&self) -> Result<Vec<Change>> {
-        let Some((_, listener)) = &self.tls_alpn else { return Ok(Vec::new()) };
-        let objects = TlsAlpnResponder::endpoint_objects(listener.local_addr().context("TLS-ALPN-01")?);
+        let Some((_, listener)) = &self.tls_alpn else {
+            return Ok(Vec::new());
+        };
+        let objects =
+            TlsAlpnResponder::endpoint_objects(listener.local_addr().context("TLS-ALPN-01")?);
         objects.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))
     }
 
     /// Serves them until `stop`.
-    pub(super) fn serve(self, manager: &Arc<CertificateManager>, tasks: &mut Tasks, stop: &watch::Receiver<bool>) {
+    pub(super) fn serve(
+        self,
+        manager: &Arc<CertificateManager>,
+        tasks: &mut Tasks,
+        stop: &watch::Receiver<bool>,
+    ) {
         if let Some((responder, listener)) = self.tls_alpn {
             let stop = stop.clone();
             tasks.spawn("TLS-ALPN-01", async move {

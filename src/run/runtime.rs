@@ -56,13 +56,15 @@ pub(super) struct StandaloneRuntime {
 impl StandaloneRuntime {
     /// Takes the objects of the directory at the start.
     pub(super) fn begin(&mut self, mut outcome: Outcome) {
-        self.first_seen.begin(&mut outcome.changes, SystemTime::now());
+        self.first_seen
+            .begin(&mut outcome.changes, SystemTime::now());
         self.enqueue(outcome);
     }
 
     /// Takes changes of the directory.
     pub(super) fn take(&mut self, mut outcome: Outcome) {
-        self.first_seen.take(&mut outcome.changes, SystemTime::now());
+        self.first_seen
+            .take(&mut outcome.changes, SystemTime::now());
         self.enqueue(outcome);
     }
 
@@ -73,12 +75,16 @@ impl StandaloneRuntime {
         for note in outcome.notes {
             info!("{note}");
         }
-        self.queue.push(outcome.changes.into_iter().map(Change::from).collect());
+        self.queue
+            .push(outcome.changes.into_iter().map(Change::from).collect());
     }
 
     pub(super) fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
         let changes = self.queue.take_urgent(changes);
-        let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
+        let keys = changes
+            .iter()
+            .filter_map(Change::key)
+            .filter(|key| key.kind == Kind::Secret);
         let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
         let events = self.publish(changes, secrets)?;
         events.log(Severity::Info);
@@ -86,10 +92,18 @@ impl StandaloneRuntime {
         Ok(())
     }
 
-    /// Publishes the result of changes, after the records that the next run needs are written, and passes on the
-    /// requests of certificates that have changed by it or by these Secrets.
-    pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
-        let (claim_log, owners, known) = (&mut self.claim_log, &mut self.owners, std::mem::take(&mut self.known));
+    /// Publishes the result of changes, after the records that the next run needs are written, and
+    /// passes on the requests of certificates that have changed by it or by these Secrets.
+    pub(super) fn publish(
+        &mut self,
+        changes: Vec<Change>,
+        secrets: Vec<ObjectName>,
+    ) -> Result<Events> {
+        let (claim_log, owners, known) = (
+            &mut self.claim_log,
+            &mut self.owners,
+            std::mem::take(&mut self.known),
+        );
         let (port_probe, unserved) = (&mut self.port_probe, &mut self.unserved);
         let mut record = |outcome: &pipeline::Outcome| {
             // Before Envoy can have bound the ports.
@@ -103,11 +117,26 @@ impl StandaloneRuntime {
             }
             Ok::<_, Infallible>(())
         };
-        let changes = std::mem::take(&mut self.initial_owners).into_iter().chain(changes).collect();
+        let changes = std::mem::take(&mut self.initial_owners)
+            .into_iter()
+            .chain(changes)
+            .collect();
         // Outside of a cluster no Services can be created.
-        let Effects { mut events, services: _, envoys: _, wanted } =
-            self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
-        let changes = self.wanted_tracker.changes(self.live.pipeline(), wanted, secrets);
+        let Effects {
+            mut events,
+            services: _,
+            envoys: _,
+            wanted,
+        } = self.live.apply(
+            changes,
+            known,
+            &mut record,
+            SystemTime::now(),
+            self.start.elapsed(),
+        )?;
+        let changes = self
+            .wanted_tracker
+            .changes(self.live.pipeline(), wanted, secrets);
         if !changes.is_empty() {
             self.manager.change(changes);
         }
@@ -119,7 +148,9 @@ impl StandaloneRuntime {
     }
 
     pub(super) fn log_acknowledgements(&mut self) {
-        self.live.acknowledgement_events(self.start.elapsed()).log(Severity::Info);
+        self.live
+            .acknowledgement_events(self.start.elapsed())
+            .log(Severity::Info);
         self.manager.refuse(self.live.refused_certificates());
     }
 
@@ -130,7 +161,12 @@ impl StandaloneRuntime {
             self.log_acknowledgements();
         }
         let now = SystemTime::now();
-        if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
+        if self
+            .live
+            .pipeline()
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
             self.apply(Vec::new())?;
         }
         Ok(())
@@ -179,7 +215,8 @@ impl StandaloneRuntime {
             }
         }
         let changes = self.queue.take_urgent(changes);
-        // A certificate that is still pending was logged with its publication, and the keeper logs each failure.
+        // A certificate that is still pending was logged with its publication, and the keeper logs
+        // each failure.
         let events = self.publish(changes, Vec::new())?;
         events.without_pending().log(Severity::Info);
         self.log_acknowledgements();
@@ -197,7 +234,10 @@ impl StandaloneRuntime {
             }
             AdminQuery::Explain(question) => {
                 let notes = stale.iter().map(Stale::to_string).collect();
-                let explanation = Explanation { notes, ..self.live.explain(&question, true) };
+                let explanation = Explanation {
+                    notes,
+                    ..self.live.explain(&question, true)
+                };
                 serde_json::to_string(&explanation).expect("strings and booleans")
             }
             AdminQuery::BroughtCertificates => {
@@ -206,11 +246,14 @@ impl StandaloneRuntime {
             AdminQuery::Clients => self.live.clients().to_string(),
             AdminQuery::Metrics => {
                 let manifests = manifest::ManifestMetrics::new(&stale, SystemTime::now());
-                self.live.metrics(vec![Box::new(self.manager.metrics()), Box::new(manifests)], self.start.elapsed())
+                self.live.metrics(
+                    vec![Box::new(self.manager.metrics()), Box::new(manifests)],
+                    self.start.elapsed(),
+                )
             }
-            AdminQuery::Ready if self.live.acknowledged() => {
-                stale.iter().fold("true".to_owned(), |text, stale| format!("{text}\n{stale}"))
-            }
+            AdminQuery::Ready if self.live.acknowledged() => stale
+                .iter()
+                .fold("true".to_owned(), |text, stale| format!("{text}\n{stale}")),
             AdminQuery::Ready => "false".to_owned(),
         };
         // The receiver may be gone.

@@ -14,7 +14,8 @@ use gatewright_core::translate::Protocol;
 impl StandaloneRuntime {
     /// Checks every host and prints the table. Returns `Ok(false)` when a host was not served.
     pub(super) async fn show(&self) -> Result<bool> {
-        let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
+        let mut rows =
+            vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
         let (mut good, mut curl) = (true, None);
         for host in self.live.engine().hosts() {
             let tls = host.protocol != Protocol::Http;
@@ -33,19 +34,36 @@ impl StandaloneRuntime {
             let (issuer, until) = match &host.certificate {
                 Some(held) => {
                     let until = Timestamp::try_from(held.not_after).unwrap_or_default();
-                    (held.issuer.to_string(), until.strftime("%Y-%m-%d").to_string())
+                    (
+                        held.issuer.to_string(),
+                        until.strftime("%Y-%m-%d").to_string(),
+                    )
                 }
-                None if host.protocol == Protocol::TlsPassthrough => ("the backend's own".to_owned(), "-".to_owned()),
+                None if host.protocol == Protocol::TlsPassthrough => {
+                    ("the backend's own".to_owned(), "-".to_owned())
+                }
                 None => ("-".to_owned(), "-".to_owned()),
             };
             let port = host.frontend.port;
             if tls && host.certificate.is_some() && curl.is_none() {
-                let ip = host.addresses.first().map(ToString::to_string).unwrap_or_default();
+                let ip = host
+                    .addresses
+                    .first()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
                 let ca = self.bundle.display();
-                curl = Some(format!("curl --resolve {name}:{port}:{ip} --cacert {ca} https://{name}:{port}/"));
+                curl = Some(format!(
+                    "curl --resolve {name}:{port}:{ip} --cacert {ca} https://{name}:{port}/"
+                ));
             }
             let tenants = tenants(self.live.pipeline(), &host);
-            rows.push([format!("{scheme}://{}:{port}", host.hostname), tenants, issuer, until, answer]);
+            rows.push([
+                format!("{scheme}://{}:{port}", host.hostname),
+                tenants,
+                issuer,
+                until,
+                answer,
+            ]);
         }
         if rows.len() == 1 {
             bail!("nothing is served");

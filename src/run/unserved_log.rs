@@ -32,7 +32,10 @@ impl UnservedLog {
             };
             let before = before.unwrap_or_default();
             let new = now.into_iter().filter(|why| !before.contains(why));
-            news.extend(new.map(|why| Event::Unserved { object: object.clone(), why }));
+            news.extend(new.map(|why| Event::Unserved {
+                object: object.clone(),
+                why,
+            }));
         }
         news
     }
@@ -55,35 +58,57 @@ mod tests {
         let mut pipeline = Pipeline::new(settings, tenancy::Settings::default(), Written::Here);
         let mut log = UnservedLog::default();
         let mut after = |change: Change| {
-            log.examine_later(&pipeline.apply(vec![change], SystemTime::UNIX_EPOCH).concerned);
-            log.news(&pipeline).iter().map(ToString::to_string).collect::<Vec<_>>()
+            log.examine_later(
+                &pipeline
+                    .apply(vec![change], SystemTime::UNIX_EPOCH)
+                    .concerned,
+            );
+            log.news(&pipeline)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         let put = |kind: &str, name: &str, spec| {
             let metadata = json!({"name": name, "namespace": "infra"});
-            let value =
-                json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec});
+            let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec});
             Change::put(Object::parse(value).expect("an object"))
         };
         let class = |controller: &str| {
             let metadata = json!({"name": "gatewright"});
             let spec = json!({"controllerName": controller});
             let kind = "GatewayClass";
-            let value =
-                json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec});
+            let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec});
             Change::put(Object::parse(value).expect("an object"))
         };
         let gateway = |port: u16| {
             let listeners = json!([{"name": "web", "port": port, "protocol": "HTTP"}]);
-            put("Gateway", "edge", json!({"gatewayClassName": "gatewright", "listeners": listeners}))
+            put(
+                "Gateway",
+                "edge",
+                json!({"gatewayClassName": "gatewright", "listeners": listeners}),
+            )
         };
-        let route = |parent: &str| put("HTTPRoute", "shop", json!({"parentRefs": [{"name": parent}]}));
+        let route = |parent: &str| {
+            put(
+                "HTTPRoute",
+                "shop",
+                json!({"parentRefs": [{"name": parent}]}),
+            )
+        };
 
-        let no_parent = |name: &str| [format!("httproute infra/shop: parent Gateway infra/{name} does not exist")];
+        let no_parent = |name: &str| {
+            [format!(
+                "httproute infra/shop: parent Gateway infra/{name} does not exist"
+            )]
+        };
         assert_eq!(after(route("edge")), no_parent("edge"));
         assert_eq!(after(route("edgy")), no_parent("edgy"));
         let no_class = "gateway infra/edge: class gatewright does not exist (there is no GatewayClass of Gatewright)";
         assert_eq!(after(gateway(80)), [no_class]);
-        assert_eq!((after(gateway(81)), after(route("edge"))), (Vec::new(), Vec::new()));
+        assert_eq!(
+            (after(gateway(81)), after(route("edge"))),
+            (Vec::new(), Vec::new())
+        );
         let other = "gateway infra/edge: class gatewright has controllerName example.org/other: it is not served, which needs \
                      gatewright.io/gateway-controller";
         assert_eq!(after(class("example.org/other")), [other]);

@@ -76,22 +76,39 @@ pub enum CheckError {
     Body(Box<dyn Error + Send + Sync>),
 }
 
-/// Fetches `/` of a host. Where TLS is terminated, Envoy must present the chain of the listener, for the host's name and
-/// at a time at which it is valid; whether clients trust its CA is not checked.
+/// Fetches `/` of a host. Where TLS is terminated, Envoy must present the chain of the listener,
+/// for the host's name and at a time at which it is valid; whether clients trust its CA is not
+/// checked.
 ///
 /// # Errors
 /// When the host is not served.
 pub async fn check(host: &Host) -> Result<Answer, CheckError> {
-    let ip = host.addresses.first().copied().filter(|ip| !ip.is_unspecified());
-    let address = SocketAddr::new(ip.unwrap_or_else(|| Ipv4Addr::LOCALHOST.into()), host.frontend.port);
+    let ip = host
+        .addresses
+        .first()
+        .copied()
+        .filter(|ip| !ip.is_unspecified());
+    let address = SocketAddr::new(
+        ip.unwrap_or_else(|| Ipv4Addr::LOCALHOST.into()),
+        host.frontend.port,
+    );
     let requests = Arc::new(Requests::default());
-    match timeout(LIMIT, exchange(host, address, &requests)).await.map_err(|_| CheckError::Late)? {
-        Err(error) if requests.any() && is_refusal_of_client(&error) => Ok(Answer::ClientCertificate),
+    match timeout(LIMIT, exchange(host, address, &requests))
+        .await
+        .map_err(|_| CheckError::Late)?
+    {
+        Err(error) if requests.any() && is_refusal_of_client(&error) => {
+            Ok(Answer::ClientCertificate)
+        }
         result => result,
     }
 }
 
-async fn exchange(host: &Host, address: SocketAddr, requests: &Arc<Requests>) -> Result<Answer, CheckError> {
+async fn exchange(
+    host: &Host,
+    address: SocketAddr,
+    requests: &Arc<Requests>,
+) -> Result<Answer, CheckError> {
     let stream = TcpStream::connect(address).await?;
     let name = example(host);
     let authority = format!("{name}:{}", address.port());
@@ -100,7 +117,9 @@ async fn exchange(host: &Host, address: SocketAddr, requests: &Arc<Requests>) ->
     }
     let config = config(host.certificate.as_deref(), requests.clone()).map_err(CheckError::Tls)?;
     let sni = ServerName::try_from(name).map_err(|error| CheckError::Tls(error.to_string()))?;
-    let stream = TlsConnector::from(Arc::new(config)).connect(sni, stream).await?;
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(sni, stream)
+        .await?;
     match host.protocol {
         Protocol::TlsPassthrough => Ok(Answer::Passthrough),
         Protocol::TlsTerminate => Ok(Answer::Handshake),
@@ -110,8 +129,16 @@ async fn exchange(host: &Host, address: SocketAddr, requests: &Arc<Requests>) ->
 
 /// Returns a single hostname that a host's name matches.
 pub fn example(host: &Host) -> String {
-    let of_certificate = || host.certificate.as_ref().and_then(|certificate| certificate.names.first());
-    let hostname = if host.hostname.is_any() { of_certificate() } else { Some(&host.hostname) };
+    let of_certificate = || {
+        host.certificate
+            .as_ref()
+            .and_then(|certificate| certificate.names.first())
+    };
+    let hostname = if host.hostname.is_any() {
+        of_certificate()
+    } else {
+        Some(&host.hostname)
+    };
     let name = hostname.map_or("localhost", |hostname| hostname.as_str());
     match name.strip_prefix("*.") {
         Some(parent) => format!("any.{parent}"),
@@ -119,8 +146,12 @@ pub fn example(host: &Host) -> String {
     }
 }
 
-async fn fetch(stream: impl AsyncRead + AsyncWrite + Unpin, authority: &str) -> Result<u16, CheckError> {
-    let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+async fn fetch(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    authority: &str,
+) -> Result<u16, CheckError> {
+    let (mut client, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get("/")
         .header(header::HOST, authority)
         .header(header::CONNECTION, "close")
@@ -129,7 +160,10 @@ async fn fetch(stream: impl AsyncRead + AsyncWrite + Unpin, authority: &str) -> 
     let exchange = async {
         let answer = client.send_request(request).await?;
         let status = answer.status().as_u16();
-        Limited::new(answer.into_body(), BODY).collect().await.map_err(CheckError::Body)?;
+        Limited::new(answer.into_body(), BODY)
+            .collect()
+            .await
+            .map_err(CheckError::Body)?;
         Ok(status)
     };
     match tokio::join!(exchange, connection) {
@@ -140,20 +174,28 @@ async fn fetch(stream: impl AsyncRead + AsyncWrite + Unpin, authority: &str) -> 
     }
 }
 
-/// Returns whether the server ended the connection because the client sent no certificate. It may reset the connection
-/// before the client has read the alert.
+/// Returns whether the server ended the connection because the client sent no certificate. It may
+/// reset the connection before the client has read the alert.
 fn is_refusal_of_client(error: &CheckError) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
-            let alert = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            let alert = error
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<rustls::Error>());
             return match alert {
                 Some(rustls::Error::AlertReceived(alert)) => {
                     // Up to TLS 1.2 there is no alert of its own.
-                    matches!(alert, AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure)
+                    matches!(
+                        alert,
+                        AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure
+                    )
                 }
                 Some(_) => false,
-                None => matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe),
+                None => matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+                ),
             };
         }
         cause = error.source();

@@ -15,11 +15,18 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use gatewright_core::model::Certificate;
 
-/// Returns the configuration of a client that accepts this chain only, or any where the backend presents its own.
-pub(super) fn config(expected: Option<&Certificate>, requests: Arc<Requests>) -> Result<ClientConfig, String> {
+/// Returns the configuration of a client that accepts this chain only, or any where the backend
+/// presents its own.
+pub(super) fn config(
+    expected: Option<&Certificate>,
+    requests: Arc<Requests>,
+) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let expected = expected.map(Expected::of).transpose()?;
-    let verifier = Verifier { expected, provider: provider.clone() };
+    let verifier = Verifier {
+        expected,
+        provider: provider.clone(),
+    };
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -61,8 +68,11 @@ impl Expected {
     fn of(certificate: &Certificate) -> Result<Self, String> {
         let leaf = Ok(CertificateDer::from(certificate.leaf.to_vec()));
         let issuers = CertificateDer::pem_slice_iter(certificate.issuers.as_bytes());
-        let chain = std::iter::once(leaf).chain(issuers).collect::<Result<_, _>>();
-        let since = |time: std::time::SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let chain = std::iter::once(leaf)
+            .chain(issuers)
+            .collect::<Result<_, _>>();
+        let since =
+            |time: std::time::SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self {
             chain: chain.map_err(|_| "the chain of the listener is not PEM".to_owned())?,
             not_before: since(certificate.not_before),
@@ -70,9 +80,16 @@ impl Expected {
         })
     }
 
-    fn verify(&self, presented: &[&CertificateDer<'_>], name: &ServerName<'_>, now: UnixTime) -> Result<(), Error> {
+    fn verify(
+        &self,
+        presented: &[&CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
         if !presented.iter().copied().eq(&self.chain) {
-            return Err(Error::General("Envoy presents another chain than the one of the listener".to_owned()));
+            return Err(Error::General(
+                "Envoy presents another chain than the one of the listener".to_owned(),
+            ));
         }
         let now = Duration::from_secs(now.as_secs());
         if now < self.not_before {
@@ -85,7 +102,8 @@ impl Expected {
     }
 }
 
-/// Verifies that the server has the key of its certificate, and that the chain is the expected one, if there is one.
+/// Verifies that the server has the key of its certificate, and that the chain is the expected one,
+/// if there is one.
 #[derive(Debug)]
 struct Verifier {
     expected: Option<Expected>,
@@ -114,7 +132,12 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -123,10 +146,17 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

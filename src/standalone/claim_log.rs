@@ -15,7 +15,8 @@ use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
 use gatewright_core::translate::{Ownable, OwnerRecord};
 
-/// The size of outdated lines, in bytes, up to which the file is not rewritten, however few records it has.
+/// The size of outdated lines, in bytes, up to which the file is not rewritten, however few records
+/// it has.
 const OUTDATED: u64 = 1 << 20;
 
 /// The file, open for appending.
@@ -74,15 +75,29 @@ impl Entry for Tenants {
         let since = record.map_or(0, |record| record.since);
         let released = record.and_then(|record| record.released);
         let namespace = record.map(|record| record.namespace.clone());
-        let line = Line { hostname: hostname.as_str().to_owned(), namespace, since, released };
+        let line = Line {
+            hostname: hostname.as_str().to_owned(),
+            namespace,
+            since,
+            released,
+        };
         serde_json::to_string(&line).expect("strings and a number")
     }
 
     fn parse(line: &str) -> Result<(Hostname, Option<Record>), String> {
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let hostname = Hostname::parse(&line.hostname).map_err(|error| error.to_string())?;
-        let Line { since, released, .. } = line;
-        Ok((hostname, line.namespace.map(|namespace| Record { namespace, since, released })))
+        let Line {
+            since, released, ..
+        } = line;
+        Ok((
+            hostname,
+            line.namespace.map(|namespace| Record {
+                namespace,
+                since,
+                released,
+            }),
+        ))
     }
 }
 
@@ -102,7 +117,8 @@ impl Entry for Addresses {
 /// The owners, as parsed from the file.
 type Owners<E> = BTreeMap<<E as Entry>::Key, <E as Entry>::Owner>;
 
-/// The reason for which the file cannot be used. Without it hostnames could change their owner, so this is fatal.
+/// The reason for which the file cannot be used. Without it hostnames could change their owner, so
+/// this is fatal.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimLogError {
     /// The file cannot be read or written.
@@ -129,9 +145,13 @@ impl<E: Entry> ClaimLog<E> {
     /// Reads the file, and rewrites it without outdated lines.
     ///
     /// # Errors
-    /// When it cannot be read or written. A last line that a crash truncated is ignored: its change never took effect.
+    /// When it cannot be read or written. A last line that a crash truncated is ignored: its change
+    /// never took effect.
     pub fn open(path: &Path) -> Result<(Self, Owners<E>), ClaimLogError> {
-        let io = |why| ClaimLogError::Io { path: path.to_path_buf(), why };
+        let io = |why| ClaimLogError::Io {
+            path: path.to_path_buf(),
+            why,
+        };
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             read => read.map_err(io)?,
@@ -139,7 +159,11 @@ impl<E: Entry> ClaimLog<E> {
         let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
         let mut records = BTreeMap::new();
         for (index, line) in whole.lines().enumerate() {
-            let wrong = |text: String| ClaimLogError::Line { path: path.to_path_buf(), line: index + 1, text };
+            let wrong = |text: String| ClaimLogError::Line {
+                path: path.to_path_buf(),
+                line: index + 1,
+                text,
+            };
             match E::parse(line).map_err(wrong)? {
                 (key, Some(owner)) => records.insert(key, owner),
                 (key, None) => records.remove(&key),
@@ -153,27 +177,41 @@ impl<E: Entry> ClaimLog<E> {
             waiting: String::new(),
             failed: false,
         };
-        records.iter().for_each(|(key, owner)| log.note(key, Some(owner)));
+        records
+            .iter()
+            .for_each(|(key, owner)| log.note(key, Some(owner)));
         match log.rewrite() {
             Ok(()) => {}
             // A longer file with outdated lines has the same content.
             Err(why) if text.is_empty() => return Err(io(why)),
             Err(why) => {
-                // Bytes after the last complete line would corrupt the next one. Truncation needs no space.
-                fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(log.length)).map_err(io)?;
+                // Bytes after the last complete line would corrupt the next one. Truncation needs
+                // no space.
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open(path)
+                    .and_then(|file| file.set_len(log.length))
+                    .map_err(io)?;
                 warn_of_file(path, format_args!("{why}; it is used as it is"));
             }
         }
         Ok((log, records))
     }
 
-    /// Appends changes, and returns when they are on the disk. After a failure they are kept for [`ClaimLog::write`],
-    /// and the failure is logged.
+    /// Appends changes, and returns when they are on the disk. After a failure they are kept for
+    /// [`ClaimLog::write`], and the failure is logged.
     pub fn append(&mut self, records: &BTreeMap<E::Key, Option<E::Owner>>) {
-        self.waiting.extend(records.iter().map(|(key, owner)| E::line(key, owner.as_ref()) + "\n"));
-        records.iter().for_each(|(key, owner)| self.note(key, owner.as_ref()));
+        self.waiting.extend(
+            records
+                .iter()
+                .map(|(key, owner)| E::line(key, owner.as_ref()) + "\n"),
+        );
+        records
+            .iter()
+            .for_each(|(key, owner)| self.note(key, owner.as_ref()));
         self.write();
-        // A longer file with outdated lines has the same content: a failure is no loss, and the next change tries again.
+        // A longer file with outdated lines has the same content: a failure is no loss, and the
+        // next change tries again.
         if self.waiting.is_empty() && self.length > 2 * self.present_length + OUTDATED {
             let _ = self.rewrite();
         }
@@ -193,11 +231,17 @@ impl<E: Entry> ClaimLog<E> {
 
     /// Rewrites the file without outdated lines.
     fn rewrite(&mut self) -> std::io::Result<()> {
-        let text: String = self.present.values().flat_map(|line| [line, "\n"]).collect();
+        let text: String = self
+            .present
+            .values()
+            .flat_map(|line| [line, "\n"])
+            .collect();
         write_private(&self.path, text.as_bytes())?;
         self.length = self.present_length;
         // Lines that are appended to the new file must not be lost with its name.
-        self.path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
+        self.path
+            .parent()
+            .map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
     }
 
     /// Retries lines that could not be written.
@@ -208,15 +252,18 @@ impl<E: Entry> ClaimLog<E> {
         let write = || {
             let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
             if self.failed {
-                // The last attempt may have ended in the middle of a line, in a process that could not truncate the
-                // file.
+                // The last attempt may have ended in the middle of a line, in a process that could
+                // not truncate the file.
                 file.set_len(self.length)?;
             }
-            file.write_all(self.waiting.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
-                // Written lines are truncated, including partial ones: all of them are written again. Truncation needs
-                // no space, and if it fails, the next attempt repeats it.
-                let _cut_off = file.set_len(self.length);
-            })
+            file.write_all(self.waiting.as_bytes())
+                .and_then(|()| file.sync_data())
+                .inspect_err(|_| {
+                    // Written lines are truncated, including partial ones: all of them are written
+                    // again. Truncation needs no space, and if it fails, the next attempt repeats
+                    // it.
+                    let _cut_off = file.set_len(self.length);
+                })
         };
         let (path, count) = (self.path.display(), self.waiting.lines().count());
         match write() {
@@ -250,7 +297,11 @@ mod tests {
     }
 
     fn record(namespace: &str, since: u64) -> Record {
-        Record { namespace: namespace.into(), since, released: Some(since + 7).filter(|_| since > 1) }
+        Record {
+            namespace: namespace.into(),
+            since,
+            released: Some(since + 7).filter(|_| since > 1),
+        }
     }
 
     #[test]
@@ -259,7 +310,10 @@ mod tests {
         let path = dir.path().join("claims");
         let (mut claim_log, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
         assert!(records.is_empty());
-        let changes = [(host("a.org"), Some(record("x", 1))), (host("b.org"), Some(record("y", 2)))];
+        let changes = [
+            (host("a.org"), Some(record("x", 1))),
+            (host("b.org"), Some(record("y", 2))),
+        ];
         claim_log.append(&changes.into());
         claim_log.append(&[(host("a.org"), None)].into());
         let text = fs::read_to_string(&path).expect("it is there");
@@ -269,7 +323,9 @@ mod tests {
             assert_eq!(records, [(host("b.org"), record("y", 2))].into());
         }
         fs::write(&path, "nonsense\n").expect("writes");
-        assert!(ClaimLog::<Tenants>::open(&path).is_err_and(|error| error.to_string().contains(":1: ")));
+        assert!(
+            ClaimLog::<Tenants>::open(&path).is_err_and(|error| error.to_string().contains(":1: "))
+        );
     }
 
     #[test]
@@ -278,16 +334,31 @@ mod tests {
         let path = dir.path().join("claims");
         let (mut claim_log, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
         let kept = [(host("kept.org"), record("x", 1))];
-        claim_log.append(&kept.clone().map(|(host, record)| (host, Some(record))).into());
+        claim_log.append(
+            &kept
+                .clone()
+                .map(|(host, record)| (host, Some(record)))
+                .into(),
+        );
         let mut longest = 0;
         for round in 0..300 {
             let name = |index| host(&format!("h{index}-{round}.example.org"));
-            claim_log.append(&(0..60).map(|index| (name(index), Some(record("x", 2)))).collect());
+            claim_log.append(
+                &(0..60)
+                    .map(|index| (name(index), Some(record("x", 2))))
+                    .collect(),
+            );
             claim_log.append(&(0..60).map(|index| (name(index), None)).collect());
             longest = longest.max(fs::metadata(&path).expect("it is there").len());
         }
-        assert!(longest < 2 * claim_log.present_length + OUTDATED + (16 << 10), "{longest} bytes");
-        assert!(longest > OUTDATED / 2, "it is not rewritten for each change: {longest} bytes");
+        assert!(
+            longest < 2 * claim_log.present_length + OUTDATED + (16 << 10),
+            "{longest} bytes"
+        );
+        assert!(
+            longest > OUTDATED / 2,
+            "it is not rewritten for each change: {longest} bytes"
+        );
         let (_, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
         assert_eq!(records, kept.into());
     }
@@ -308,6 +379,11 @@ mod tests {
         claim_log.write();
         let (_, records) = ClaimLog::<Tenants>::open(&path).expect("every line is whole");
         let expected = [("a.org", "x", 1), ("b.org", "y", 2), ("c.org", "y", 3)];
-        assert_eq!(records, expected.map(|(name, namespace, since)| (host(name), record(namespace, since))).into());
+        assert_eq!(
+            records,
+            expected
+                .map(|(name, namespace, since)| (host(name), record(namespace, since)))
+                .into()
+        );
     }
 }

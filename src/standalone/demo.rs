@@ -16,16 +16,27 @@ use gatewright_core::tenancy::Ports;
 
 /// The manifests of the example, as in `examples/demo`.
 const FILES: [(&str, &str); 5] = [
-    ("platform.yaml", include_str!("../../examples/demo/platform.yaml")),
+    (
+        "platform.yaml",
+        include_str!("../../examples/demo/platform.yaml"),
+    ),
     ("alice.yaml", include_str!("../../examples/demo/alice.yaml")),
     ("team.yaml", include_str!("../../examples/demo/team.yaml")),
-    ("mallory.yaml", include_str!("../../examples/demo/mallory.yaml")),
+    (
+        "mallory.yaml",
+        include_str!("../../examples/demo/mallory.yaml"),
+    ),
     ("bob.yaml", include_str!("../../examples/demo/bob.yaml")),
 ];
 
 /// The backends with plain HTTP, and their ports in the manifests.
-const BACKENDS: [(&str, &str); 5] =
-    [("alice", "18080"), ("bob", "18081"), ("dashboard", "18082"), ("team", "18083"), ("mallory", "18084")];
+const BACKENDS: [(&str, &str); 5] = [
+    ("alice", "18080"),
+    ("bob", "18081"),
+    ("dashboard", "18082"),
+    ("team", "18083"),
+    ("mallory", "18084"),
+];
 
 /// The built-in example, ready to be served.
 pub struct Demo {
@@ -41,7 +52,10 @@ impl Demo {
     /// # Errors
     /// When no port is free.
     pub fn ports() -> Result<Ports, String> {
-        Ok(Ports { http: free(8080)?, https: free(8443)? })
+        Ok(Ports {
+            http: free(8080)?,
+            https: free(8443)?,
+        })
     }
 
     /// Binds the backends' ports, and creates the objects that refer to them.
@@ -52,13 +66,21 @@ impl Demo {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let vault = tls(authority, "vault.alice.demo.localhost")?;
         let (mut backends, mut ports) = (Vec::new(), Vec::new());
-        let plain = BACKENDS.into_iter().map(|(name, written)| (name, written, None));
+        let plain = BACKENDS
+            .into_iter()
+            .map(|(name, written)| (name, written, None));
         for (name, written, tls) in plain.chain([("vault", "18443", Some(vault))]) {
             let backend = Echo::open(name, tls).await.map_err(|error| text(&error))?;
-            ports.push((written, backend.address().map_err(|error| text(&error))?.port()));
+            ports.push((
+                written,
+                backend.address().map_err(|error| text(&error))?.port(),
+            ));
             backends.push(backend);
         }
-        Ok(Self { objects: objects(&ports)?, backends })
+        Ok(Self {
+            objects: objects(&ports)?,
+            backends,
+        })
     }
 }
 
@@ -85,15 +107,21 @@ fn objects(ports: &[(&str, u16)]) -> Result<Vec<Object>, String> {
 
 /// Returns the wanted port if it is free, otherwise any.
 fn free(wanted: u16) -> Result<u16, String> {
-    let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
-    bind(wanted).or_else(|_| bind(0)).map(|address| address.port()).map_err(|error| error.to_string())
+    let bind = |port| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr())
+    };
+    bind(wanted)
+        .or_else(|_| bind(0))
+        .map(|address| address.port())
+        .map_err(|error| error.to_string())
 }
 
 fn tls(authority: &Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, String> {
     let name = DnsName::parse(name).map_err(|error| error.to_string())?;
     let given = authority.sign(&name, Timestamp::now())?;
     let key = given.key_pem.expose().as_bytes();
-    server_tls(given.chain_pem.as_bytes(), key, rustls::DEFAULT_VERSIONS).map_err(|error| error.to_string())
+    server_tls(given.chain_pem.as_bytes(), key, rustls::DEFAULT_VERSIONS)
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -108,19 +136,41 @@ mod tests {
     fn the_example_is_good_and_its_ports_are_replaced_once() {
         let objects = objects(&[("18080", 18443), ("18443", 9)]).expect("it parses");
         let slice = objects.iter().find_map(|object| match object {
-            Object::EndpointSlice(slice) if slice.meta.name == ObjectName::new("tenant-alice", "vault") => Some(slice),
+            Object::EndpointSlice(slice)
+                if slice.meta.name == ObjectName::new("tenant-alice", "vault") =>
+            {
+                Some(slice)
+            }
             _ => None,
         });
         assert_eq!(slice.expect("it is there").ports[0].1.number, 9);
         let settings = Settings::new(crate::cli::CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]);
-        let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, ..Default::default() };
+        let tenancy = tenancy::Settings {
+            certificates: tenancy::Source::Acme,
+            ..Default::default()
+        };
         let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
-        pipeline.apply(objects.into_iter().map(Change::put).collect(), std::time::SystemTime::UNIX_EPOCH);
+        pipeline.apply(
+            objects.into_iter().map(Change::put).collect(),
+            std::time::SystemTime::UNIX_EPOCH,
+        );
         let wanted = pipeline.tenancy().wants().values();
-        let wanted: Vec<&str> = wanted.flat_map(|want| &want.names).map(|name| name.as_str()).collect();
-        let hosts = ["dashboard.alice", "shop.alice", "wiki.team.alice", "blog.bob"];
+        let wanted: Vec<&str> = wanted
+            .flat_map(|want| &want.names)
+            .map(|name| name.as_str())
+            .collect();
+        let hosts = [
+            "dashboard.alice",
+            "shop.alice",
+            "wiki.team.alice",
+            "blog.bob",
+        ];
         assert_eq!(wanted, hosts.map(|host| format!("{host}.demo.localhost")));
-        let lost: Vec<_> = pipeline.tenancy().verdicts().filter(|(.., verdict)| !verdict.is_accepted()).collect();
+        let lost: Vec<_> = pipeline
+            .tenancy()
+            .verdicts()
+            .filter(|(.., verdict)| !verdict.is_accepted())
+            .collect();
         assert_eq!(lost.len(), 1, "{lost:?}");
         assert_eq!(*lost[0].0.name.namespace, *"tenant-alice-mallory");
     }

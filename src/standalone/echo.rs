@@ -1,4 +1,5 @@
-//! The backend of the built-in example: its response has its name. It serves HTTP, or HTTPS with TLS of its own.
+//! The backend of the built-in example: its response has its name. It serves HTTP, or HTTPS with
+//! TLS of its own.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,8 +35,15 @@ impl Echo {
     ///
     /// # Errors
     /// When no port is free.
-    pub async fn open(name: &'static str, tls: Option<Arc<rustls::ServerConfig>>) -> std::io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, name, tls })
+    pub async fn open(
+        name: &'static str,
+        tls: Option<Arc<rustls::ServerConfig>>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?,
+            name,
+            tls,
+        })
     }
 
     /// Returns the address of its port.
@@ -69,7 +77,9 @@ impl Echo {
                 match tls {
                     None => answer(stream, name).await,
                     Some(tls) => {
-                        if let Ok(Ok(stream)) = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await {
+                        if let Ok(Ok(stream)) =
+                            timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await
+                        {
                             answer(stream, name).await;
                         }
                     }
@@ -83,10 +93,20 @@ impl Echo {
 
 async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, name: &'static str) {
     let service = service_fn(move |request: Request<Incoming>| async move {
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("?");
-        let text = format!("{name} here: {} {} for {host}\n", request.method(), request.uri().path());
+        let host = request
+            .headers()
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or("?");
+        let text = format!(
+            "{name} here: {} {} for {host}\n",
+            request.method(),
+            request.uri().path()
+        );
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
     });
     // Errors of a client that disconnects early are ignored.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }

@@ -1,5 +1,6 @@
-//! The time at which the program first saw each object, which is its creation time here: by the Gateway API the older
-//! object goes first, and a manifest's own `creationTimestamp` is whatever its author writes.
+//! The time at which the program first saw each object, which is its creation time here: by the
+//! Gateway API the older object goes first, and a manifest's own `creationTimestamp` is whatever
+//! its author writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +12,8 @@ use super::claim_log::{ClaimLog, ClaimLogError, Entry};
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::ObjectName;
 
-/// The objects whose age decides between rivals, with the time of each in milliseconds since the epoch.
+/// The objects whose age decides between rivals, with the time of each in milliseconds since the
+/// epoch.
 pub struct FirstSeen {
     log: ClaimLog<Objects>,
     times: BTreeMap<ObjectKey, i64>,
@@ -35,12 +37,27 @@ impl Entry for Objects {
 
     fn line(key: &ObjectKey, seen: Option<&i64>) -> String {
         let ObjectKey { kind, name } = key;
-        let (kind, namespace, name) = (kind.as_str().to_owned(), name.namespace.to_string(), name.name.to_string());
-        serde_json::to_string(&Line { kind, namespace, name, seen: seen.copied() }).expect("strings and a number")
+        let (kind, namespace, name) = (
+            kind.as_str().to_owned(),
+            name.namespace.to_string(),
+            name.name.to_string(),
+        );
+        serde_json::to_string(&Line {
+            kind,
+            namespace,
+            name,
+            seen: seen.copied(),
+        })
+        .expect("strings and a number")
     }
 
     fn parse(line: &str) -> Result<(ObjectKey, Option<i64>), String> {
-        let Line { kind, namespace, name, seen } = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let Line {
+            kind,
+            namespace,
+            name,
+            seen,
+        } = serde_json::from_str(line).map_err(|error| error.to_string())?;
         let known = Kind::ALL.into_iter().find(|known| known.as_str() == kind);
         let kind = known.ok_or_else(|| format!("{kind:?} is no kind"))?;
         Ok((ObjectKey::new(kind, ObjectName::new(namespace, name)), seen))
@@ -57,28 +74,51 @@ impl FirstSeen {
         Ok(Self { log, times })
     }
 
-    /// Sets the creation times of these objects, which are all that there are: others are not known any more.
+    /// Sets the creation times of these objects, which are all that there are: others are not known
+    /// any more.
     pub fn begin(&mut self, changes: &mut [ObjectChange], now: SystemTime) {
         let there: BTreeSet<ObjectKey> = changes.iter().map(ObjectChange::key).collect();
-        let gone: Vec<ObjectKey> = self.times.keys().filter(|key| !there.contains(key)).cloned().collect();
+        let gone: Vec<ObjectKey> = self
+            .times
+            .keys()
+            .filter(|key| !there.contains(key))
+            .cloned()
+            .collect();
         self.times.retain(|key, _| there.contains(key));
-        self.date(changes, now, gone.into_iter().map(|key| (key, None)).collect());
+        self.date(
+            changes,
+            now,
+            gone.into_iter().map(|key| (key, None)).collect(),
+        );
     }
 
-    /// Sets the creation times of changed objects. New ones are younger than all others, and equally old.
+    /// Sets the creation times of changed objects. New ones are younger than all others, and
+    /// equally old.
     pub fn take(&mut self, changes: &mut [ObjectChange], now: SystemTime) {
         self.date(changes, now, BTreeMap::new());
     }
 
-    fn date(&mut self, changes: &mut [ObjectChange], now: SystemTime, mut record: BTreeMap<ObjectKey, Option<i64>>) {
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    fn date(
+        &mut self,
+        changes: &mut [ObjectChange],
+        now: SystemTime,
+        mut record: BTreeMap<ObjectKey, Option<i64>>,
+    ) {
+        let now = now
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
         let latest = self.times.values().max().copied().unwrap_or_default();
-        let now = i64::try_from(now).unwrap_or(i64::MAX).max(latest.saturating_add(1));
+        let now = i64::try_from(now)
+            .unwrap_or(i64::MAX)
+            .max(latest.saturating_add(1));
         for change in changes {
             let key = change.key();
             match change {
                 ObjectChange::Put(object) => {
-                    let Some(created) = object.created_mut() else { continue };
+                    let Some(created) = object.created_mut() else {
+                        continue;
+                    };
                     *created = *self.times.entry(key.clone()).or_insert_with(|| {
                         record.insert(key, Some(now));
                         now
@@ -114,13 +154,14 @@ mod tests {
     fn put(name: &str) -> ObjectChange {
         let meta = json!({"name": name, "creationTimestamp": "1970-01-01T00:00:07Z"});
         let spec = json!({"gatewayClassName": "c", "listeners": [{"name": "a", "port": 80, "protocol": "HTTP"}]});
-        let gateway =
-            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": meta, "spec": spec});
+        let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": meta, "spec": spec});
         ObjectChange::Put(Object::parse(gateway).expect("a Gateway"))
     }
 
     fn created(change: &mut ObjectChange) -> i64 {
-        let ObjectChange::Put(object) = change else { panic!("{change:?}") };
+        let ObjectChange::Put(object) = change else {
+            panic!("{change:?}")
+        };
         *object.created_mut().expect("a Gateway has an age")
     }
 
@@ -135,19 +176,35 @@ mod tests {
         let mut seen = FirstSeen::open(&path).expect("opens");
         let mut first = [put("b"), put("c")];
         seen.begin(&mut first, at(100));
-        assert_eq!(first.each_mut().map(created), [100_000; 2], "what its author writes does not count");
+        assert_eq!(
+            first.each_mut().map(created),
+            [100_000; 2],
+            "what its author writes does not count"
+        );
         // The clock went back.
         let mut later = [put("a"), put("b")];
         seen.take(&mut later, at(50));
-        assert_eq!(later.each_mut().map(created), [100_001, 100_000], "a later object is younger");
+        assert_eq!(
+            later.each_mut().map(created),
+            [100_001, 100_000],
+            "a later object is younger"
+        );
 
         let mut seen = FirstSeen::open(&path).expect("opens");
         let mut again = [put("a"), put("b"), put("d")];
         seen.begin(&mut again, at(200));
-        assert_eq!(again.each_mut().map(created), [100_001, 100_000, 200_000], "after a restart");
+        assert_eq!(
+            again.each_mut().map(created),
+            [100_001, 100_000, 200_000],
+            "after a restart"
+        );
         let mut back = [put("c")];
         seen.take(&mut back, at(300));
-        assert_eq!(created(&mut back[0]), 300_000, "it was not there at the start");
+        assert_eq!(
+            created(&mut back[0]),
+            300_000,
+            "it was not there at the start"
+        );
         seen.take(&mut [ObjectChange::Delete(put("b").key())], at(300));
         let mut back = [put("b")];
         seen.take(&mut back, at(400));

@@ -33,14 +33,15 @@ pub enum HandOverError {
     AdminRequest(#[from] AdminError),
 }
 
-/// Returns the route of the admin socket by which another program requests the take-over; `asked` is notified of it. It
-/// is refused where Envoy could not serve on meanwhile.
+/// Returns the route of the admin socket by which another program requests the take-over; `asked`
+/// is notified of it. It is refused where Envoy could not serve on meanwhile.
 pub fn routes(lifetime: Lifetime, asked: mpsc::Sender<()>) -> Router {
     let answer = async move || -> Response {
         match lifetime {
             Lifetime::WithProgram => (StatusCode::CONFLICT, REFUSED).into_response(),
             Lifetime::Independent => {
-                // Full when another program asked already, closed when this program ends: it ends in either case.
+                // Full when another program asked already, closed when this program ends: it ends
+                // in either case.
                 let _ = asked.try_send(());
                 "Envoy serves on\n".into_response()
             }
@@ -49,7 +50,8 @@ pub fn routes(lifetime: Lifetime, asked: mpsc::Sender<()>) -> Router {
     Router::new().route("/hand-over", post(answer))
 }
 
-/// Opens the private directory. If a running program uses it, that program leaves its Envoy running and ends.
+/// Opens the private directory. If a running program uses it, that program leaves its Envoy running
+/// and ends.
 ///
 /// # Errors
 /// When the running program refuses or does not end in time, or the directory cannot be used.
@@ -63,7 +65,9 @@ pub async fn take_over(path: &Path, admin: &Path) -> Result<PrivateDir, HandOver
     let began = Instant::now();
     loop {
         match PrivateDir::open(path) {
-            Err(PrivateDirError::InUse { .. }) if began.elapsed() < TIMEOUT => sleep(POLL_INTERVAL).await,
+            Err(PrivateDirError::InUse { .. }) if began.elapsed() < TIMEOUT => {
+                sleep(POLL_INTERVAL).await
+            }
             other => return Ok(other?),
         }
     }

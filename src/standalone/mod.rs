@@ -1,5 +1,5 @@
-//! Parts of the standalone gateway: private directory, built-in example, and supervision of an Envoy on the same
-//! machine.
+//! Parts of the standalone gateway: private directory, built-in example, and supervision of an
+//! Envoy on the same machine.
 
 mod check;
 mod check_tls;

@@ -1,4 +1,5 @@
-//! The private directory: sockets, keys and the certificate authority, accessible by its owner only.
+//! The private directory: sockets, keys and the certificate authority, accessible by its owner
+//! only.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::Write;
@@ -9,7 +10,8 @@ use acme::storage::{StorageError, format};
 
 use crate::replace::replace;
 
-/// The format of the directory's files that this version writes. A change that older versions would misread raises it.
+/// The format of the directory's files that this version writes. A change that older versions would
+/// misread raises it.
 const FORMAT: u32 = 1;
 
 /// A directory that only its owner may enter, locked against other processes of this program.
@@ -80,16 +82,30 @@ impl PrivateDir {
     /// # Errors
     /// When the directory is not private, or is in use.
     pub fn open(path: &Path) -> Result<Self, PrivateDirError> {
-        let io = |why| PrivateDirError::Io { path: path.to_path_buf(), why };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
+        let io = |why| PrivateDirError::Io {
+            path: path.to_path_buf(),
+            why,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(io)?;
         let path = path.canonicalize().map_err(io)?;
-        let io = |why| PrivateDirError::Io { path: path.clone(), why };
+        let io = |why| PrivateDirError::Io {
+            path: path.clone(),
+            why,
+        };
         if path.as_os_str().len() > 80 {
             return Err(PrivateDirError::TooLong { path });
         }
         let meta = fs::metadata(&path).map_err(io)?;
         let lock = path.join("lock");
-        let file = File::options().create(true).append(true).open(&lock).map_err(io)?;
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&lock)
+            .map_err(io)?;
         if file.metadata().map_err(io)?.uid() != meta.uid() {
             return Err(PrivateDirError::Foreign { path });
         }
@@ -115,8 +131,8 @@ impl PrivateDir {
     }
 }
 
-/// Writes a file atomically, readable by its owner only. A file with equal content is not written, so that it needs no
-/// disk space.
+/// Writes a file atomically, readable by its owner only. A file with equal content is not written,
+/// so that it needs no disk space.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if fs::read(path).is_ok_and(|held| held == bytes) {
         return Ok(());
@@ -139,7 +155,13 @@ mod tests {
         fs::write(&format, "2\n").expect("written");
         for in_use in [Some(opened), None] {
             let refused = PrivateDir::open(&path).err().expect("it is newer");
-            assert!(matches!(refused, PrivateDirError::Format(StorageError::Newer { format: 2, .. })), "{refused}");
+            assert!(
+                matches!(
+                    refused,
+                    PrivateDirError::Format(StorageError::Newer { format: 2, .. })
+                ),
+                "{refused}"
+            );
             let text = refused.to_string();
             let words = ["state/format", "format 2", "knows format 1", "--state-dir"];
             assert!(words.iter().all(|word| text.contains(word)), "{text}");

@@ -1,7 +1,7 @@
 //! Supervisor of Envoy: starts it, adopts the one of an earlier run, replaces it, and ends it.
 //!
-//! The running Envoys are not stored, but found each time: a program that was killed leaves processes, and no file that
-//! could be wrong about them.
+//! The running Envoys are not stored, but found each time: a program that was killed leaves
+//! processes, and no file that could be wrong about them.
 
 mod asking;
 mod launch;
@@ -38,7 +38,8 @@ pub use program::{NoEnvoy, find};
 use super::private_dir::write_private;
 use crate::connection_pressure;
 
-/// The lifetime after which an exit of Envoy does not count as a failed start, so that the back-off is reset.
+/// The lifetime after which an exit of Envoy does not count as a failed start, so that the back-off
+/// is reset.
 const STEADY: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -54,7 +55,8 @@ const CONFIGURED: Duration = Duration::from_secs(60);
 const REQUESTS: Duration = Duration::from_secs(5);
 /// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
-/// The additional time, beyond that for its connections, in which an Envoy that was replaced by a hot restart must end.
+/// The additional time, beyond that for its connections, in which an Envoy that was replaced by a
+/// hot restart must end.
 const LATE: Duration = Duration::from_secs(10);
 
 /// The configuration of an Envoy to run.
@@ -79,7 +81,11 @@ pub struct Supervisor {
 /// Returns the ids of the running Envoys of a private directory.
 pub(super) fn pids_of(dir: &Path) -> Vec<u32> {
     let found = fs::metadata(dir).and_then(|meta| process::find(dir, meta.uid()));
-    found.unwrap_or_default().into_iter().map(|process| process.pid).collect()
+    found
+        .unwrap_or_default()
+        .into_iter()
+        .map(|process| process.pid)
+        .collect()
 }
 
 /// The fate of Envoy when this program is killed or fails.
@@ -138,7 +144,12 @@ impl Supervisor {
             // `None`: the sender of orders has failed.
             (Some(Order::Leave), _) | (None, Lifetime::Independent) => {
                 for process in self.running().await {
-                    info!(event = PROCESS, pid = process.pid, "envoy: process {} serves on", process.pid);
+                    info!(
+                        event = PROCESS,
+                        pid = process.pid,
+                        "envoy: process {} serves on",
+                        process.pid
+                    );
                 }
             }
             _ => self.end(orders).await,
@@ -159,7 +170,10 @@ impl Supervisor {
         });
         let found = found.await.map_err(std::io::Error::from).flatten();
         found.unwrap_or_else(|error| {
-            warn!(event = PROCESS, "envoy: processes cannot be listed: {error}");
+            warn!(
+                event = PROCESS,
+                "envoy: processes cannot be listed: {error}"
+            );
             Vec::new()
         })
     }
@@ -177,9 +191,16 @@ impl Supervisor {
             let found = self.running().await;
             let plan = self.plan(&found).await;
             match self.carry_out(plan).await {
-                Err(error) => warn!(event = PROCESS, "envoy: {} cannot be started: {error}", self.program.display()),
+                Err(error) => warn!(
+                    event = PROCESS,
+                    "envoy: {} cannot be started: {error}",
+                    self.program.display()
+                ),
                 Ok(mut running) => {
-                    let others: Vec<Process> = found.into_iter().filter(|other| *other != running.process).collect();
+                    let others: Vec<Process> = found
+                        .into_iter()
+                        .filter(|other| *other != running.process)
+                        .collect();
                     let process = running.process.clone();
                     let settled = async {
                         self.settle(&process, others).await;
@@ -209,18 +230,31 @@ impl Supervisor {
             return Plan::Start;
         }
         let answer = timeout(ANSWER, self.answer(found)).await.ok().flatten();
-        let (version, hot_restart_version) =
-            tokio::join!(program::version(&self.program), program::hot_restart_version(&self.program));
+        let (version, hot_restart_version) = tokio::join!(
+            program::version(&self.program),
+            program::hot_restart_version(&self.program)
+        );
         let digest = digest(&self.bootstrap, self.lifetime);
-        plan(found, answer.as_ref(), &Wanted { digest, version, hot_restart_version })
+        plan(
+            found,
+            answer.as_ref(),
+            &Wanted {
+                digest,
+                version,
+                hot_restart_version,
+            },
+        )
     }
 
-    /// Returns the information from the Envoy that has the admin socket; `None` when all have ended.
+    /// Returns the information from the Envoy that has the admin socket; `None` when all have
+    /// ended.
     async fn answer(&self, found: &[Process]) -> Option<Info> {
         while found.iter().any(Process::is_alive) {
             for process in found.iter().rev() {
                 let answer = asking::info(&self.admin_of(process)).await;
-                if let Some(info) = answer.filter(|info| found.iter().any(|process| info.is_of(process))) {
+                if let Some(info) =
+                    answer.filter(|info| found.iter().any(|process| info.is_of(process)))
+                {
                     return Some(info);
                 }
             }
@@ -234,12 +268,18 @@ impl Supervisor {
         let path = || {
             let text = fs::read_to_string(process.launch.bootstrap(&self.dir)).ok()?;
             let bootstrap: serde_json::Value = serde_json::from_str(&text).ok()?;
-            Some(bootstrap.pointer("/admin/address/pipe/path")?.as_str()?.into())
+            Some(
+                bootstrap
+                    .pointer("/admin/address/pipe/path")?
+                    .as_str()?
+                    .into(),
+            )
         };
         path().unwrap_or_else(|| self.admin.clone())
     }
 
-    /// Returns the path to which the admin socket of an Envoy is moved while another is started beside it.
+    /// Returns the path to which the admin socket of an Envoy is moved while another is started
+    /// beside it.
     fn old_admin(&self) -> PathBuf {
         self.dir.join("envoy-admin-old.sock")
     }
@@ -254,11 +294,19 @@ impl Supervisor {
                     "envoy: took over process {}, which served on while this program was away",
                     process.pid
                 );
-                Ok(Running { process, child: None })
+                Ok(Running {
+                    process,
+                    child: None,
+                })
             }
             Plan::Restart(process, why) => {
-                info!(event = PROCESS, pid = process.pid, "envoy: {why}: replacing it by a hot restart");
-                // During its own start it would refuse a hot restart, and be without a supervisor afterwards.
+                info!(
+                    event = PROCESS,
+                    pid = process.pid,
+                    "envoy: {why}: replacing it by a hot restart"
+                );
+                // During its own start it would refuse a hot restart, and be without a supervisor
+                // afterwards.
                 let configured = self.configured(&process, self.admin_of(&process));
                 if timeout(CONFIGURED, configured).await.is_err() {
                     warn!(
@@ -268,10 +316,14 @@ impl Supervisor {
                         process.pid
                     );
                 }
-                self.start(process.launch.base_id, process.launch.epoch + 1).await
+                self.start(process.launch.base_id, process.launch.epoch + 1)
+                    .await
             }
             Plan::Replace(why) => {
-                warn!(event = PROCESS, "envoy: {why}: starting another beside it, to end it when that one serves");
+                warn!(
+                    event = PROCESS,
+                    "envoy: {why}: starting another beside it, to end it when that one serves"
+                );
                 // The moved socket stays reachable under its new path.
                 let _ = fs::rename(&self.admin, self.old_admin());
                 self.start(tidy::free_base_id(), 0).await
@@ -280,7 +332,11 @@ impl Supervisor {
     }
 
     async fn start(&self, base_id: u32, epoch: u32) -> std::io::Result<Running> {
-        let launch = Launch { base_id, epoch, digest: digest(&self.bootstrap, self.lifetime) };
+        let launch = Launch {
+            base_id,
+            epoch,
+            digest: digest(&self.bootstrap, self.lifetime),
+        };
         block_in_place(|| write_private(&launch.bootstrap(&self.dir), self.bootstrap.as_bytes()))?;
         block_in_place(|| connection_pressure::reset(&self.connections))?;
         let log = log::open(&self.log()).map_or_else(
@@ -294,38 +350,67 @@ impl Supervisor {
         let (pid, child) = match self.lifetime {
             Lifetime::Independent => (self.detached(arguments, log).await?, None),
             Lifetime::WithProgram => {
-                let child =
-                    self.bound().args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?;
+                let child = self
+                    .bound()
+                    .args(arguments)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(log)
+                    .spawn()?;
                 (child.id().unwrap_or_default(), Some(child))
             }
         };
         info!(event = PROCESS, pid, "envoy: started, process {pid}");
-        Ok(Running { process: Process::of_child(pid, launch), child })
+        Ok(Running {
+            process: Process::of_child(pid, launch),
+            child,
+        })
     }
 
     /// Starts an Envoy that outlives this program.
     async fn detached(&self, arguments: Vec<OsString>, log: Stdio) -> std::io::Result<u32> {
         let mut shell = Command::new(SHELL);
-        shell.args(["-c", DETACH, "sh"]).arg(&self.program).args(arguments);
-        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
+        shell
+            .args(["-c", DETACH, "sh"])
+            .arg(&self.program)
+            .args(arguments);
+        shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .process_group(0);
         let mut shell = shell.spawn()?;
-        let (mut stdin, stdout) = (shell.stdin.take().expect("piped"), shell.stdout.take().expect("piped"));
-        let line = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
+        let (mut stdin, stdout) = (
+            shell.stdin.take().expect("piped"),
+            shell.stdout.take().expect("piped"),
+        );
+        let line = BufReader::new(stdout)
+            .lines()
+            .next_line()
+            .await?
+            .unwrap_or_default();
         let status = shell.wait().await?;
         let pid = line.trim().parse().ok().filter(|_| status.success());
-        let pid = pid.ok_or_else(|| std::io::Error::other(format!("{SHELL} ended ({status}) and said {line:?}")))?;
+        let pid = pid.ok_or_else(|| {
+            std::io::Error::other(format!("{SHELL} ended ({status}) and said {line:?}"))
+        })?;
         stdin.write_all(b"go\n").await?;
         Ok(pid)
     }
 
     /// Returns the command of an Envoy that ends with this program.
     fn bound(&self) -> Command {
-        // setpriv sets the parent-death signal (`PR_SET_PDEATHSIG`) before it executes Envoy, with the same process id.
-        let setpriv = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
+        // setpriv sets the parent-death signal (`PR_SET_PDEATHSIG`) before it executes Envoy, with
+        // the same process id.
+        let setpriv = ["/usr/bin/setpriv", "/bin/setpriv"]
+            .into_iter()
+            .find(|path| Path::new(path).exists());
         let mut command = match setpriv {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
-                command.args(["--pdeathsig", "TERM", "--"]).arg(&self.program);
+                command
+                    .args(["--pdeathsig", "TERM", "--"])
+                    .arg(&self.program);
                 command
             }
             None => Command::new(&self.program),
@@ -339,7 +424,10 @@ impl Supervisor {
         if others.is_empty() {
             return;
         }
-        if timeout(CONFIGURED, self.configured(process, self.admin.clone())).await.is_err() {
+        if timeout(CONFIGURED, self.configured(process, self.admin.clone()))
+            .await
+            .is_err()
+        {
             warn!(
                 event = PROCESS,
                 pid = process.pid,
@@ -348,8 +436,9 @@ impl Supervisor {
             );
             self.configured(process, self.admin.clone()).await;
         }
-        let (same, foreign): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|other| other.launch.base_id == process.launch.base_id);
+        let (same, foreign): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|other| other.launch.base_id == process.launch.base_id);
         for other in &same {
             let (new, old, patience) = (process.pid, other.pid, self.patience);
             info!(
@@ -379,7 +468,10 @@ impl Supervisor {
 
     /// Waits until a process has its configuration.
     async fn configured(&self, process: &Process, admin: PathBuf) {
-        while !asking::info(&admin).await.is_some_and(|info| info.is_of(process) && info.is_live()) {
+        while !asking::info(&admin)
+            .await
+            .is_some_and(|info| info.is_of(process) && info.is_live())
+        {
             sleep(ADMIN_POLL_INTERVAL).await;
         }
     }
@@ -387,14 +479,21 @@ impl Supervisor {
     /// Ends an Envoy that cannot be replaced by a hot restart, after its requests have ended.
     async fn retire(&self, process: &Process) {
         let admin = self.old_admin();
-        let is_it = asking::info(&admin).await.is_some_and(|info| info.is_of(process));
+        let is_it = asking::info(&admin)
+            .await
+            .is_some_and(|info| info.is_of(process));
         if is_it && asking::end_connections(&admin).await {
             asking::stop_listening(&admin).await;
             idle(&admin, Duration::from_secs(self.patience.into())).await;
         }
         end(process).await;
         let _ = fs::remove_file(&admin);
-        info!(event = PROCESS, pid = process.pid, "envoy: process {} was replaced and has ended", process.pid);
+        info!(
+            event = PROCESS,
+            pid = process.pid,
+            "envoy: process {} was replaced and has ended",
+            process.pid
+        );
     }
 
     /// Ends all running Envoys.
@@ -426,12 +525,19 @@ impl Supervisor {
 /// Waits until no request is in progress, with a timeout.
 async fn idle(admin: &Path, patience: Duration) {
     let requests = async {
-        while asking::under_way(admin).await.is_some_and(|count| count > 0) {
+        while asking::under_way(admin)
+            .await
+            .is_some_and(|count| count > 0)
+        {
             sleep(ADMIN_POLL_INTERVAL).await;
         }
     };
     if timeout(patience, requests).await.is_err() {
-        warn!(event = PROCESS, "envoy: requests that are still under way after {} s are cut off", patience.as_secs());
+        warn!(
+            event = PROCESS,
+            "envoy: requests that are still under way after {} s are cut off",
+            patience.as_secs()
+        );
     }
 }
 
@@ -439,10 +545,20 @@ async fn idle(admin: &Path, patience: Duration) {
 async fn end(process: &Process) {
     process.signal(Signal::Term).await;
     if timeout(GRACE, gone(process)).await.is_err() {
-        warn!(event = PROCESS, pid = process.pid, "envoy: process {} does not end: it is killed", process.pid);
+        warn!(
+            event = PROCESS,
+            pid = process.pid,
+            "envoy: process {} does not end: it is killed",
+            process.pid
+        );
         process.signal(Signal::Kill).await;
         if timeout(GRACE, gone(process)).await.is_err() {
-            warn!(event = PROCESS, pid = process.pid, "envoy: process {} is killed and still there", process.pid);
+            warn!(
+                event = PROCESS,
+                pid = process.pid,
+                "envoy: process {} is killed and still there",
+                process.pid
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The rejected parts of route configurations and listeners, in the private directory: at the next start the other
-//! parts are sent first.
+//! The rejected parts of route configurations and listeners, in the private directory: at the next
+//! start the other parts are sent first.
 //!
-//! The file has names and hashes, but no content of routes. Without a readable file the rejected parts are found again.
+//! The file has names and hashes, but no content of routes. Without a readable file the rejected
+//! parts are found again.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -33,7 +34,10 @@ impl SuspectsFile {
         };
         let parsed = text.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
         parsed.unwrap_or_else(|error| {
-            warn_of_file(&self.0, format_args!("{error}; parts that Envoy refuses are searched again"));
+            warn_of_file(
+                &self.0,
+                format_args!("{error}; parts that Envoy refuses are searched again"),
+            );
             Suspects::default()
         })
     }
@@ -43,8 +47,8 @@ impl SuspectsFile {
         replace(&self.0, |file| file.write_all(&text))
     }
 
-    /// Marks the rejected parts as suspects in the cache. The returned task writes the file whenever the rejected parts
-    /// of the view change.
+    /// Marks the rejected parts as suspects in the cache. The returned task writes the file
+    /// whenever the rejected parts of the view change.
     pub fn carry_over(
         self,
         cache: &Cache,
@@ -60,7 +64,11 @@ impl SuspectsFile {
     }
 
     /// Writes the rejected parts whenever they change, until the sender is dropped or `stop`.
-    async fn keep(self, mut suspects: watch::Receiver<Arc<Suspects>>, mut stop: watch::Receiver<bool>) {
+    async fn keep(
+        self,
+        mut suspects: watch::Receiver<Arc<Suspects>>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         loop {
             tokio::select! {
                 changed = suspects.changed() => if changed.is_err() { return },
@@ -85,7 +93,9 @@ mod tests {
         let file = SuspectsFile::at(dir.path().join("refused-parts"));
         assert!(file.read().is_empty());
         let digest = "00".repeat(16);
-        let text = format!(r#"[{{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["{digest}"]}}]"#);
+        let text = format!(
+            r#"[{{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["{digest}"]}}]"#
+        );
         let suspects: Suspects = serde_json::from_str(&text).expect("it is ours");
         file.write(&suspects).expect("written");
         assert_eq!(file.read(), suspects);

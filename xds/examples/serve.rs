@@ -11,11 +11,18 @@ async fn main() -> std::io::Result<()> {
     tracing_subscriber::fmt().init();
     let mut args = std::env::args().skip(1);
     let socket = args.next().unwrap_or_else(|| "xds.sock".into());
-    let port = args.next().and_then(|port| port.parse().ok()).unwrap_or(10000);
+    let port = args
+        .next()
+        .and_then(|port| port.parse().ok())
+        .unwrap_or(10000);
 
-    // The resources of this view: a listener that answers hello. Publishing again changes only what differs.
+    // The resources of this view: a listener that answers hello. Publishing again changes only what
+    // differs.
     let (cache, view) = (Cache::new(), View::new("edge"));
-    let update = Update { upserts: vec![hello(port)], removals: vec![] };
+    let update = Update {
+        upserts: vec![hello(port)],
+        removals: vec![],
+    };
     let generation = cache.publish(&view, update);
 
     // The clients that may read it: processes of the user that runs this one.
@@ -42,9 +49,20 @@ async fn main() -> std::io::Result<()> {
 
 fn hello(port: u32) -> Resource {
     let text = core::data_source::Specifier::InlineString("hello\n".into());
-    let say = Say { response: Some(core::DataSource { specifier: Some(text), ..Default::default() }) };
-    let config = Any { type_url: Say::type_url(), value: say.encode_to_vec() };
-    let filter = lds::Filter { name: "hello".into(), config_type: Some(lds::filter::ConfigType::TypedConfig(config)) };
+    let say = Say {
+        response: Some(core::DataSource {
+            specifier: Some(text),
+            ..Default::default()
+        }),
+    };
+    let config = Any {
+        type_url: Say::type_url(),
+        value: say.encode_to_vec(),
+    };
+    let filter = lds::Filter {
+        name: "hello".into(),
+        config_type: Some(lds::filter::ConfigType::TypedConfig(config)),
+    };
     let address = core::SocketAddress {
         address: "127.0.0.1".into(),
         port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port)),
@@ -52,8 +70,13 @@ fn hello(port: u32) -> Resource {
     };
     let listener = lds::Listener {
         name: "hello".into(),
-        address: Some(core::Address { address: Some(core::address::Address::SocketAddress(address)) }),
-        filter_chains: vec![lds::FilterChain { filters: vec![filter], ..Default::default() }],
+        address: Some(core::Address {
+            address: Some(core::address::Address::SocketAddress(address)),
+        }),
+        filter_chains: vec![lds::FilterChain {
+            filters: vec![filter],
+            ..Default::default()
+        }],
         ..Default::default()
     };
     Resource::new("hello", &listener)

@@ -1,4 +1,5 @@
-//! The connected clients of each view, the generation that each has acknowledged, and the resources that each refuses.
+//! The connected clients of each view, the generation that each has acknowledged, and the resources
+//! that each refuses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -31,7 +32,8 @@ pub enum Event {
     },
     /// A node refused a resource.
     Rejected(Rejection),
-    /// A node no longer refuses a resource: it accepted a newer version, or the resource or the node is gone.
+    /// A node no longer refuses a resource: it accepted a newer version, or the resource or the
+    /// node is gone.
     Recovered(Rejection),
 }
 
@@ -42,8 +44,8 @@ pub struct NodeProgress {
     pub node: Arc<str>,
     /// Its authenticated identity.
     pub identity: Arc<str>,
-    /// The generation up to which all resources that it subscribes to are acknowledged, except for those of
-    /// [`Progress::rejections`].
+    /// The generation up to which all resources that it subscribes to are acknowledged, except for
+    /// those of [`Progress::rejections`].
     pub acknowledged: Generation,
 }
 
@@ -59,9 +61,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns the number of connected nodes that acknowledged generation `g`, and the number of all connected nodes.
+    /// Returns the number of connected nodes that acknowledged generation `g`, and the number of
+    /// all connected nodes.
     pub fn acknowledged(&self, g: Generation) -> (usize, usize) {
-        (self.nodes.iter().filter(|n| n.acknowledged >= g).count(), self.nodes.len())
+        (
+            self.nodes.iter().filter(|n| n.acknowledged >= g).count(),
+            self.nodes.len(),
+        )
     }
 }
 
@@ -111,7 +117,13 @@ impl AckTracker {
         any_changed: Arc<watch::Sender<u64>>,
         events: broadcast::Sender<Event>,
     ) -> AckTracker {
-        AckTracker { view, entries: Mutex::default(), changed: watch::Sender::new(0), any_changed, events }
+        AckTracker {
+            view,
+            entries: Mutex::default(),
+            changed: watch::Sender::new(0),
+            any_changed,
+            events,
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -124,7 +136,8 @@ impl AckTracker {
 
     fn notify(&self, event: Option<Event>) {
         if let Some(event) = event {
-            // Having no receiver is no error: the state above is authoritative, events are a convenience.
+            // Having no receiver is no error: the state above is authoritative, events are a
+            // convenience.
             let _ = self.events.send(event);
         }
         self.changed.send_modify(|n| *n += 1);
@@ -140,7 +153,10 @@ impl AckTracker {
             entries.streams.insert(id, member);
             id
         };
-        self.notify(Some(Event::Connected { view: self.view.clone(), node }));
+        self.notify(Some(Event::Connected {
+            view: self.view.clone(),
+            node,
+        }));
         id
     }
 
@@ -148,15 +164,27 @@ impl AckTracker {
         let (member, recovered) = {
             let mut entries = self.entries();
             let member = entries.streams.remove(&id);
-            let keys: Vec<_> = entries.rejections.keys().filter(|(s, _, _)| *s == id).cloned().collect();
-            let recovered: Vec<_> = keys.iter().filter_map(|k| entries.rejections.remove(k)).flatten().collect();
+            let keys: Vec<_> = entries
+                .rejections
+                .keys()
+                .filter(|(s, _, _)| *s == id)
+                .cloned()
+                .collect();
+            let recovered: Vec<_> = keys
+                .iter()
+                .filter_map(|k| entries.rejections.remove(k))
+                .flatten()
+                .collect();
             (member, recovered)
         };
         for rejection in recovered {
             self.notify(Some(Event::Recovered(rejection)));
         }
         if let Some(member) = member {
-            self.notify(Some(Event::Disconnected { view: self.view.clone(), node: member.node }));
+            self.notify(Some(Event::Disconnected {
+                view: self.view.clone(),
+                node: member.node,
+            }));
         }
     }
 
@@ -165,11 +193,19 @@ impl AckTracker {
         self.notify(None);
     }
 
-    pub(crate) fn reject(&self, id: StreamId, kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str>) {
+    pub(crate) fn reject(
+        &self,
+        id: StreamId,
+        kind: Kind,
+        name: Arc<str>,
+        version: Arc<str>,
+        text: Arc<str>,
+    ) {
         self.set(id, kind, name, version, vec![(None, text)]);
     }
 
-    /// Sets the parts of a resource that are held back; with none, all of it is accepted. Returns the new ones.
+    /// Sets the parts of a resource that are held back; with none, all of it is accepted. Returns
+    /// the new ones.
     pub(crate) fn divide(
         &self,
         id: StreamId,
@@ -178,7 +214,10 @@ impl AckTracker {
         version: Arc<str>,
         parts: Vec<(Part, Arc<str>)>,
     ) -> Vec<Rejection> {
-        let parts = parts.into_iter().map(|(part, text)| (Some(part), text)).collect();
+        let parts = parts
+            .into_iter()
+            .map(|(part, text)| (Some(part), text))
+            .collect();
         self.set(id, kind, name, version, parts)
     }
 
@@ -186,7 +225,8 @@ impl AckTracker {
         self.set(id, kind, name, "".into(), Vec::new());
     }
 
-    /// Sets the rejections of one resource, and sends events for the differences. Returns the new ones.
+    /// Sets the rejections of one resource, and sends events for the differences. Returns the new
+    /// ones.
     fn set(
         &self,
         id: StreamId,
@@ -202,8 +242,17 @@ impl AckTracker {
             };
             let view = &self.view;
             let rejection = |(part, text)| {
-                let (view, node, name, version) = (view.clone(), node.clone(), name.clone(), version.clone());
-                Rejection { view, node, kind, name, part, version, text }
+                let (view, node, name, version) =
+                    (view.clone(), node.clone(), name.clone(), version.clone());
+                Rejection {
+                    view,
+                    node,
+                    kind,
+                    name,
+                    part,
+                    version,
+                    text,
+                }
             };
             let after: Vec<Rejection> = parts.into_iter().map(rejection).collect();
             let before = match after.is_empty() {
@@ -212,7 +261,8 @@ impl AckTracker {
             };
             (before.unwrap_or_default(), after)
         };
-        let is_in = |all: &[Rejection], one: &Rejection| all.iter().any(|other| other.part == one.part);
+        let is_in =
+            |all: &[Rejection], one: &Rejection| all.iter().any(|other| other.part == one.part);
         for recovered in before.iter().filter(|one| !is_in(&after, one)) {
             self.notify(Some(Event::Recovered(recovered.clone())));
         }
@@ -220,17 +270,25 @@ impl AckTracker {
         let same = |a: &Rejection, b: &Rejection| {
             a.part == b.part && a.text == b.text && (a.part.is_some() || a.version == b.version)
         };
-        let new: Vec<Rejection> =
-            after.into_iter().filter(|one| !before.iter().any(|other| same(one, other))).collect();
+        let new: Vec<Rejection> = after
+            .into_iter()
+            .filter(|one| !before.iter().any(|other| same(one, other)))
+            .collect();
         for rejected in &new {
             self.notify(Some(Event::Rejected(rejected.clone())));
         }
         new
     }
 
-    /// Returns the generation that every stream has considered; earlier removals need not be remembered.
+    /// Returns the generation that every stream has considered; earlier removals need not be
+    /// remembered.
     pub(crate) fn low_watermark(&self) -> Generation {
-        self.entries().streams.values().map(|m| m.progress.considered()).min().unwrap_or(Generation::MAX)
+        self.entries()
+            .streams
+            .values()
+            .map(|m| m.progress.considered())
+            .min()
+            .unwrap_or(Generation::MAX)
     }
 
     /// Returns the progress of every node. A node with several streams has that of its slowest.
@@ -245,12 +303,18 @@ impl AckTracker {
                 .or_insert(acknowledged);
         }
         let mut rejections: Vec<_> = entries.rejections.values().flatten().cloned().collect();
-        rejections.sort_by(|a, b| (&a.node, a.kind, &a.name, &a.part).cmp(&(&b.node, b.kind, &b.name, &b.part)));
+        rejections.sort_by(|a, b| {
+            (&a.node, a.kind, &a.name, &a.part).cmp(&(&b.node, b.kind, &b.name, &b.part))
+        });
         Progress {
             published,
             nodes: nodes
                 .into_iter()
-                .map(|((node, identity), acknowledged)| NodeProgress { node, identity, acknowledged })
+                .map(|((node, identity), acknowledged)| NodeProgress {
+                    node,
+                    identity,
+                    acknowledged,
+                })
                 .collect(),
             rejections,
         }

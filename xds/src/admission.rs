@@ -1,7 +1,8 @@
-//! Admission of connections: those with a stream may stay, and a bounded number without one for a limited time.
+//! Admission of connections: those with a stream may stay, and a bounded number without one for a
+//! limited time.
 //!
-//! A connection without a stream is not authenticated yet, or idle. It takes one of the slots of its source address,
-//! and keeps it until a deadline, or until a newer connection evicts it.
+//! A connection without a stream is not authenticated yet, or idle. It takes one of the slots of
+//! its source address, and keeps it until a deadline, or until a newer connection evicts it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -12,7 +13,8 @@ use tokio::sync::{Notify, watch};
 use crate::Fingerprint;
 use crate::identity::Peer;
 
-/// Returns the source of a connection for its limits: the address, or for IPv6 the /64 network, which one client has.
+/// Returns the source of a connection for its limits: the address, or for IPv6 the /64 network,
+/// which one client has.
 pub(crate) fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -51,7 +53,13 @@ impl Connection {
             Peer::Tls { certificates } => certificates.first().map(|leaf| Fingerprint::of(leaf)),
             Peer::Unix { .. } => None,
         };
-        Connection { peer, address, source: address.map(source), credential, use_: watch::Sender::default() }
+        Connection {
+            peer,
+            address,
+            source: address.map(source),
+            credential,
+            use_: watch::Sender::default(),
+        }
     }
 
     /// Records that a request was denied.
@@ -59,7 +67,8 @@ impl Connection {
         self.use_.send_modify(|now| now.denied = true);
     }
 
-    /// Records that the credential has expired: no request on this connection can be authenticated any more.
+    /// Records that the credential has expired: no request on this connection can be authenticated
+    /// any more.
     pub(crate) fn expire(&self) {
         self.use_.send_modify(|now| now.expired = true);
     }
@@ -102,18 +111,27 @@ pub(crate) struct IdleSlot {
 impl IdleSlots {
     /// Limits the slots of one source, and of all.
     pub(crate) fn new(per_source: usize, total: usize) -> IdleSlots {
-        IdleSlots { per_source, total, slots: Mutex::default() }
+        IdleSlots {
+            per_source,
+            total,
+            slots: Mutex::default(),
+        }
     }
 
-    /// Returns a slot for a connection from `source`. No connection is refused: the newest of a source evicts its
-    /// oldest, and when all slots are taken, the oldest of the source that has the most.
+    /// Returns a slot for a connection from `source`. No connection is refused: the newest of a
+    /// source evicts its oldest, and when all slots are taken, the oldest of the source that has
+    /// the most.
     pub(crate) fn admit(self: &Arc<Self>, source: IpAddr) -> IdleSlot {
         let mut slots = self.slots.lock().expect("no holder of this lock panics");
         let held = slots.by_source.get(&source).map_or(0, BTreeMap::len);
         let crowded = if held >= self.per_source {
             Some(source)
         } else if slots.by_source.values().map(BTreeMap::len).sum::<usize>() >= self.total {
-            slots.by_source.iter().max_by_key(|(_, of)| of.len()).map(|(source, _)| *source)
+            slots
+                .by_source
+                .iter()
+                .max_by_key(|(_, of)| of.len())
+                .map(|(source, _)| *source)
         } else {
             None
         };
@@ -122,14 +140,25 @@ impl IdleSlots {
         }
         let (number, evicted) = (slots.next, Arc::new(Notify::new()));
         slots.next += 1;
-        slots.by_source.entry(source).or_default().insert(number, evicted.clone());
-        IdleSlot { idle: self.clone(), source, number, evicted }
+        slots
+            .by_source
+            .entry(source)
+            .or_default()
+            .insert(number, evicted.clone());
+        IdleSlot {
+            idle: self.clone(),
+            source,
+            number,
+            evicted,
+        }
     }
 }
 
 impl Slots {
     fn evict_oldest(&mut self, source: IpAddr) {
-        let Some(of) = self.by_source.get_mut(&source) else { return };
+        let Some(of) = self.by_source.get_mut(&source) else {
+            return;
+        };
         if let Some((_, evicted)) = of.pop_first() {
             evicted.notify_one();
         }
@@ -148,7 +177,11 @@ impl IdleSlot {
 
 impl Drop for IdleSlot {
     fn drop(&mut self) {
-        let mut slots = self.idle.slots.lock().expect("no holder of this lock panics");
+        let mut slots = self
+            .idle
+            .slots
+            .lock()
+            .expect("no holder of this lock panics");
         if let Some(of) = slots.by_source.get_mut(&self.source) {
             of.remove(&self.number);
             if of.is_empty() {
@@ -177,7 +210,10 @@ mod tests {
         let idle = Arc::new(IdleSlots::new(2, 100));
         let other = idle.admit(address(2));
         let slots: Vec<_> = (0..4).map(|_| idle.admit(address(1))).collect();
-        assert_eq!(slots.iter().map(is_evicted).collect::<Vec<_>>(), [true, true, false, false]);
+        assert_eq!(
+            slots.iter().map(is_evicted).collect::<Vec<_>>(),
+            [true, true, false, false]
+        );
         assert!(!is_evicted(&other));
     }
 
@@ -186,7 +222,10 @@ mod tests {
         let idle = Arc::new(IdleSlots::new(3, 4));
         let many: Vec<_> = (0..3).map(|_| idle.admit(address(1))).collect();
         let few: Vec<_> = (2..4).map(|last| idle.admit(address(last))).collect();
-        assert_eq!(many.iter().map(is_evicted).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(
+            many.iter().map(is_evicted).collect::<Vec<_>>(),
+            [true, false, false]
+        );
         assert!(!few.iter().any(is_evicted));
     }
 
@@ -197,7 +236,13 @@ mod tests {
         let next = idle.admit(address(2));
         assert!(!is_evicted(&next));
         drop(next);
-        assert!(idle.slots.lock().expect("nobody panicked").by_source.is_empty());
+        assert!(
+            idle.slots
+                .lock()
+                .expect("nobody panicked")
+                .by_source
+                .is_empty()
+        );
     }
 
     #[test]

@@ -59,8 +59,9 @@ impl Cache {
 
     /// Publishes a group of changes into `view`. A stream sees the whole group or nothing of it.
     ///
-    /// A resource that equals the published one, by value, is no change and keeps its bytes and version. If nothing
-    /// changes, the view's latest generation is returned: a client that acknowledged it has the update.
+    /// A resource that equals the published one, by value, is no change and keeps its bytes and
+    /// version. If nothing changes, the view's latest generation is returned: a client that
+    /// acknowledged it has the update.
     pub fn publish(&self, view: &View, update: Update) -> Generation {
         let view_store = self.view_store(view);
         let low_watermark = view_store.tracker.low_watermark();
@@ -77,10 +78,11 @@ impl Cache {
         generation
     }
 
-    /// Makes `resources` the exact content of `view`. The cost is proportional to the size of the view; prefer
-    /// [`Cache::publish`].
+    /// Makes `resources` the exact content of `view`. The cost is proportional to the size of the
+    /// view; prefer [`Cache::publish`].
     pub fn replace(&self, view: &View, resources: Vec<Resource>) -> Generation {
-        let wanted: std::collections::BTreeSet<(Kind, &str)> = resources.iter().map(|r| (r.kind(), r.name())).collect();
+        let wanted: std::collections::BTreeSet<(Kind, &str)> =
+            resources.iter().map(|r| (r.kind(), r.name())).collect();
         let removals = {
             let view_store = self.view_store(view);
             let tables = view_store.read();
@@ -91,25 +93,43 @@ impl Cache {
                 .map(|r| (r.kind(), r.name().to_owned()))
                 .collect()
         };
-        self.publish(view, Update { upserts: resources, removals })
+        self.publish(
+            view,
+            Update {
+                upserts: resources,
+                removals,
+            },
+        )
     }
 
     /// Returns the resource of this kind and name in `view`.
     pub fn get(&self, view: &View, kind: Kind, name: &str) -> Option<Resource> {
-        self.existing(view)?.read().table(kind).current(name).map(|r| Resource::clone(r))
+        self.existing(view)?
+            .read()
+            .table(kind)
+            .current(name)
+            .map(|r| Resource::clone(r))
     }
 
     /// Returns all resources of `view`, and their generation.
     pub fn resources(&self, view: &View) -> (Generation, Vec<Resource>) {
-        let Some(view_store) = self.existing(view) else { return (0, Vec::new()) };
+        let Some(view_store) = self.existing(view) else {
+            return (0, Vec::new());
+        };
         let tables = view_store.read();
-        let all = Kind::ALL.iter().flat_map(|kind| tables.table(*kind).resources());
-        (tables.generation, all.map(|resource| Resource::clone(resource)).collect())
+        let all = Kind::ALL
+            .iter()
+            .flat_map(|kind| tables.table(*kind).resources());
+        (
+            tables.generation,
+            all.map(|resource| Resource::clone(resource)).collect(),
+        )
     }
 
     /// Returns the number of resources of `kind` in the view.
     pub fn len(&self, view: &View, kind: Kind) -> usize {
-        self.existing(view).map_or(0, |view_store| view_store.read().table(kind).len())
+        self.existing(view)
+            .map_or(0, |view_store| view_store.read().table(kind).len())
     }
 
     /// Returns true if the view has no resources.
@@ -124,14 +144,15 @@ impl Cache {
         view_store.tracker.report(published)
     }
 
-    /// Returns a receiver that changes with [`Cache::progress`] of `view`. Changes coalesce, none is lost.
+    /// Returns a receiver that changes with [`Cache::progress`] of `view`. Changes coalesce, none
+    /// is lost.
     pub fn watch(&self, view: &View) -> watch::Receiver<u64> {
         self.view_store(view).tracker.watch()
     }
 
-    /// Returns a receiver of the number of on-demand secrets that clients of `view` requested and that do not exist.
-    /// Names of such secrets come from untrusted clients, so that many of them at once are an attack; the number is
-    /// updated about every hundredth.
+    /// Returns a receiver of the number of on-demand secrets that clients of `view` requested and
+    /// that do not exist. Names of such secrets come from untrusted clients, so that many of them
+    /// at once are an attack; the number is updated about every hundredth.
     pub fn watch_unknown(&self, view: &View) -> watch::Receiver<u64> {
         self.view_store(view).watch_unknown()
     }
@@ -141,22 +162,32 @@ impl Cache {
         self.0.progressed.subscribe()
     }
 
-    /// Returns a receiver that changes with [`Cache::unknown`] of any view, about once in a hundred names.
+    /// Returns a receiver that changes with [`Cache::unknown`] of any view, about once in a hundred
+    /// names.
     pub fn watch_all_unknown(&self) -> watch::Receiver<u64> {
         self.0.unknown.subscribe()
     }
 
-    /// Returns the number of on-demand secrets that clients of `view` requested and that do not exist; see
-    /// [`Cache::watch_unknown`].
+    /// Returns the number of on-demand secrets that clients of `view` requested and that do not
+    /// exist; see [`Cache::watch_unknown`].
     pub fn unknown(&self, view: &View) -> u64 {
-        self.existing(view).map_or(0, |view_store| *view_store.watch_unknown().borrow())
+        self.existing(view)
+            .map_or(0, |view_store| *view_store.watch_unknown().borrow())
     }
 
-    /// Removes `view`, unless streams of it are still open, which would wait for a view that is never published again.
-    /// Returns true if it is removed. The caller has revoked its clients before ([`crate::Views::revoke`]).
+    /// Removes `view`, unless streams of it are still open, which would wait for a view that is
+    /// never published again. Returns true if it is removed. The caller has revoked its clients
+    /// before ([`crate::Views::revoke`]).
     pub fn remove(&self, view: &View) -> bool {
-        let mut view_stores = self.0.view_stores.write().expect("no holder of this lock panics");
-        if let Some(view_store) = view_stores.get(view).filter(|view_store| Arc::strong_count(view_store) > 1) {
+        let mut view_stores = self
+            .0
+            .view_stores
+            .write()
+            .expect("no holder of this lock panics");
+        if let Some(view_store) = view_stores
+            .get(view)
+            .filter(|view_store| Arc::strong_count(view_store) > 1)
+        {
             // Wakes the streams, which check their grant.
             view_store.published.notify_waiters();
             return false;
@@ -165,14 +196,14 @@ impl Cache {
         true
     }
 
-    /// Returns a receiver of the parts that clients of `view` refused, to be persisted for [`Cache::suspect`] after the
-    /// next start.
+    /// Returns a receiver of the parts that clients of `view` refused, to be persisted for
+    /// [`Cache::suspect`] after the next start.
     pub fn suspects(&self, view: &View) -> watch::Receiver<Arc<Suspects>> {
         self.view_store(view).watch_suspects()
     }
 
-    /// Sets parts that clients refused earlier: a client that connects to `view` gets them only after the rest of their
-    /// resources. Once a client accepts them, they are sent as any others.
+    /// Sets parts that clients refused earlier: a client that connects to `view` gets them only
+    /// after the rest of their resources. Once a client accepts them, they are sent as any others.
     pub fn suspect(&self, view: &View, suspects: Suspects) {
         self.view_store(view).suspect(|known| {
             let is_new = *known != suspects;
@@ -181,8 +212,8 @@ impl Cache {
         });
     }
 
-    /// Returns a receiver of the events of all views from now on. A receiver that falls behind by 1024 events loses
-    /// some and gets an error; [`Cache::progress`] always has the current state.
+    /// Returns a receiver of the events of all views from now on. A receiver that falls behind by
+    /// 1024 events loses some and gets an error; [`Cache::progress`] always has the current state.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.events.subscribe()
     }
@@ -194,12 +225,20 @@ impl Cache {
 
     /// Returns the state of all views and streams, for an operator.
     pub fn debug(&self) -> Vec<ViewState> {
-        let view_stores: Vec<_> =
-            self.0.view_stores.read().expect("no holder of this lock panics").values().cloned().collect();
+        let view_stores: Vec<_> = self
+            .0
+            .view_stores
+            .read()
+            .expect("no holder of this lock panics")
+            .values()
+            .cloned()
+            .collect();
         let state = |view_store: Arc<ViewStore>| {
             let (generation, resources) = {
                 let tables = view_store.read();
-                let counts = Kind::ALL.into_iter().map(|kind| (kind.label(), tables.table(kind).len()));
+                let counts = Kind::ALL
+                    .into_iter()
+                    .map(|kind| (kind.label(), tables.table(kind).len()));
                 (tables.generation, counts.filter(|(_, n)| *n > 0).collect())
             };
             ViewState {
@@ -217,16 +256,37 @@ impl Cache {
     }
 
     fn existing(&self, view: &View) -> Option<Arc<ViewStore>> {
-        self.0.view_stores.read().expect("no holder of this lock panics").get(view).cloned()
+        self.0
+            .view_stores
+            .read()
+            .expect("no holder of this lock panics")
+            .get(view)
+            .cloned()
     }
 
     pub(crate) fn view_store(&self, view: &View) -> Arc<ViewStore> {
         if let Some(view_store) = self.existing(view) {
             return view_store;
         }
-        let mut view_stores = self.0.view_stores.write().expect("no holder of this lock panics");
-        let tracker = || AckTracker::new(view.clone(), self.0.progressed.clone(), self.0.events.clone());
-        let new = || Arc::new(ViewStore::new(view.clone(), self.0.unknown.clone(), tracker()));
+        let mut view_stores = self
+            .0
+            .view_stores
+            .write()
+            .expect("no holder of this lock panics");
+        let tracker = || {
+            AckTracker::new(
+                view.clone(),
+                self.0.progressed.clone(),
+                self.0.events.clone(),
+            )
+        };
+        let new = || {
+            Arc::new(ViewStore::new(
+                view.clone(),
+                self.0.unknown.clone(),
+                tracker(),
+            ))
+        };
         view_stores.entry(view.clone()).or_insert_with(new).clone()
     }
 }

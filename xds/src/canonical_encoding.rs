@@ -1,13 +1,13 @@
 //! A canonical encoding of protobuf messages: equal values have equal bytes.
 //!
-//! The generated messages have protobuf maps in `HashMap`s, which are encoded in an order that differs from one
-//! instance to the next, so that a restart would change versions without a change of content. Here the entries of a map
-//! are sorted by their bytes, innermost first.
+//! The generated messages have protobuf maps in `HashMap`s, which are encoded in an order that
+//! differs from one instance to the next, so that a restart would change versions without a change
+//! of content. Here the entries of a map are sorted by their bytes, innermost first.
 //!
-//! On the wire, the entries of a map look like any repeated field of small messages. The two are distinguished by
-//! exchanging two entries: if the field is a map, the decoded message stays equal. The result depends on the message
-//! type and the field alone, so that it is cached. Maps within an `Any` are not sorted; the producer of the `Any` has
-//! to.
+//! On the wire, the entries of a map look like any repeated field of small messages. The two are
+//! distinguished by exchanging two entries: if the field is a map, the decoded message stays equal.
+//! The result depends on the message type and the field alone, so that it is cached. Maps within an
+//! `Any` are not sorted; the producer of the `Any` has to.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -22,11 +22,16 @@ pub(crate) fn encode<M: Message + Default + PartialEq + 'static>(message: &M) ->
     let mut runs = Vec::new();
     runs_in(&bytes, 0..bytes.len(), &mut Vec::new(), &mut runs);
     for run in runs {
-        // Entries within this run may have been reordered by now, but its position and length are unchanged.
+        // Entries within this run may have been reordered by now, but its position and length are
+        // unchanged.
         if run.ordered(&bytes) || !is_map(message, &bytes, &run) {
             continue;
         }
-        let mut entries: Vec<Vec<u8>> = run.entries.iter().map(|at| bytes[at.clone()].to_vec()).collect();
+        let mut entries: Vec<Vec<u8>> = run
+            .entries
+            .iter()
+            .map(|at| bytes[at.clone()].to_vec())
+            .collect();
         entries.sort_unstable();
         bytes.splice(run.whole(), entries.concat());
     }
@@ -35,7 +40,8 @@ pub(crate) fn encode<M: Message + Default + PartialEq + 'static>(message: &M) ->
 
 /// Messages nest no deeper; text that resembles deep nesting must not exhaust the stack.
 const MAX_DEPTH: usize = 24;
-/// Most cached results. The message types have far fewer fields, but recursive messages have paths without end.
+/// Most cached results. The message types have far fewer fields, but recursive messages have paths
+/// without end.
 const KNOWN: usize = 4096;
 
 /// Adjacent fields of one number that may be the entries of a map.
@@ -59,15 +65,27 @@ impl Run {
 type Place = (TypeId, Vec<u64>);
 
 /// Returns true if `run`, which is not sorted, is a map of `message`, whose encoding is `bytes`.
-fn is_map<M: Message + Default + PartialEq + 'static>(message: &M, bytes: &[u8], run: &Run) -> bool {
+fn is_map<M: Message + Default + PartialEq + 'static>(
+    message: &M,
+    bytes: &[u8],
+    run: &Run,
+) -> bool {
     static ANSWERS: LazyLock<RwLock<HashMap<Place, bool>>> = LazyLock::new(RwLock::default);
     let key = (TypeId::of::<M>(), run.path.clone());
     if let Some(known) = ANSWERS.read().expect("no holder panics").get(&key) {
         return *known;
     }
-    let two = run.entries.windows(2).find(|two| bytes[two[0].clone()] > bytes[two[1].clone()]);
+    let two = run
+        .entries
+        .windows(2)
+        .find(|two| bytes[two[0].clone()] > bytes[two[1].clone()]);
     let two = two.expect("some entry is before a smaller one");
-    let exchanged = [&bytes[..two[0].start], &bytes[two[1].clone()], &bytes[two[0].clone()], &bytes[two[1].end..]];
+    let exchanged = [
+        &bytes[..two[0].start],
+        &bytes[two[1].clone()],
+        &bytes[two[0].clone()],
+        &bytes[two[1].end..],
+    ];
     let answer = M::decode(exchanged.concat().as_slice()).is_ok_and(|decoded| decoded == *message);
     let mut answers = ANSWERS.write().expect("no holder panics");
     if answers.len() < KNOWN {
@@ -112,7 +130,11 @@ fn field(bytes: &[u8], within: Range<usize>) -> Option<Field> {
     };
     let (_, after) = rest.split_at_checked(skip)?;
     let end = within.end - after.len();
-    Some(Field { number: key >> 3, at: within.start..end, content: (key & 7 == 2).then_some(end - skip..end) })
+    Some(Field {
+        number: key >> 3,
+        at: within.start..end,
+        content: (key & 7 == 2).then_some(end - skip..end),
+    })
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -128,10 +150,13 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Finds candidates for maps in the message at `at`, outside of any `Any`; inner ones first. Text that happens to parse
-/// as a message only costs a closer check.
+/// Finds candidates for maps in the message at `at`, outside of any `Any`; inner ones first. Text
+/// that happens to parse as a message only costs a closer check.
 fn runs_in(bytes: &[u8], at: Range<usize>, path: &mut Vec<u64>, found: &mut Vec<Run>) {
-    let first = fields(bytes, at.clone()).next().flatten().and_then(|f| f.content);
+    let first = fields(bytes, at.clone())
+        .next()
+        .flatten()
+        .and_then(|f| f.content);
     let any = first.is_some_and(|content| bytes[content].starts_with(b"type.googleapis.com/"));
     if path.len() == MAX_DEPTH || any || !fields(bytes, at.clone()).all(|f| f.is_some()) {
         return;
@@ -143,7 +168,9 @@ fn runs_in(bytes: &[u8], at: Range<usize>, path: &mut Vec<u64>, found: &mut Vec<
             runs_in(bytes, content, path, found);
         }
         path.pop();
-        let entry = field.content.is_some_and(|content| is_entry(bytes, content));
+        let entry = field
+            .content
+            .is_some_and(|content| is_entry(bytes, content));
         match &mut run {
             Some((number, entries)) if entry && *number == field.number => entries.push(field.at),
             _ => {
@@ -159,11 +186,15 @@ fn close(run: Option<(u64, Vec<Range<usize>>)>, path: &[u64], found: &mut Vec<Ru
     if let Some((number, entries)) = run
         && entries.len() > 1
     {
-        found.push(Run { path: [path, &[number]].concat(), entries });
+        found.push(Run {
+            path: [path, &[number]].concat(),
+            entries,
+        });
     }
 }
 
-/// Returns true for a possible map entry: a message with a key, field 1, and a value, field 2; either may be absent.
+/// Returns true for a possible map entry: a message with a key, field 1, and a value, field 2;
+/// either may be absent.
 fn is_entry(bytes: &[u8], at: Range<usize>) -> bool {
     let mut count = 0;
     fields(bytes, at).all(|field| {
@@ -179,8 +210,12 @@ mod tests {
     use envoy_types::pb::google::protobuf::Any;
 
     fn routes() -> RouteConfiguration {
-        let config = |url: &str| Any { type_url: format!("type.googleapis.com/{url}"), value: vec![1, 2, 3] };
-        let filters = ["one", "two", "three"].map(|f| (format!("envoy.filters.http.{f}"), config(f)));
+        let config = |url: &str| Any {
+            type_url: format!("type.googleapis.com/{url}"),
+            value: vec![1, 2, 3],
+        };
+        let filters =
+            ["one", "two", "three"].map(|f| (format!("envoy.filters.http.{f}"), config(f)));
         let host = VirtualHost {
             name: "h".into(),
             domains: vec!["*".into()],
@@ -197,11 +232,15 @@ mod tests {
 
     #[test]
     fn a_message_with_maps_has_one_encoding() {
-        let plain: std::collections::BTreeSet<_> = (0..50).map(|_| routes().encode_to_vec()).collect();
+        let plain: std::collections::BTreeSet<_> =
+            (0..50).map(|_| routes().encode_to_vec()).collect();
         assert!(plain.len() > 1, "without our care the encodings differ");
         let stable: std::collections::BTreeSet<_> = (0..50).map(|_| encode(&routes())).collect();
         assert_eq!(stable.len(), 1);
-        assert_eq!(RouteConfiguration::decode(encode(&routes()).as_slice()).expect("valid"), routes());
+        assert_eq!(
+            RouteConfiguration::decode(encode(&routes()).as_slice()).expect("valid"),
+            routes()
+        );
     }
 
     #[test]
@@ -217,7 +256,10 @@ mod tests {
                 break;
             }
         }
-        let host = VirtualHost { name: String::from_utf8_lossy(&text).into_owned(), ..Default::default() };
+        let host = VirtualHost {
+            name: String::from_utf8_lossy(&text).into_owned(),
+            ..Default::default()
+        };
         assert_eq!(encode(&host), host.encode_to_vec());
     }
 
@@ -225,7 +267,11 @@ mod tests {
     fn a_list_that_looks_like_a_map_keeps_its_order() {
         use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
         let add = |key: &str| HeaderValueOption {
-            header: Some(HeaderValue { key: key.into(), value: "v".into(), ..Default::default() }),
+            header: Some(HeaderValue {
+                key: key.into(),
+                value: "v".into(),
+                ..Default::default()
+            }),
             ..Default::default()
         };
         let host = VirtualHost {
@@ -240,9 +286,15 @@ mod tests {
 
     #[test]
     fn the_order_of_a_list_is_kept() {
-        let host =
-            |name: &str| VirtualHost { name: name.into(), domains: vec!["b".into(), "a".into()], ..Default::default() };
-        let message = RouteConfiguration { virtual_hosts: vec![host("z"), host("a")], ..Default::default() };
+        let host = |name: &str| VirtualHost {
+            name: name.into(),
+            domains: vec!["b".into(), "a".into()],
+            ..Default::default()
+        };
+        let message = RouteConfiguration {
+            virtual_hosts: vec![host("z"), host("a")],
+            ..Default::default()
+        };
         assert_eq!(encode(&message), message.encode_to_vec());
     }
 }

@@ -8,7 +8,9 @@ use crate::Kind;
 use crate::tables::Applied;
 
 /// Upper bounds of the buckets of ACK latencies, in seconds; one more bucket has the rest.
-pub(crate) const ACK_SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+pub(crate) const ACK_SECONDS: [f64; 11] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+];
 
 #[derive(Default)]
 struct PerKind {
@@ -51,7 +53,12 @@ pub enum Closed {
 
 impl Closed {
     /// All reasons.
-    pub const ALL: [Closed; 4] = [Closed::Handshake, Closed::Idle, Closed::Evicted, Closed::Denied];
+    pub const ALL: [Closed; 4] = [
+        Closed::Handshake,
+        Closed::Idle,
+        Closed::Evicted,
+        Closed::Denied,
+    ];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -121,8 +128,8 @@ pub struct Counts {
     pub unchanged: u64,
     /// Denied RPCs, by the number of their gRPC code.
     pub refused: [u64; 17],
-    /// Ended streams, by the number of their gRPC code: 0 if the client closed it, else the server's reason. Broken
-    /// connections are not counted.
+    /// Ended streams, by the number of their gRPC code: 0 if the client closed it, else the
+    /// server's reason. Broken connections are not counted.
     pub ended: [u64; 17],
     /// Connections without a stream that the server closed, in the order of [`Closed::ALL`].
     pub closed: [u64; 4],
@@ -154,14 +161,27 @@ impl Counters {
 
     pub(crate) fn answered(&self, kind: Kind, after: std::time::Duration, refused: bool) {
         let counters = &self.kinds[kind as usize];
-        let bucket = ACK_SECONDS.iter().position(|bound| after.as_secs_f64() <= *bound).unwrap_or(ACK_SECONDS.len());
+        let bucket = ACK_SECONDS
+            .iter()
+            .position(|bound| after.as_secs_f64() <= *bound)
+            .unwrap_or(ACK_SECONDS.len());
         counters.answered_within[bucket].fetch_add(1, Relaxed);
-        counters.answer_micros.fetch_add(u64::try_from(after.as_micros()).unwrap_or(u64::MAX), Relaxed);
-        (if refused { &counters.nacks } else { &counters.acks }).fetch_add(1, Relaxed);
+        counters.answer_micros.fetch_add(
+            u64::try_from(after.as_micros()).unwrap_or(u64::MAX),
+            Relaxed,
+        );
+        (if refused {
+            &counters.nacks
+        } else {
+            &counters.acks
+        })
+        .fetch_add(1, Relaxed);
     }
 
     pub(crate) fn evicted(&self, kind: Kind, n: usize) {
-        self.kinds[kind as usize].evicted.fetch_add(n as u64, Relaxed);
+        self.kinds[kind as usize]
+            .evicted
+            .fetch_add(n as u64, Relaxed);
     }
 
     /// Counts a denied RPC.

@@ -1,5 +1,5 @@
-//! The state of views and streams for an operator: the clients, the progress and the rejections of each. Names and
-//! versions, never contents.
+//! The state of views and streams for an operator: the clients, the progress and the rejections of
+//! each. Names and versions, never contents.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -82,9 +82,24 @@ pub struct Refused {
 
 impl Refused {
     pub(crate) fn new(rejection: &Rejection) -> Refused {
-        let Rejection { kind, name, part, version, text, .. } = rejection;
+        let Rejection {
+            kind,
+            name,
+            part,
+            version,
+            text,
+            ..
+        } = rejection;
         let text = (*kind != Kind::Secret).then(|| text.clone());
-        let part = part.as_ref().map(|part| [part.virtual_host.clone(), part.route.clone()]);
-        Refused { kind: kind.label(), name: name.clone(), part, version: version.clone(), text }
+        let part = part
+            .as_ref()
+            .map(|part| [part.virtual_host.clone(), part.route.clone()]);
+        Refused {
+            kind: kind.label(),
+            name: name.clone(),
+            part,
+            version: version.clone(),
+            text,
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The two variants of the protocol: parsing of requests into a [`Session`], and encoding of its responses.
+//! The two variants of the protocol: parsing of requests into a [`Session`], and encoding of its
+//! responses.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub(crate) trait Dialect: Send + 'static {
         tables: &Tables,
         now: Instant,
     ) -> Result<(), Refusal>;
-    /// Encodes a response; `None` if the protocol cannot express it, so that the client will not answer.
+    /// Encodes a response; `None` if the protocol cannot express it, so that the client will not
+    /// answer.
     fn write(&mut self, out: &Outgoing, system_version: u64) -> Option<Self::Response>;
 }
 
@@ -78,9 +80,9 @@ impl Dialect for Delta {
                 Item::Upsert(r) | Item::Fallback(r) | Item::Part { sent: r, .. } => {
                     response.resources.push(r.delta_bytes())
                 }
-                Item::Remove(name) | Item::Withhold(name) => {
-                    response.removed_resources.push(Arc::clone(name).to_string())
-                }
+                Item::Remove(name) | Item::Withhold(name) => response
+                    .removed_resources
+                    .push(Arc::clone(name).to_string()),
                 Item::Absent(name) => response.resources.push(encode_absent(name)),
             }
         }
@@ -126,7 +128,10 @@ fn version<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> String {
         hash.update(resource.version());
         hash.update([0]);
     }
-    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 impl Dialect for Sotw {
@@ -136,7 +141,9 @@ impl Dialect for Sotw {
     const PROTOCOL: Protocol = Protocol::Sotw;
 
     fn new() -> Self {
-        Sotw { kinds: Default::default() }
+        Sotw {
+            kinds: Default::default(),
+        }
     }
 
     fn node(request: &mut SotwRequest) -> Option<Node> {
@@ -155,11 +162,19 @@ impl Dialect for Sotw {
         tables: &Tables,
         now: Instant,
     ) -> Result<(), Refusal> {
-        let SotwRequest { version_info, node: _, resource_names, type_url: _, response_nonce, error_detail } = request;
+        let SotwRequest {
+            version_info,
+            node: _,
+            resource_names,
+            type_url: _,
+            response_nonce,
+            error_detail,
+        } = request;
         let contents = &mut self.kinds[kind as usize];
         if !response_nonce.is_empty() {
             let nonce = response_nonce.parse::<u64>().ok();
-            // A request with the nonce of an older response is stale as a whole: the answer to the newest follows.
+            // A request with the nonce of an older response is stale as a whole: the answer to the
+            // newest follows.
             if nonce.is_none() || nonce != contents.nonce {
                 return Ok(());
             }
@@ -168,7 +183,13 @@ impl Dialect for Sotw {
                     None => contents.adopt(),
                     Some(_) => contents.tentative.clear(),
                 }
-                session.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
+                session.answer(
+                    kind,
+                    &response_nonce,
+                    error_detail.map(|e| e.message),
+                    tables,
+                    now,
+                );
             }
         }
         let before = session.subscription(kind);
@@ -183,23 +204,51 @@ impl Dialect for Sotw {
                 (false, true) if kind.allows_wildcard() => subscribe.push("*".to_owned()),
                 _ => {}
             }
-            unsubscribe.extend(before.named.keys().filter(|n| !wanted.contains(&***n)).map(|n| n.to_string()));
-            subscribe
-                .extend(wanted.into_iter().filter(|n| *n != "*" && !before.named.contains_key(*n)).map(str::to_owned));
+            unsubscribe.extend(
+                before
+                    .named
+                    .keys()
+                    .filter(|n| !wanted.contains(&***n))
+                    .map(|n| n.to_string()),
+            );
+            subscribe.extend(
+                wanted
+                    .into_iter()
+                    .filter(|n| *n != "*" && !before.named.contains_key(*n))
+                    .map(str::to_owned),
+            );
         } else {
             subscribe.clone_from(&resource_names);
         }
         if !unsubscribe.is_empty() {
-            let (named, wildcard): (HashSet<&str>, bool) =
-                (resource_names.iter().map(String::as_str).collect(), resource_names.iter().any(|n| n == "*"));
-            contents.held.retain(|name, _| wildcard || named.contains(&**name));
-            contents.tentative.retain(|(name, _)| wildcard || named.contains(&**name));
+            let (named, wildcard): (HashSet<&str>, bool) = (
+                resource_names.iter().map(String::as_str).collect(),
+                resource_names.iter().any(|n| n == "*"),
+            );
+            contents
+                .held
+                .retain(|name, _| wildcard || named.contains(&**name));
+            contents
+                .tentative
+                .retain(|(name, _)| wildcard || named.contains(&**name));
         }
         if !first && subscribe.is_empty() && unsubscribe.is_empty() {
             return Ok(());
         }
-        session.delta(kind, DeltaRequest { subscribe, unsubscribe, ..Default::default() }, tables, now)?;
-        let Some(sub) = session.subscription(kind).filter(|_| first && !version_info.is_empty()) else {
+        session.delta(
+            kind,
+            DeltaRequest {
+                subscribe,
+                unsubscribe,
+                ..Default::default()
+            },
+            tables,
+            now,
+        )?;
+        let Some(sub) = session
+            .subscription(kind)
+            .filter(|_| first && !version_info.is_empty())
+        else {
             return Ok(());
         };
         // A client that reconnects sends the version of all its resources.
@@ -220,7 +269,11 @@ impl Dialect for Sotw {
 
     fn write(&mut self, out: &Outgoing, _system_version: u64) -> Option<SotwResponse> {
         let contents = &mut self.kinds[out.kind as usize];
-        contents.tentative = out.items.iter().map(|i| (i.name().clone(), i.resource().cloned())).collect();
+        contents.tentative = out
+            .items
+            .iter()
+            .map(|i| (i.name().clone(), i.resource().cloned()))
+            .collect();
         let partial = !out.kind.full_state();
         if partial && !out.items.iter().any(|i| i.resource().is_some()) {
             // "No explicit mechanism to determine that a resource does not exist."
@@ -236,7 +289,11 @@ impl Dialect for Sotw {
         }
         contents.nonce = Some(out.nonce);
         let resources = if partial {
-            out.items.iter().filter_map(|i| i.resource()).map(|r| r.any_bytes()).collect()
+            out.items
+                .iter()
+                .filter_map(|i| i.resource())
+                .map(|r| r.any_bytes())
+                .collect()
         } else {
             all.values().map(|r| r.any_bytes()).collect()
         };

@@ -1,16 +1,20 @@
-//! Division: finds the routes or filter chains to blame for the refusal of a route configuration or listener.
+//! Division: finds the routes or filter chains to blame for the refusal of a route configuration or
+//! listener.
 //!
-//! A RouteConfiguration, or a ScopedRouteConfiguration with inline routes, is shared by many authors, and a client
-//! refuses it as a whole. [`Search`] finds the routes that the client refuses, by sending the resource again without
-//! some of them: it bisects first by author, then by virtual host, then by route. A route's author is its name up to
-//! the second `/`. What the client had before is never taken away meanwhile: a virtual host that is still in doubt is
-//! sent as the client had it.
+//! A RouteConfiguration, or a ScopedRouteConfiguration with inline routes, is shared by many
+//! authors, and a client refuses it as a whole. [`Search`] finds the routes that the client
+//! refuses, by sending the resource again without some of them: it bisects first by author, then by
+//! virtual host, then by route. A route's author is its name up to the second `/`. What the client
+//! had before is never taken away meanwhile: a virtual host that is still in doubt is sent as the
+//! client had it.
 //!
-//! Only the refused parts are replaced. A virtual host of one author stays as the client had it; if the client had
-//! none, or if several authors share it, the refused route answers 500, or is omitted if its match is refused.
+//! Only the refused parts are replaced. A virtual host of one author stays as the client had it; if
+//! the client had none, or if several authors share it, the refused route answers 500, or is
+//! omitted if its match is refused.
 //!
-//! A Listener is divided in the same way: its filter chains take the place of virtual hosts without routes. A refused
-//! chain stays as the client had it, or is omitted, so that connections that match it are closed.
+//! A Listener is divided in the same way: its filter chains take the place of virtual hosts without
+//! routes. A refused chain stays as the client had it, or is omitted, so that connections that
+//! match it are closed.
 //!
 //! In come bytes and verdicts, out go bytes: no clock, no task, no lock.
 
@@ -40,9 +44,9 @@ pub struct Divided {
     pub refused: Vec<(Part, Arc<str>)>,
 }
 
-/// Divides a resource that `check` refuses, a listener or one of routes, before it is sent to any client, as it would
-/// be divided with a client that refuses the same. `had` is the previous version. `None` if it is not refused or cannot
-/// be divided.
+/// Divides a resource that `check` refuses, a listener or one of routes, before it is sent to any
+/// client, as it would be divided with a client that refuses the same. `had` is the previous
+/// version. `None` if it is not refused or cannot be divided.
 pub fn divide(
     complete: &Resource,
     had: Option<&Resource>,
@@ -57,16 +61,22 @@ pub fn divide(
                 Err(text) => search.refused(&Arc::from(text)),
             },
             Step::Found { held, running, .. } => {
-                return Some(Divided { resource: Resource::clone(&running), refused: parts(&held) });
+                return Some(Divided {
+                    resource: Resource::clone(&running),
+                    refused: parts(&held),
+                });
             }
             Step::Nothing(_) => return None,
         }
     }
 }
 
-/// Returns a resource without its suspected parts, and the virtual hosts that lack some; `None` if it has no suspected
-/// parts, or nothing else.
-pub(crate) fn without(complete: &Resource, suspects: &ByHost) -> Option<(Arc<Resource>, BTreeSet<String>)> {
+/// Returns a resource without its suspected parts, and the virtual hosts that lack some; `None` if
+/// it has no suspected parts, or nothing else.
+pub(crate) fn without(
+    complete: &Resource,
+    suspects: &ByHost,
+) -> Option<(Arc<Resource>, BTreeSet<String>)> {
     let mut content = Content::read(complete)?;
     let (mut lacking, mut hosts) = (BTreeSet::new(), Vec::with_capacity(content.hosts.len()));
     for mut host in std::mem::take(&mut content.hosts) {
@@ -83,7 +93,8 @@ pub(crate) fn without(complete: &Resource, suspects: &ByHost) -> Option<(Arc<Res
         }
         hosts.push((host, false));
     }
-    (!lacking.is_empty() && !hosts.is_empty()).then(|| (Arc::new(content.with_hosts(hosts)), lacking))
+    (!lacking.is_empty() && !hosts.is_empty())
+        .then(|| (Arc::new(content.with_hosts(hosts)), lacking))
 }
 
 /// Returns the routes that are held back, without duplicates.
@@ -93,7 +104,10 @@ pub(crate) fn parts(held: &[HeldPart]) -> Vec<(Part, Arc<str>)> {
         // A filter chain has no routes.
         let none = part.routes.is_empty().then_some("");
         for route in part.routes.iter().map(String::as_str).chain(none) {
-            let of = Part { virtual_host: part.virtual_host.as_str().into(), route: route.into() };
+            let of = Part {
+                virtual_host: part.virtual_host.as_str().into(),
+                route: route.into(),
+            };
             parts.entry(of).or_insert_with(|| part.text.clone());
         }
     }
@@ -133,15 +147,16 @@ pub(crate) struct Division {
     pub(crate) held: Vec<HeldPart>,
     /// Virtual hosts that stay as the client had them, by name.
     pub(crate) kept: BTreeMap<String, VirtualHost>,
-    /// Virtual hosts that the client has without parts that another client refused: it never had them as published.
+    /// Virtual hosts that the client has without parts that another client refused: it never had
+    /// them as published.
     pub(crate) without: BTreeSet<String>,
     /// The search for the refused parts; None once it has ended.
     pub(crate) search: Option<Search>,
 }
 
 impl Division {
-    /// Returns the version of `complete` to send first, without the parts that the client is known to refuse; `None` if
-    /// it refuses no part of it.
+    /// Returns the version of `complete` to send first, without the parts that the client is known
+    /// to refuse; `None` if it refuses no part of it.
     pub(crate) fn without_held(&self, complete: &Resource) -> Option<Arc<Resource>> {
         let mut content = Content::read(complete)?;
         let refused = self.refused_of(&content);
@@ -154,7 +169,9 @@ impl Division {
                 hosts.push((host, false));
                 continue;
             };
-            let keeps = |route: &Option<usize>, part: &HeldPart| route.is_none() || part.remedy == Remedy::Keep;
+            let keeps = |route: &Option<usize>, part: &HeldPart| {
+                route.is_none() || part.remedy == Remedy::Keep
+            };
             if let Some(kept) = self.kept.get(&host.name)
                 && refused.iter().any(|(route, part)| keeps(route, part))
             {
@@ -179,10 +196,15 @@ impl Division {
 
     /// Removes refused parts that `complete` no longer has.
     pub(crate) fn forget_gone(&mut self, complete: &Resource) {
-        let Some(content) = Content::read(complete) else { return self.held.clear() };
+        let Some(content) = Content::read(complete) else {
+            return self.held.clear();
+        };
         let refused = self.refused_of(&content);
-        let held: Vec<HeldPart> =
-            refused.values().flat_map(|of_host| of_host.values()).map(|part| (*part).clone()).collect();
+        let held: Vec<HeldPart> = refused
+            .values()
+            .flat_map(|of_host| of_host.values())
+            .map(|part| (*part).clone())
+            .collect();
         let hosts: BTreeSet<&str> = held.iter().map(|part| &*part.virtual_host).collect();
         self.kept.retain(|name, _| hosts.contains(&**name));
         self.held = held;
@@ -197,8 +219,8 @@ impl Division {
         })
     }
 
-    /// Returns the refused parts in `content`: by position of the virtual host, its frame (None) or the position of the
-    /// route.
+    /// Returns the refused parts in `content`: by position of the virtual host, its frame (None) or
+    /// the position of the route.
     fn refused_of(&self, content: &Content) -> BTreeMap<usize, BTreeMap<Option<usize>, &HeldPart>> {
         let mut by_host: HashMap<&str, Vec<&HeldPart>> = HashMap::new();
         for part in &self.held {
@@ -206,15 +228,28 @@ impl Division {
         }
         let mut found: BTreeMap<usize, BTreeMap<Option<usize>, &HeldPart>> = BTreeMap::new();
         for (at, host) in content.hosts.iter().enumerate() {
-            let Some(parts) = by_host.get(&*host.name) else { continue };
+            let Some(parts) = by_host.get(&*host.name) else {
+                continue;
+            };
             let mut add = |route, part| found.entry(at).or_default().insert(route, part);
             let frame = content::frame_digest(host);
-            if let Some(part) = parts.iter().find(|part| part.is_frame && part.digest == frame) {
+            if let Some(part) = parts
+                .iter()
+                .find(|part| part.is_frame && part.digest == frame)
+            {
                 add(None, *part);
             }
-            let routes: HashMap<Digest, &HeldPart> =
-                parts.iter().filter(|part| !part.is_frame).map(|part| (part.digest, *part)).collect();
-            for (index, route) in host.routes.iter().enumerate().filter(|_| !routes.is_empty()) {
+            let routes: HashMap<Digest, &HeldPart> = parts
+                .iter()
+                .filter(|part| !part.is_frame)
+                .map(|part| (part.digest, *part))
+                .collect();
+            for (index, route) in host
+                .routes
+                .iter()
+                .enumerate()
+                .filter(|_| !routes.is_empty())
+            {
                 if let Some(part) = routes.get(&digest(route)) {
                     add(Some(index), *part);
                 }

@@ -1,8 +1,8 @@
-//! The functions of the fuzz targets: whatever a client sends, the server neither panics, nor sends endlessly, nor
-//! holds more than its limits allow.
+//! The functions of the fuzz targets: whatever a client sends, the server neither panics, nor sends
+//! endlessly, nor holds more than its limits allow.
 //!
-//! `e2e/src/fuzz.rs` has the corpus and who runs it; the tests below run the same functions on bounded random input with every
-//! `cargo test`.
+//! `e2e/src/fuzz.rs` has the corpus and who runs it; the tests below run the same functions on
+//! bounded random input with every `cargo test`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,14 @@ use crate::tables::Tables;
 use crate::wire::{DeltaRequest, ErrorDetail, SotwRequest};
 use crate::{Kind, Limits, Resource};
 
-const KINDS: [Kind; 6] = [Kind::Cluster, Kind::Endpoints, Kind::Route, Kind::VirtualHost, Kind::Listener, Kind::Secret];
+const KINDS: [Kind; 6] = [
+    Kind::Cluster,
+    Kind::Endpoints,
+    Kind::Route,
+    Kind::VirtualHost,
+    Kind::Listener,
+    Kind::Secret,
+];
 const NAMES: [&str; 8] = ["a", "b", "c", "d/e", "sds/f", "A", "", "*"];
 /// Most responses of any exchange about so few resources.
 const ENDLESS: usize = 20_000;
@@ -41,23 +48,74 @@ fn limits() -> Limits {
 fn resource(kind: Kind, name: &str, value: u8) -> Resource {
     let text = format!("{value}");
     match kind {
-        Kind::Cluster => Resource::new(name, &Cluster { alt_stat_name: text, ..Default::default() }),
-        Kind::Endpoints => Resource::new(name, &ClusterLoadAssignment { cluster_name: text, ..Default::default() }),
+        Kind::Cluster => Resource::new(
+            name,
+            &Cluster {
+                alt_stat_name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Endpoints => Resource::new(
+            name,
+            &ClusterLoadAssignment {
+                cluster_name: text,
+                ..Default::default()
+            },
+        ),
         // Some can be divided, and some of those share virtual hosts with the previous version.
         Kind::Route if value % 2 == 1 => {
             let host = |at: u8| {
                 let name = format!("{at}");
-                let routes = vec![Route { name: format!("k/{at}/{value}"), ..Default::default() }];
-                VirtualHost { domains: vec![name.clone()], name, routes, ..Default::default() }
+                let routes = vec![Route {
+                    name: format!("k/{at}/{value}"),
+                    ..Default::default()
+                }];
+                VirtualHost {
+                    domains: vec![name.clone()],
+                    name,
+                    routes,
+                    ..Default::default()
+                }
             };
             let virtual_hosts = (value / 4..value / 4 + 3).map(host).collect();
-            Resource::new(name, &RouteConfiguration { name: text, virtual_hosts, ..Default::default() })
+            Resource::new(
+                name,
+                &RouteConfiguration {
+                    name: text,
+                    virtual_hosts,
+                    ..Default::default()
+                },
+            )
         }
-        Kind::Route => Resource::new(name, &RouteConfiguration { name: text, ..Default::default() }),
-        Kind::VirtualHost => Resource::new(name, &VirtualHost { name: text, ..Default::default() })
-            .with_aliases(vec![format!("{name}/alias")]),
-        Kind::Listener => Resource::new(name, &Listener { stat_prefix: text, ..Default::default() }),
-        _ => Resource::new(name, &Secret { name: text, ..Default::default() }),
+        Kind::Route => Resource::new(
+            name,
+            &RouteConfiguration {
+                name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::VirtualHost => Resource::new(
+            name,
+            &VirtualHost {
+                name: text,
+                ..Default::default()
+            },
+        )
+        .with_aliases(vec![format!("{name}/alias")]),
+        Kind::Listener => Resource::new(
+            name,
+            &Listener {
+                stat_prefix: text,
+                ..Default::default()
+            },
+        ),
+        _ => Resource::new(
+            name,
+            &Secret {
+                name: text,
+                ..Default::default()
+            },
+        ),
     }
 }
 
@@ -90,7 +148,9 @@ impl<D: Dialect> World<D> {
             rejected: BTreeMap::new(),
             ended: false,
         };
-        let all = KINDS.into_iter().flat_map(|kind| NAMES[..6].iter().map(move |name| resource(kind, name, 0)));
+        let all = KINDS
+            .into_iter()
+            .flat_map(|kind| NAMES[..6].iter().map(move |name| resource(kind, name, 0)));
         world.publish(all.collect(), vec![]);
         world.reconnect();
         world
@@ -98,7 +158,12 @@ impl<D: Dialect> World<D> {
 
     fn publish(&mut self, upserts: Vec<Resource>, removals: Vec<(Kind, String)>) {
         self.generation += 1;
-        self.tables.apply(self.generation, upserts, &removals, self.session.considered());
+        self.tables.apply(
+            self.generation,
+            upserts,
+            &removals,
+            self.session.considered(),
+        );
     }
 
     fn reconnect(&mut self) {
@@ -111,9 +176,16 @@ impl<D: Dialect> World<D> {
 
     fn request(&mut self, kind: Kind, request: D::Request) {
         if !self.ended {
-            let read = self.dialect.read(&mut self.session, kind, request, &self.tables, Instant::now());
+            let read = self.dialect.read(
+                &mut self.session,
+                kind,
+                request,
+                &self.tables,
+                Instant::now(),
+            );
             self.ended = read.is_err();
-            self.unanswered.retain(|(kind, nonce)| self.session.unanswered(*kind).any(|n| n == *nonce));
+            self.unanswered
+                .retain(|(kind, nonce)| self.session.unanswered(*kind).any(|n| n == *nonce));
             self.check();
         }
     }
@@ -132,7 +204,13 @@ impl<D: Dialect> World<D> {
                 self.check();
                 return Some(response.encode_to_vec());
             }
-            self.session.answer(out.kind, &out.nonce.to_string(), None, &self.tables, Instant::now());
+            self.session.answer(
+                out.kind,
+                &out.nonce.to_string(),
+                None,
+                &self.tables,
+                Instant::now(),
+            );
         }
         None
     }
@@ -140,11 +218,19 @@ impl<D: Dialect> World<D> {
     fn account(&mut self) {
         for effect in self.session.take_effects() {
             match effect {
-                Effect::Rejected { kind, name, version, .. } => {
+                Effect::Rejected {
+                    kind,
+                    name,
+                    version,
+                    ..
+                } => {
                     self.rejected.insert((kind, name), version);
                 }
                 Effect::Recovered { kind, name } => {
-                    assert!(self.rejected.remove(&(kind, name)).is_some(), "what recovers was refused");
+                    assert!(
+                        self.rejected.remove(&(kind, name)).is_some(),
+                        "what recovers was refused"
+                    );
                 }
                 // A name can be divided in one version and refused as a whole in the next.
                 Effect::Divided { .. }
@@ -161,20 +247,42 @@ impl<D: Dialect> World<D> {
     fn check(&self) {
         for sub in self.session.subscriptions() {
             let (kind, limits) = (sub.kind, &self.limits);
-            assert!(sub.named.len() <= limits.names || self.ended, "{kind}: {} names", sub.named.len());
+            assert!(
+                sub.named.len() <= limits.names || self.ended,
+                "{kind}: {} names",
+                sub.named.len()
+            );
             let (count, memory) = (limits.on_demand_secrets, limits.on_demand_secret_memory);
-            assert!(sub.on_demand.is_within(count, memory), "{kind}: {} on-demand secrets", sub.on_demand.len());
-            assert!(sub.cursor <= self.tables.generation && sub.settled <= sub.cursor, "{kind}: ahead of the view");
+            assert!(
+                sub.on_demand.is_within(count, memory),
+                "{kind}: {} on-demand secrets",
+                sub.on_demand.len()
+            );
+            assert!(
+                sub.cursor <= self.tables.generation && sub.settled <= sub.cursor,
+                "{kind}: ahead of the view"
+            );
             let known = self.tables.table(kind).len() + limits.names + 16;
-            assert!(sub.in_flight.iter().map(|f| f.items.len()).sum::<usize>() <= 4 * known, "{kind}: in flight");
-            assert!(sub.answers.len() <= 2 * known, "{kind}: {} answers", sub.answers.len());
+            assert!(
+                sub.in_flight.iter().map(|f| f.items.len()).sum::<usize>() <= 4 * known,
+                "{kind}: in flight"
+            );
+            assert!(
+                sub.answers.len() <= 2 * known,
+                "{kind}: {} answers",
+                sub.answers.len()
+            );
         }
         let acknowledged = self.session.acknowledged();
-        assert!(acknowledged <= self.tables.generation, "{acknowledged} is not published");
+        assert!(
+            acknowledged <= self.tables.generation,
+            "{acknowledged} is not published"
+        );
     }
 }
 
-/// Sends a request of arbitrary bytes on a fresh stream of either protocol, and acknowledges all responses.
+/// Sends a request of arbitrary bytes on a fresh stream of either protocol, and acknowledges all
+/// responses.
 pub fn request(data: &[u8]) {
     if let Ok(request) = DeltaRequest::decode(data) {
         let mut world = World::<Delta>::new();
@@ -205,15 +313,25 @@ fn settle<D: Dialect>(world: &mut World<D>, ack: impl Fn(Kind, u64) -> D::Reques
     let mut steps = 0;
     loop {
         while let Some(response) = world.respond() {
-            assert!(response.len() < 64 << 10, "a response of {} bytes", response.len());
+            assert!(
+                response.len() < 64 << 10,
+                "a response of {} bytes",
+                response.len()
+            );
             steps += 1;
             assert!(steps < ENDLESS, "the exchange never ends");
         }
-        let Some((kind, nonce)) = world.unanswered.first().copied() else { break };
+        let Some((kind, nonce)) = world.unanswered.first().copied() else {
+            break;
+        };
         world.request(kind, ack(kind, nonce));
     }
     if !world.ended && world.session.subscriptions().next().is_some() {
-        assert_eq!(world.session.acknowledged(), world.tables.generation, "settled and not acknowledged");
+        assert_eq!(
+            world.session.acknowledged(),
+            world.tables.generation,
+            "settled and not acknowledged"
+        );
     }
 }
 
@@ -222,7 +340,9 @@ struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
     fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
         self.0 = rest;
         *first
     }
@@ -232,12 +352,14 @@ impl Choices<'_> {
     }
 
     fn names(&mut self) -> Vec<String> {
-        (0..self.below(4)).map(|_| NAMES[self.below(NAMES.len())].to_owned()).collect()
+        (0..self.below(4))
+            .map(|_| NAMES[self.below(NAMES.len())].to_owned())
+            .collect()
     }
 }
 
-/// Runs a conversation in which client, owner and network do what the bytes say, valid or not: subscriptions, answers
-/// to any nonce, refusals, publications, reconnects.
+/// Runs a conversation in which client, owner and network do what the bytes say, valid or not:
+/// subscriptions, answers to any nonce, refusals, publications, reconnects.
 pub fn conversation(data: &[u8]) {
     let mut choices = Choices(data);
     if choices.byte() % 2 == 0 {
@@ -247,7 +369,11 @@ pub fn conversation(data: &[u8]) {
                 type_url: kind.type_url().into(),
                 subscribe: choices.names(),
                 unsubscribe: choices.names(),
-                initial_resource_versions: choices.names().into_iter().map(|name| (name, "1".into())).collect(),
+                initial_resource_versions: choices
+                    .names()
+                    .into_iter()
+                    .map(|name| (name, "1".into()))
+                    .collect(),
                 response_nonce: nonce,
                 error_detail: refusal,
                 ..Default::default()
@@ -296,8 +422,10 @@ fn converse<D: Dialect>(
             // An ACK or NACK, with a change of the subscription in the same request.
             2 | 3 if !world.unanswered.is_empty() => {
                 let (kind, nonce) = world.unanswered[choices.below(world.unanswered.len())];
-                let refusal =
-                    choices.byte().is_multiple_of(2).then(|| ErrorDetail { code: 3, message: "a is bad".into() });
+                let refusal = choices.byte().is_multiple_of(2).then(|| ErrorDetail {
+                    code: 3,
+                    message: "a is bad".into(),
+                });
                 let request = any(&mut choices, kind, nonce.to_string(), refusal);
                 world.request(kind, request);
             }
@@ -336,22 +464,24 @@ mod tests {
         let held = prop::collection::hash_map(name.clone(), "[0-9a-f]{0,4}", 0..4);
         let kind = prop::sample::select(KINDS.to_vec());
         let bends = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
-        (kind, names(), names(), held, "[0-9]{0,3}", bends).prop_map(|(kind, sub, unsub, held, nonce, bends)| {
-            let request = DeltaRequest {
-                type_url: kind.type_url().into(),
-                subscribe: sub,
-                unsubscribe: unsub,
-                initial_resource_versions: held,
-                response_nonce: nonce,
-                ..Default::default()
-            };
-            let mut bytes = request.encode_to_vec();
-            for (at, byte) in bends {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
-            }
-            bytes
-        })
+        (kind, names(), names(), held, "[0-9]{0,3}", bends).prop_map(
+            |(kind, sub, unsub, held, nonce, bends)| {
+                let request = DeltaRequest {
+                    type_url: kind.type_url().into(),
+                    subscribe: sub,
+                    unsubscribe: unsub,
+                    initial_resource_versions: held,
+                    response_nonce: nonce,
+                    ..Default::default()
+                };
+                let mut bytes = request.encode_to_vec();
+                for (at, byte) in bends {
+                    let at = at.index(bytes.len());
+                    bytes[at] = byte;
+                }
+                bytes
+            },
+        )
     }
 
     proptest! {

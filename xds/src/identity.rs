@@ -1,7 +1,7 @@
 //! Authentication of clients, and the view that each may read.
 //!
-//! The `node` that a client describes itself with is not trusted: only what its transport or its token proves counts.
-//! Everything that is not granted is denied.
+//! The `node` that a client describes itself with is not trusted: only what its transport or its
+//! token proves counts. Everything that is not granted is denied.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,8 @@ pub enum Peer {
         /// Its group.
         gid: u32,
     },
-    /// A TLS client. Its certificates are verified against the server's roots; empty if it sent none.
+    /// A TLS client. Its certificates are verified against the server's roots; empty if it sent
+    /// none.
     Tls {
         /// The chain, leaf first.
         certificates: Arc<[CertificateDer<'static>]>,
@@ -43,7 +44,10 @@ pub struct Credentials<'a> {
 /// Omits the token, which is secret.
 impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("peer", self.peer).field("bearer", &self.bearer.is_some()).finish()
+        f.debug_struct("Credentials")
+            .field("peer", self.peer)
+            .field("bearer", &self.bearer.is_some())
+            .finish()
     }
 }
 
@@ -69,7 +73,8 @@ pub struct Instance {
     pub node: Arc<str>,
 }
 
-/// Parses a URI of a certificate as the name of an instance: returns its identity, and the instance.
+/// Parses a URI of a certificate as the name of an instance: returns its identity, and the
+/// instance.
 pub type InstanceOf = fn(&str) -> Option<(&str, Instance)>;
 
 /// The reason why a client is denied.
@@ -103,8 +108,8 @@ pub trait Authenticate: Send + Sync + 'static {
     /// Returns the grant, or the reason why there is none.
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied>;
 
-    /// Returns true if an earlier grant still holds. Called before every response and at every request of a stream, so
-    /// that it must be fast.
+    /// Returns true if an earlier grant still holds. Called before every response and at every
+    /// request of a stream, so that it must be fast.
     fn still_granted(&self, _grant: &Grant) -> bool {
         true
     }
@@ -133,11 +138,18 @@ impl UnixPeers {
 impl Authenticate for UnixPeers {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied> {
         let Peer::Unix { uid, .. } = credentials.peer else {
-            return Err(Denied::Unauthenticated("expected a process of this machine on the Unix socket".into()));
+            return Err(Denied::Unauthenticated(
+                "expected a process of this machine on the Unix socket".into(),
+            ));
         };
         let identity = format!("uid:{uid}");
         match self.users.get(uid) {
-            Some(view) => Ok(Grant { identity: identity.into(), instance: None, view: view.clone(), expires: None }),
+            Some(view) => Ok(Grant {
+                identity: identity.into(),
+                instance: None,
+                view: view.clone(),
+                expires: None,
+            }),
             None => Err(Denied::Forbidden(identity)),
         }
     }
@@ -155,21 +167,32 @@ impl Views {
 
     /// Allows `identity` to read `view`, and no other.
     pub fn allow(&self, identity: impl Into<String>, view: View) {
-        self.0.write().expect("no holder of this lock panics").insert(identity.into(), view);
+        self.0
+            .write()
+            .expect("no holder of this lock panics")
+            .insert(identity.into(), view);
     }
 
     /// Allows `identity` nothing any more. Its open streams end at their next request or response.
     pub fn revoke(&self, identity: &str) {
-        self.0.write().expect("no holder of this lock panics").remove(identity);
+        self.0
+            .write()
+            .expect("no holder of this lock panics")
+            .remove(identity);
     }
 
     /// Returns the view that `identity` may read.
     pub fn of(&self, identity: &str) -> Option<View> {
-        self.0.read().expect("no holder of this lock panics").get(identity).cloned()
+        self.0
+            .read()
+            .expect("no holder of this lock panics")
+            .get(identity)
+            .cloned()
     }
 }
 
-/// Authentication of TLS clients by a name in their certificate: a URI (`spiffe://...`) or a DNS name.
+/// Authentication of TLS clients by a name in their certificate: a URI (`spiffe://...`) or a DNS
+/// name.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     views: Views,
@@ -181,45 +204,73 @@ pub struct Certificates {
 impl Certificates {
     /// Clients read the view of the name in their certificate.
     pub fn new(views: Views) -> Certificates {
-        Certificates { views, identities: true, instances: None }
+        Certificates {
+            views,
+            identities: true,
+            instances: None,
+        }
     }
 
-    /// Clients read the view of the identity that they are an instance of. A certificate with the name of the identity
-    /// itself is denied.
+    /// Clients read the view of the identity that they are an instance of. A certificate with the
+    /// name of the identity itself is denied.
     pub fn of_instances(views: Views, instances: InstanceOf) -> Certificates {
-        Certificates { views, identities: false, instances: Some(instances) }
+        Certificates {
+            views,
+            identities: false,
+            instances: Some(instances),
+        }
     }
 
     /// Accepts certificates of instances as well.
     pub fn or_instances(self, instances: InstanceOf) -> Certificates {
-        Certificates { instances: Some(instances), ..self }
+        Certificates {
+            instances: Some(instances),
+            ..self
+        }
     }
 
     fn granted(&self, name: &str, expires: SystemTime) -> Option<Grant> {
         let expires = Some(expires);
         let of_identity = || {
             let view = self.views.of(name).filter(|_| self.identities)?;
-            Some(Grant { identity: name.into(), instance: None, view, expires })
+            Some(Grant {
+                identity: name.into(),
+                instance: None,
+                view,
+                expires,
+            })
         };
         let of_instance = || {
             let (identity, instance) = self.instances?(name)?;
             let view = self.views.of(identity)?;
-            Some(Grant { identity: identity.into(), instance: Some(instance), view, expires })
+            Some(Grant {
+                identity: identity.into(),
+                instance: Some(instance),
+                view,
+                expires,
+            })
         };
         of_identity().or_else(of_instance)
     }
 }
 
-/// Returns the names of a certificate that may identify a client, and its expiry; `None` if it cannot be parsed.
+/// Returns the names of a certificate that may identify a client, and its expiry; `None` if it
+/// cannot be parsed.
 pub(crate) fn names(leaf: &[u8]) -> Option<(Vec<String>, SystemTime)> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let names = certificate.subject_alternative_name().ok()?;
-    let names = names.iter().flat_map(|n| &n.value.general_names).filter_map(|n| match n {
-        GeneralName::URI(name) | GeneralName::DNSName(name) => Some((*name).to_owned()),
-        _ => None,
-    });
+    let names = names
+        .iter()
+        .flat_map(|n| &n.value.general_names)
+        .filter_map(|n| match n {
+            GeneralName::URI(name) | GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        });
     let expires = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-    Some((names.collect(), SystemTime::UNIX_EPOCH + Duration::from_secs(expires)))
+    Some((
+        names.collect(),
+        SystemTime::UNIX_EPOCH + Duration::from_secs(expires),
+    ))
 }
 
 #[async_trait]
@@ -229,15 +280,20 @@ impl Authenticate for Certificates {
             Peer::Tls { certificates } => certificates.first(),
             Peer::Unix { .. } => None,
         };
-        let leaf = leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
+        let leaf =
+            leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
         let unreadable = || Denied::Unauthenticated("the client certificate cannot be read".into());
         let (names, expires) = names(leaf).ok_or_else(unreadable)?;
         if expires <= SystemTime::now() {
             // It was valid when the connection was opened.
-            return Err(Denied::Unauthenticated("the client certificate has ended: connect with a new one".into()));
+            return Err(Denied::Unauthenticated(
+                "the client certificate has ended: connect with a new one".into(),
+            ));
         }
         let granted = names.iter().find_map(|name| self.granted(name, expires));
-        granted.ok_or_else(|| Denied::Forbidden(format!("the client certificate of [{}]", names.join(", "))))
+        granted.ok_or_else(|| {
+            Denied::Forbidden(format!("the client certificate of [{}]", names.join(", ")))
+        })
     }
 
     fn still_granted(&self, grant: &Grant) -> bool {
@@ -277,10 +333,17 @@ impl<R: ReviewToken> Tokens<R> {
 #[async_trait]
 impl<R: ReviewToken> Authenticate for Tokens<R> {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied> {
-        let token = credentials.bearer.ok_or_else(|| Denied::Unauthenticated("expected a bearer token".into()))?;
+        let token = credentials
+            .bearer
+            .ok_or_else(|| Denied::Unauthenticated("expected a bearer token".into()))?;
         let Reviewed { user, expires } = self.reviewer.review(token).await?;
         match self.views.of(&user) {
-            Some(view) => Ok(Grant { identity: user.into(), instance: None, view, expires }),
+            Some(view) => Ok(Grant {
+                identity: user.into(),
+                instance: None,
+                view,
+                expires,
+            }),
             None => Err(Denied::Forbidden(user)),
         }
     }
@@ -299,7 +362,10 @@ pub struct CertificatesOrTokens<R> {
 impl<R: ReviewToken> CertificatesOrTokens<R> {
     /// Certificates and tokens share `views`.
     pub fn new(reviewer: R, views: Views) -> CertificatesOrTokens<R> {
-        CertificatesOrTokens { certificates: Certificates::new(views.clone()), tokens: Tokens::new(reviewer, views) }
+        CertificatesOrTokens {
+            certificates: Certificates::new(views.clone()),
+            tokens: Tokens::new(reviewer, views),
+        }
     }
 }
 
@@ -307,7 +373,9 @@ impl<R: ReviewToken> CertificatesOrTokens<R> {
 impl<R: ReviewToken> Authenticate for CertificatesOrTokens<R> {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied> {
         match credentials.peer {
-            Peer::Tls { certificates } if certificates.is_empty() => self.tokens.authenticate(credentials).await,
+            Peer::Tls { certificates } if certificates.is_empty() => {
+                self.tokens.authenticate(credentials).await
+            }
             _ => self.certificates.authenticate(credentials).await,
         }
     }
@@ -328,7 +396,13 @@ mod tests {
     /// Parses `spiffe://test/fleet/pod/NAME`.
     fn instance(uri: &str) -> Option<(&str, Instance)> {
         let (identity, node) = uri.split_once("/pod/")?;
-        Some((identity, Instance { name: uri.into(), node: node.into() }))
+        Some((
+            identity,
+            Instance {
+                name: uri.into(),
+                node: node.into(),
+            },
+        ))
     }
 
     async fn asked(by: &Certificates, uri: &str) -> Result<Grant, Denied> {
@@ -339,10 +413,19 @@ mod tests {
     async fn asked_later(by: &Certificates, uri: &str, ago: Duration) -> Result<Grant, Denied> {
         let (hour, now) = (Duration::from_secs(3600), SystemTime::now() - ago);
         let authority = Authority::new("test", hour, now).expect("an authority");
-        let shown = authority.issue_client(uri, hour, now).expect("issued").certificate;
+        let shown = authority
+            .issue_client(uri, hour, now)
+            .expect("issued")
+            .certificate;
         let leaf = CertificateDer::from_pem_slice(shown.as_bytes()).expect("a certificate");
-        let peer = Peer::Tls { certificates: [leaf].into() };
-        by.authenticate(&Credentials { peer: &peer, bearer: None }).await
+        let peer = Peer::Tls {
+            certificates: [leaf].into(),
+        };
+        by.authenticate(&Credentials {
+            peer: &peer,
+            bearer: None,
+        })
+        .await
     }
 
     #[tokio::test]
@@ -353,7 +436,10 @@ mod tests {
         let minutes = |count: u64| Duration::from_secs(60 * count);
         assert!(asked_later(&by, FLEET, minutes(59)).await.is_ok());
         let told = asked_later(&by, FLEET, minutes(61)).await;
-        assert!(matches!(&told, Err(Denied::Unauthenticated(why)) if why.contains("has ended")), "{told:?}");
+        assert!(
+            matches!(&told, Err(Denied::Unauthenticated(why)) if why.contains("has ended")),
+            "{told:?}"
+        );
     }
 
     #[tokio::test]
@@ -375,7 +461,9 @@ mod tests {
             (&both, other, None),
         ] {
             let asked = asked(by, name).await.ok();
-            let found = asked.as_ref().map(|grant| grant.instance.as_ref().map(|instance| &*instance.node));
+            let found = asked
+                .as_ref()
+                .map(|grant| grant.instance.as_ref().map(|instance| &*instance.node));
             assert_eq!(found, expected, "{by:?}: {name}");
             if let Some(grant) = asked {
                 assert_eq!((&*grant.identity, grant.view.name()), (FLEET, "v"));

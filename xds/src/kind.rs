@@ -37,7 +37,8 @@ pub(crate) enum Rank {
     Routes,
     /// Listeners: once the routes are acknowledged.
     Listeners,
-    /// Secrets, runtime and extensions: at any time. Their removals are sent once the listeners are acknowledged.
+    /// Secrets, runtime and extensions: at any time. Their removals are sent once the listeners are
+    /// acknowledged.
     Free,
 }
 
@@ -102,18 +103,21 @@ impl Kind {
         }
     }
 
-    /// Returns true if a client may subscribe to all resources of the kind; else a wildcard is answered with none.
+    /// Returns true if a client may subscribe to all resources of the kind; else a wildcard is
+    /// answered with none.
     ///
-    /// Secrets are sent by name only, so that a client has no key that it did not request. Virtual hosts too: "the
-    /// configuration sent to an individual Envoy instance \[shall\] only contain the subscribed virtual hosts"
-    /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>), and Envoy begins each
-    /// stream without a name, or with `*` beside the names it has.
+    /// Secrets are sent by name only, so that a client has no key that it did not request. Virtual
+    /// hosts too: "the configuration sent to an individual Envoy instance \[shall\] only contain
+    /// the subscribed virtual hosts"
+    /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>), and
+    /// Envoy begins each stream without a name, or with `*` beside the names it has.
     pub const fn allows_wildcard(self) -> bool {
         !matches!(self, Kind::Secret | Kind::VirtualHost)
     }
 
-    /// Returns true if a state-of-the-world response must contain every subscribed resource, because the client drops
-    /// missing ones. The protocol page says so for listeners and clusters; Envoy does the same with scopes.
+    /// Returns true if a state-of-the-world response must contain every subscribed resource,
+    /// because the client drops missing ones. The protocol page says so for listeners and clusters;
+    /// Envoy does the same with scopes.
     pub const fn full_state(self) -> bool {
         matches!(self, Kind::Cluster | Kind::Listener | Kind::Scope)
     }
@@ -134,15 +138,42 @@ mod tests {
     #[test]
     fn type_urls_are_those_of_the_messages() {
         let generated = [
-            (Kind::Cluster, envoy::config::cluster::v3::Cluster::type_url()),
-            (Kind::Endpoints, envoy::config::endpoint::v3::ClusterLoadAssignment::type_url()),
-            (Kind::Route, envoy::config::route::v3::RouteConfiguration::type_url()),
-            (Kind::Scope, envoy::config::route::v3::ScopedRouteConfiguration::type_url()),
-            (Kind::VirtualHost, envoy::config::route::v3::VirtualHost::type_url()),
-            (Kind::Listener, envoy::config::listener::v3::Listener::type_url()),
-            (Kind::Secret, envoy::extensions::transport_sockets::tls::v3::Secret::type_url()),
-            (Kind::Runtime, envoy::service::runtime::v3::Runtime::type_url()),
-            (Kind::Extension, envoy::config::core::v3::TypedExtensionConfig::type_url()),
+            (
+                Kind::Cluster,
+                envoy::config::cluster::v3::Cluster::type_url(),
+            ),
+            (
+                Kind::Endpoints,
+                envoy::config::endpoint::v3::ClusterLoadAssignment::type_url(),
+            ),
+            (
+                Kind::Route,
+                envoy::config::route::v3::RouteConfiguration::type_url(),
+            ),
+            (
+                Kind::Scope,
+                envoy::config::route::v3::ScopedRouteConfiguration::type_url(),
+            ),
+            (
+                Kind::VirtualHost,
+                envoy::config::route::v3::VirtualHost::type_url(),
+            ),
+            (
+                Kind::Listener,
+                envoy::config::listener::v3::Listener::type_url(),
+            ),
+            (
+                Kind::Secret,
+                envoy::extensions::transport_sockets::tls::v3::Secret::type_url(),
+            ),
+            (
+                Kind::Runtime,
+                envoy::service::runtime::v3::Runtime::type_url(),
+            ),
+            (
+                Kind::Extension,
+                envoy::config::core::v3::TypedExtensionConfig::type_url(),
+            ),
         ];
         assert_eq!(generated.len(), Kind::COUNT);
         for (kind, url) in generated {
@@ -150,7 +181,8 @@ mod tests {
                 kind.type_url(),
                 format!(
                     "type.googleapis.com/{}",
-                    url.trim_start_matches("type.googleapis.com").trim_start_matches('/')
+                    url.trim_start_matches("type.googleapis.com")
+                        .trim_start_matches('/')
                 )
             );
             assert_eq!(Kind::of_type_url(kind.type_url()), Some(kind));

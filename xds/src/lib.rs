@@ -45,8 +45,8 @@ pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
 pub use division::{Divided, divide};
 pub use fingerprint::Fingerprint;
 pub use identity::{
-    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Instance, InstanceOf, Peer,
-    ReviewToken, Reviewed, Tokens, UnixPeers, Views,
+    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Instance,
+    InstanceOf, Peer, ReviewToken, Reviewed, Tokens, UnixPeers, Views,
 };
 pub use kind::Kind;
 pub use limits::Limits;
@@ -57,16 +57,22 @@ pub use sample::Sample;
 pub use server::{Server, bind_unix};
 pub use session::Refusal;
 pub use suspects::Suspects;
-pub use tls::{Authority, CLOCK_SKEW, CertificateRequest, Pair, RevokedClients, ServerTls, TlsError};
+pub use tls::{
+    Authority, CLOCK_SKEW, CertificateRequest, Pair, RevokedClients, ServerTls, TlsError,
+};
 pub use view::{Generation, View};
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_readme_shows_the_example_that_is_run() {
-        let (_, example) =
-            include_str!("../examples/serve.rs").split_once("\n\n").expect("a first line says what it is");
+        let (_, example) = include_str!("../examples/serve.rs")
+            .split_once("\n\n")
+            .expect("a first line says what it is");
         let readme = include_str!("../README.md");
-        assert!(readme.contains(&format!("```rust,no_run\n{example}```\n")), "copy examples/serve.rs into README.md");
+        assert!(
+            readme.contains(&format!("```rust,no_run\n{example}```\n")),
+            "copy examples/serve.rs into README.md"
+        );
     }
 }

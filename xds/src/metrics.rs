@@ -1,4 +1,5 @@
-//! Metrics, for a `prometheus-client` registry. Labels are kinds, never names, so their number is fixed.
+//! Metrics, for a `prometheus-client` registry. Labels are kinds, never names, so their number is
+//! fixed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -38,7 +39,9 @@ const COUNTERS: [Counter; 7] = [
     ("xds_push_bytes", "Bytes of resources sent", |k| k.bytes),
     ("xds_ack", "Responses acknowledged", |k| k.acks),
     ("xds_nack", "Responses refused", |k| k.nacks),
-    ("xds_evicted", "On-demand resources taken back", |k| k.evicted),
+    ("xds_evicted", "On-demand resources taken back", |k| {
+        k.evicted
+    }),
 ];
 
 impl Collector for Metrics {
@@ -59,51 +62,94 @@ impl Collector for Metrics {
         )?;
         for kind in Kind::ALL {
             let of = counts.of(kind);
-            let buckets: Vec<(f64, u64)> =
-                ACK_SECONDS.iter().copied().chain([f64::MAX]).zip(of.answered_within).collect();
+            let buckets: Vec<(f64, u64)> = ACK_SECONDS
+                .iter()
+                .copied()
+                .chain([f64::MAX])
+                .zip(of.answered_within)
+                .collect();
             let labels = [("type", kind.label())];
-            family.encode_family(&labels)?.encode_histogram::<[(&str, &str); 0]>(
-                of.answer_micros as f64 / 1e6,
-                of.acks + of.nacks,
-                &buckets,
-                None,
-            )?;
+            family
+                .encode_family(&labels)?
+                .encode_histogram::<[(&str, &str); 0]>(
+                    of.answer_micros as f64 / 1e6,
+                    of.acks + of.nacks,
+                    &buckets,
+                    None,
+                )?;
         }
         for (name, help, by_code) in [
-            ("xds_refused_rpc", "RPCs that were not let in", counts.refused),
-            ("xds_ended_streams", "Streams that were let in and ended, but for broken connections", counts.ended),
+            (
+                "xds_refused_rpc",
+                "RPCs that were not let in",
+                counts.refused,
+            ),
+            (
+                "xds_ended_streams",
+                "Streams that were let in and ended, but for broken connections",
+                counts.ended,
+            ),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (code, value) in CODES.into_iter().zip(by_code) {
                 ConstCounter::new(value).encode(family.encode_family(&[("code", code)])?)?;
             }
         }
-        let (name, help) = ("xds_closed_connections", "Connections without a stream that were closed");
+        let (name, help) = (
+            "xds_closed_connections",
+            "Connections without a stream that were closed",
+        );
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (reason, value) in Closed::ALL.into_iter().zip(counts.closed) {
-            ConstCounter::new(value).encode(family.encode_family(&[("reason", reason.label())])?)?;
+            ConstCounter::new(value)
+                .encode(family.encode_family(&[("reason", reason.label())])?)?;
         }
         let now = Now::read(&self.0);
         for (name, help, value) in [
-            ("xds_connected_clients", "Nodes that are connected", now.nodes),
-            ("xds_connected_streams", "Streams of connected clients", now.streams),
+            (
+                "xds_connected_clients",
+                "Nodes that are connected",
+                now.nodes,
+            ),
+            (
+                "xds_connected_streams",
+                "Streams of connected clients",
+                now.streams,
+            ),
         ] {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(gauge(value)).encode(metric)?;
         }
         type Count = fn(&PerKind) -> usize;
         let per_kind: [(&str, &str, Count); 5] = [
-            ("xds_resources", "Published resources of all views", |k| k.resources),
-            ("xds_subscriptions", "Streams that subscribe to the type", |k| k.subscriptions),
-            ("xds_subscribed_names", "Names they subscribe to", |k| k.names),
-            ("xds_unanswered", "Responses no client has answered yet", |k| k.unanswered),
-            ("xds_quarantined_resources", "Resources held back from a client that refuses them", |k| k.quarantined),
+            ("xds_resources", "Published resources of all views", |k| {
+                k.resources
+            }),
+            (
+                "xds_subscriptions",
+                "Streams that subscribe to the type",
+                |k| k.subscriptions,
+            ),
+            ("xds_subscribed_names", "Names they subscribe to", |k| {
+                k.names
+            }),
+            (
+                "xds_unanswered",
+                "Responses no client has answered yet",
+                |k| k.unanswered,
+            ),
+            (
+                "xds_quarantined_resources",
+                "Resources held back from a client that refuses them",
+                |k| k.quarantined,
+            ),
         ];
         for (name, help, value) in per_kind {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for kind in Kind::ALL {
                 let labels = [("type", kind.label())];
-                ConstGauge::new(gauge(value(&now.kinds[kind as usize]))).encode(family.encode_family(&labels)?)?;
+                ConstGauge::new(gauge(value(&now.kinds[kind as usize])))
+                    .encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())
@@ -134,13 +180,22 @@ struct Now {
 
 impl Now {
     fn read(cache: &Cache) -> Now {
-        let at = |label: &str| Kind::ALL.into_iter().position(|k| k.label() == label).expect("a label of a kind");
+        let at = |label: &str| {
+            Kind::ALL
+                .into_iter()
+                .position(|k| k.label() == label)
+                .expect("a label of a kind")
+        };
         let mut now = Now::default();
         for view in cache.debug() {
             for (label, count) in view.resources {
                 now.kinds[at(label)].resources += count;
             }
-            let nodes: BTreeSet<_> = view.streams.iter().map(|s| (&s.node, &s.identity)).collect();
+            let nodes: BTreeSet<_> = view
+                .streams
+                .iter()
+                .map(|s| (&s.node, &s.identity))
+                .collect();
             now.nodes += nodes.len();
             now.streams += view.streams.len();
             for stream in &view.streams {
@@ -167,15 +222,25 @@ mod tests {
     fn a_registry_shows_every_metric_for_every_kind() {
         let mut registry = prometheus_client::registry::Registry::default();
         let cache = Cache::new();
-        let secret = envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret::default();
+        let secret =
+            envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret::default();
         let upserts = vec![crate::Resource::new("host", &secret)];
-        cache.publish(&crate::View::new("a"), crate::Update { upserts, removals: vec![] });
+        cache.publish(
+            &crate::View::new("a"),
+            crate::Update {
+                upserts,
+                removals: vec![],
+            },
+        );
         cache.counters().refused(tonic::Code::Unauthenticated);
         cache.counters().responded(Kind::Secret, 2, 1, 300);
-        cache.counters().answered(Kind::Secret, std::time::Duration::from_millis(3), true);
+        cache
+            .counters()
+            .answered(Kind::Secret, std::time::Duration::from_millis(3), true);
         registry.register_collector(Box::new(Metrics::new(cache)));
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).expect("a String takes every write");
+        prometheus_client::encoding::text::encode(&mut text, &registry)
+            .expect("a String takes every write");
         for line in [
             "xds_push_total{type=\"sds\"} 1",
             "xds_push_bytes_total{type=\"sds\"} 300",
@@ -189,7 +254,10 @@ mod tests {
             "xds_ended_streams_total{code=\"DEADLINE_EXCEEDED\"} 0",
             "xds_closed_connections_total{reason=\"evicted\"} 0",
         ] {
-            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+            assert!(
+                text.lines().any(|l| l == line),
+                "{line} is missing in\n{text}"
+            );
         }
     }
 }

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter::ConfigType};
+use envoy_types::pb::envoy::config::listener::v3::{
+    Filter, FilterChain, Listener, filter::ConfigType,
+};
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, ScopedRouteConfiguration};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, ScopedRds, ScopedRoutes, http_connection_manager::RouteSpecifier,
@@ -25,7 +27,14 @@ use crate::view_store::ViewStore;
 use crate::wire::{DeltaRequest, ErrorDetail, SotwRequest};
 use crate::{Kind, Limits, Resource, View};
 
-const KINDS: [Kind; 6] = [Kind::Cluster, Kind::Endpoints, Kind::Route, Kind::Scope, Kind::Listener, Kind::Secret];
+const KINDS: [Kind; 6] = [
+    Kind::Cluster,
+    Kind::Endpoints,
+    Kind::Route,
+    Kind::Scope,
+    Kind::Listener,
+    Kind::Secret,
+];
 const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
 /// A value that clients refuse.
 const BAD: u8 = 3;
@@ -36,15 +45,56 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
     // A state-of-the-world client identifies a resource by the name inside it.
     let text = format!("value-{value}/{name}");
     match kind {
-        Kind::Cluster => Resource::new(name, &Cluster { alt_stat_name: text, ..Default::default() }),
-        Kind::Endpoints => Resource::new(name, &ClusterLoadAssignment { cluster_name: text, ..Default::default() }),
-        Kind::Route => Resource::new(name, &RouteConfiguration { name: text, ..Default::default() }),
-        Kind::Scope => Resource::new(name, &ScopedRouteConfiguration { name: text, ..Default::default() }),
+        Kind::Cluster => Resource::new(
+            name,
+            &Cluster {
+                alt_stat_name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Endpoints => Resource::new(
+            name,
+            &ClusterLoadAssignment {
+                cluster_name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Route => Resource::new(
+            name,
+            &RouteConfiguration {
+                name: text,
+                ..Default::default()
+            },
+        ),
+        Kind::Scope => Resource::new(
+            name,
+            &ScopedRouteConfiguration {
+                name: text,
+                ..Default::default()
+            },
+        ),
         Kind::Listener => {
-            let filter_chains = if value == SCOPED { vec![scoped()] } else { vec![] };
-            Resource::new(name, &Listener { filter_chains, stat_prefix: text, ..Default::default() })
+            let filter_chains = if value == SCOPED {
+                vec![scoped()]
+            } else {
+                vec![]
+            };
+            Resource::new(
+                name,
+                &Listener {
+                    filter_chains,
+                    stat_prefix: text,
+                    ..Default::default()
+                },
+            )
         }
-        Kind::Secret => Resource::new(name, &Secret { name: text, ..Default::default() }),
+        Kind::Secret => Resource::new(
+            name,
+            &Secret {
+                name: text,
+                ..Default::default()
+            },
+        ),
         other => panic!("{other} is not part of the model"),
     }
 }
@@ -52,16 +102,34 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
 /// A filter chain that takes its routes from scopes.
 fn scoped() -> FilterChain {
     let source = ConfigSpecifier::ScopedRds(ScopedRds::default());
-    let routes = ScopedRoutes { config_specifier: Some(source), ..Default::default() };
+    let routes = ScopedRoutes {
+        config_specifier: Some(source),
+        ..Default::default()
+    };
     let route_specifier = Some(RouteSpecifier::ScopedRoutes(routes));
-    let manager = HttpConnectionManager { route_specifier, ..Default::default() };
-    let manager = Any { type_url: HttpConnectionManager::type_url(), value: manager.encode_to_vec() };
-    let filter = Filter { config_type: Some(ConfigType::TypedConfig(manager)), ..Default::default() };
-    FilterChain { filters: vec![filter], ..Default::default() }
+    let manager = HttpConnectionManager {
+        route_specifier,
+        ..Default::default()
+    };
+    let manager = Any {
+        type_url: HttpConnectionManager::type_url(),
+        value: manager.encode_to_vec(),
+    };
+    let filter = Filter {
+        config_type: Some(ConfigType::TypedConfig(manager)),
+        ..Default::default()
+    };
+    FilterChain {
+        filters: vec![filter],
+        ..Default::default()
+    }
 }
 
 fn is_scoped(body: &[u8]) -> bool {
-    !Listener::decode(body).expect("a listener").filter_chains.is_empty()
+    !Listener::decode(body)
+        .expect("a listener")
+        .filter_chains
+        .is_empty()
 }
 
 fn is_bad(body: &[u8]) -> bool {
@@ -86,7 +154,11 @@ enum Op {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let kind = 0..KINDS.len();
     let names = || prop::collection::vec(0..NAMES.len(), 1..4);
-    let change = (0..KINDS.len(), 0..NAMES.len(), prop::option::weighted(0.8, 0..4u8));
+    let change = (
+        0..KINDS.len(),
+        0..NAMES.len(),
+        prop::option::weighted(0.8, 0..4u8),
+    );
     let op = prop_oneof![
         6 => prop::collection::vec(change, 1..6).prop_map(Op::Publish),
         2 => kind.clone().prop_map(Op::Wildcard),
@@ -114,9 +186,16 @@ impl<D: Dialect> World<D> {
     fn new() -> Self {
         let view = View::new("model");
         let (events, _) = tokio::sync::broadcast::channel(16);
-        let view_store = ViewStore::new(view.clone(), Arc::default(), AckTracker::new(view, Arc::default(), events));
+        let view_store = ViewStore::new(
+            view.clone(),
+            Arc::default(),
+            AckTracker::new(view, Arc::default(), events),
+        );
         // Small pages, so that the model includes paging.
-        let limits = Arc::new(Limits { response_resources: 3, ..Default::default() });
+        let limits = Arc::new(Limits {
+            response_resources: 3,
+            ..Default::default()
+        });
         World {
             view_store,
             session: Session::new(D::PROTOCOL, limits.clone(), 0),
@@ -131,21 +210,38 @@ impl<D: Dialect> World<D> {
         self.generation += 1;
         // The last change of a name in a group wins, as in a map.
         let changes: BTreeMap<_, _> = changes.iter().map(|(k, n, v)| ((*k, *n), *v)).collect();
-        let upserts = changes.iter().filter_map(|((k, n), v)| Some(resource(KINDS[*k], NAMES[*n], (*v)?))).collect();
-        let removals: Vec<_> =
-            changes.iter().filter(|(_, v)| v.is_none()).map(|((k, n), _)| (KINDS[*k], NAMES[*n].to_owned())).collect();
-        self.view_store.write().apply(self.generation, upserts, &removals, self.session.considered());
+        let upserts = changes
+            .iter()
+            .filter_map(|((k, n), v)| Some(resource(KINDS[*k], NAMES[*n], (*v)?)))
+            .collect();
+        let removals: Vec<_> = changes
+            .iter()
+            .filter(|(_, v)| v.is_none())
+            .map(|((k, n), _)| (KINDS[*k], NAMES[*n].to_owned()))
+            .collect();
+        self.view_store.write().apply(
+            self.generation,
+            upserts,
+            &removals,
+            self.session.considered(),
+        );
     }
 
     fn reconnect(&mut self) {
-        self.session = Session::new(D::PROTOCOL, self.limits.clone(), self.view_store.read().generation);
+        self.session = Session::new(
+            D::PROTOCOL,
+            self.limits.clone(),
+            self.view_store.read().generation,
+        );
         self.dialect = D::new();
         self.rejected.clear();
     }
 
     fn request(&mut self, kind: Kind, request: D::Request) {
         let tables = self.view_store.read();
-        self.dialect.read(&mut self.session, kind, request, &tables, Instant::now()).expect("within limits");
+        self.dialect
+            .read(&mut self.session, kind, request, &tables, Instant::now())
+            .expect("within limits");
     }
 
     fn respond(&mut self) -> Option<(Kind, D::Response)> {
@@ -156,7 +252,9 @@ impl<D: Dialect> World<D> {
             };
             for effect in self.session.take_effects() {
                 match effect {
-                    Effect::Acknowledged(resources) => self.view_store.acknowledge(resources.iter()),
+                    Effect::Acknowledged(resources) => {
+                        self.view_store.acknowledge(resources.iter())
+                    }
                     Effect::Rejected { kind, name, .. } => {
                         self.rejected.insert((kind, name.to_string()));
                     }
@@ -166,7 +264,9 @@ impl<D: Dialect> World<D> {
                             "{kind} {name} recovers and was not refused"
                         );
                     }
-                    Effect::Divided { kind, name, parts, .. } => {
+                    Effect::Divided {
+                        kind, name, parts, ..
+                    } => {
                         if parts.is_empty() {
                             self.rejected.remove(&(kind, name.to_string()));
                         } else {
@@ -174,7 +274,8 @@ impl<D: Dialect> World<D> {
                         }
                     }
                     Effect::Suspected { kind, name, held } => {
-                        self.view_store.suspect(|suspects| suspects.set(kind, &name, &held));
+                        self.view_store
+                            .suspect(|suspects| suspects.set(kind, &name, &held));
                     }
                     Effect::Answered { .. } | Effect::Evicted { .. } | Effect::Unknown { .. } => {}
                 }
@@ -184,11 +285,18 @@ impl<D: Dialect> World<D> {
                 return Some((out.kind, response));
             }
             let tables = self.view_store.read();
-            self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, Instant::now());
+            self.session.answer(
+                out.kind,
+                &out.nonce.to_string(),
+                None,
+                &tables,
+                Instant::now(),
+            );
         }
     }
 
-    /// Asserts the final state of a client that holds `held` and subscribes to the names for which `wants` is true.
+    /// Asserts the final state of a client that holds `held` and subscribes to the names for which
+    /// `wants` is true.
     fn check(&self, kind: Kind, wants: impl Fn(&str) -> bool, held: &BTreeMap<String, Vec<u8>>) {
         let tables = self.view_store.read();
         let table = tables.table(kind);
@@ -197,7 +305,10 @@ impl<D: Dialect> World<D> {
             match &current {
                 _ if self.session.drops(kind) => {}
                 Some(body) if is_bad(body) => {
-                    assert!(held.get(*name).is_none_or(|b| !is_bad(b)), "{kind} {name} runs what it refused");
+                    assert!(
+                        held.get(*name).is_none_or(|b| !is_bad(b)),
+                        "{kind} {name} runs what it refused"
+                    );
                     assert!(
                         self.rejected.contains(&(kind, (*name).to_owned())),
                         "{kind} {name} is bad and nobody was told"
@@ -239,15 +350,17 @@ struct DeltaModel {
     held: HashMap<Kind, BTreeMap<String, (String, Vec<u8>)>>,
     unanswered: VecDeque<pb::DeltaDiscoveryResponse>,
     partial: bool,
-    /// The scopes of Envoy's listeners, while one subscribes to scopes. Scopes that arrive at another time are
-    /// acknowledged and dropped, and Envoy reports after a reconnect that it has them all the same.
+    /// The scopes of Envoy's listeners, while one subscribes to scopes. Scopes that arrive at
+    /// another time are acknowledged and dropped, and Envoy reports after a reconnect that it has
+    /// them all the same.
     scopes: Option<BTreeMap<String, Vec<u8>>>,
     /// True if the client reconnected and reported scopes that its listeners did not have.
     mistaken: bool,
 }
 
 impl DeltaModel {
-    /// Subscribes to scopes with the first listener that uses them, and unsubscribes with the last, without a request.
+    /// Subscribes to scopes with the first listener that uses them, and unsubscribes with the last,
+    /// without a request.
     fn follow_listeners(&mut self) {
         let listeners = self.held.get(&Kind::Listener).into_iter().flatten();
         match listeners.into_iter().any(|(_, (_, body))| is_scoped(body)) {
@@ -257,7 +370,8 @@ impl DeltaModel {
     }
 
     fn send(&self, world: &mut World<Delta>, kind: Kind, request: pb::DeltaDiscoveryRequest) {
-        let request = DeltaRequest::decode(request.encode_to_vec().as_slice()).expect("wire-compatible");
+        let request =
+            DeltaRequest::decode(request.encode_to_vec().as_slice()).expect("wire-compatible");
         world.request(kind, request);
     }
 
@@ -265,10 +379,16 @@ impl DeltaModel {
         let Some((kind, response)) = world.respond() else {
             return false;
         };
-        let response =
-            pb::DeltaDiscoveryResponse::decode(response.encode_to_vec().as_slice()).expect("wire-compatible");
-        assert!(response.resources.len() + response.removed_resources.len() <= 64, "a response within its limits");
-        let unanswered = self.unanswered.iter().filter_map(|r| Kind::of_type_url(&r.type_url));
+        let response = pb::DeltaDiscoveryResponse::decode(response.encode_to_vec().as_slice())
+            .expect("wire-compatible");
+        assert!(
+            response.resources.len() + response.removed_resources.len() <= 64,
+            "a response within its limits"
+        );
+        let unanswered = self
+            .unanswered
+            .iter()
+            .filter_map(|r| Kind::of_type_url(&r.type_url));
         for earlier in unanswered {
             assert!(
                 response.resources.is_empty()
@@ -292,27 +412,48 @@ impl DeltaModel {
         let refused = response.resources.iter().any(|r| is_bad(&body(r)));
         if !refused || self.partial {
             let mut scopes = self.scopes.as_mut().filter(|_| kind == Kind::Scope);
-            for r in response.resources.iter().filter(|r| wants.wants(kind, &r.name) && !is_bad(&body(r))) {
+            for r in response
+                .resources
+                .iter()
+                .filter(|r| wants.wants(kind, &r.name) && !is_bad(&body(r)))
+            {
                 held.insert(r.name.clone(), (r.version.clone(), body(r)));
-                scopes.iter_mut().for_each(|scopes| drop(scopes.insert(r.name.clone(), body(r))));
+                scopes
+                    .iter_mut()
+                    .for_each(|scopes| drop(scopes.insert(r.name.clone(), body(r))));
             }
             for name in &response.removed_resources {
                 held.remove(name);
-                scopes.iter_mut().for_each(|scopes| drop(scopes.remove(name)));
+                scopes
+                    .iter_mut()
+                    .for_each(|scopes| drop(scopes.remove(name)));
             }
         }
         self.follow_listeners();
-        let error =
-            refused.then(|| envoy_types::pb::google::rpc::Status { code: 3, message: "bad".into(), details: vec![] });
+        let error = refused.then(|| envoy_types::pb::google::rpc::Status {
+            code: 3,
+            message: "bad".into(),
+            details: vec![],
+        });
         self.send(
             world,
             kind,
-            pb::DeltaDiscoveryRequest { response_nonce: response.nonce, error_detail: error, ..Default::default() },
+            pb::DeltaDiscoveryRequest {
+                response_nonce: response.nonce,
+                error_detail: error,
+                ..Default::default()
+            },
         );
         true
     }
 
-    fn subscribe(&mut self, world: &mut World<Delta>, kind: Kind, subscribe: Vec<String>, unsubscribe: Vec<String>) {
+    fn subscribe(
+        &mut self,
+        world: &mut World<Delta>,
+        kind: Kind,
+        subscribe: Vec<String>,
+        unsubscribe: Vec<String>,
+    ) {
         let wants = self.wants.entry(kind).or_default();
         let first = !std::mem::replace(&mut wants.asked, true);
         for name in &unsubscribe {
@@ -322,8 +463,8 @@ impl DeltaModel {
                 wants.names.remove(name);
             }
         }
-        // The first request of a stream with an empty `subscribe` is a wildcard, also if it unsubscribes from
-        // something.
+        // The first request of a stream with an empty `subscribe` is a wildcard, also if it
+        // unsubscribes from something.
         wants.wildcard |= first && subscribe.is_empty();
         for name in &subscribe {
             if name == "*" {
@@ -338,8 +479,13 @@ impl DeltaModel {
         if let Some(scopes) = self.scopes.as_mut().filter(|_| kind == Kind::Scope) {
             scopes.retain(|name, _| wants.wants(kind, name));
         }
-        let initial =
-            if first { held.iter().map(|(n, (v, _))| (n.clone(), v.clone())).collect() } else { HashMap::new() };
+        let initial = if first {
+            held.iter()
+                .map(|(n, (v, _))| (n.clone(), v.clone()))
+                .collect()
+        } else {
+            HashMap::new()
+        };
         let request = pb::DeltaDiscoveryRequest {
             resource_names_subscribe: subscribe,
             resource_names_unsubscribe: unsubscribe,
@@ -356,7 +502,10 @@ impl DeltaModel {
         self.mistaken |= said > named(self.scopes.as_ref());
         world.reconnect();
         self.unanswered.clear();
-        let wanted: Vec<_> = KINDS.into_iter().filter(|k| self.wants.get(k).is_some_and(|w| w.asked)).collect();
+        let wanted: Vec<_> = KINDS
+            .into_iter()
+            .filter(|k| self.wants.get(k).is_some_and(|w| w.asked))
+            .collect();
         for kind in wanted {
             let wants = self.wants.get_mut(&kind).expect("filtered");
             wants.asked = false;
@@ -485,7 +634,8 @@ impl SotwModel {
         let Some(wanted) = self.wanted.get(&kind) else {
             return false;
         };
-        let everything = wanted.contains("*") || (wanted.is_empty() && !self.explicit.contains(&kind));
+        let everything =
+            wanted.contains("*") || (wanted.is_empty() && !self.explicit.contains(&kind));
         wanted.contains(name) || (everything && kind.allows_wildcard())
     }
 
@@ -494,7 +644,13 @@ impl SotwModel {
             kind,
             SotwRequest {
                 version_info: self.versions.get(&kind).cloned().unwrap_or_default(),
-                resource_names: self.wanted.get(&kind).into_iter().flatten().cloned().collect(),
+                resource_names: self
+                    .wanted
+                    .get(&kind)
+                    .into_iter()
+                    .flatten()
+                    .cloned()
+                    .collect(),
                 response_nonce: self.nonces.get(&kind).cloned().unwrap_or_default(),
                 error_detail: error.map(|message| ErrorDetail { code: 3, message }),
                 ..Default::default()
@@ -502,7 +658,12 @@ impl SotwModel {
         );
     }
 
-    fn change(&mut self, world: &mut World<Sotw>, kind: Kind, change: impl FnOnce(&mut BTreeSet<String>)) {
+    fn change(
+        &mut self,
+        world: &mut World<Sotw>,
+        kind: Kind,
+        change: impl FnOnce(&mut BTreeSet<String>),
+    ) {
         // Responses that were read are answered first: a request refers to the newest response.
         while self.answer(world) {}
         while self.read(world) {
@@ -525,9 +686,13 @@ impl SotwModel {
         let Some((_, response)) = world.respond() else {
             return false;
         };
-        let response = pb::DiscoveryResponse::decode(response.encode_to_vec().as_slice()).expect("wire-compatible");
+        let response = pb::DiscoveryResponse::decode(response.encode_to_vec().as_slice())
+            .expect("wire-compatible");
         assert!(
-            !self.unanswered.iter().any(|r| r.type_url == response.type_url),
+            !self
+                .unanswered
+                .iter()
+                .any(|r| r.type_url == response.type_url),
             "two responses of one type in flight"
         );
         self.unanswered.push_back(response);
@@ -540,7 +705,11 @@ impl SotwModel {
         };
         let kind = Kind::of_type_url(&response.type_url).expect("a known type");
         self.nonces.insert(kind, response.nonce);
-        let bodies: Vec<Vec<u8>> = response.resources.into_iter().map(|any: Any| any.value).collect();
+        let bodies: Vec<Vec<u8>> = response
+            .resources
+            .into_iter()
+            .map(|any: Any| any.value)
+            .collect();
         if bodies.iter().any(|b| is_bad(b)) {
             self.send(world, kind, Some("bad".into()));
         } else {

@@ -1,8 +1,8 @@
 //! The budget of names that clients invent.
 //!
-//! A name that the view has is shared with the view, however many streams subscribe to it. Any other name is kept for
-//! the stream that subscribes to it, until it is answered and unsubscribed. Such names are counted here, whatever part of
-//! the stream's state has them.
+//! A name that the view has is shared with the view, however many streams subscribe to it. Any
+//! other name is kept for the stream that subscribes to it, until it is answered and unsubscribed.
+//! Such names are counted here, whatever part of the stream's state has them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::session::Refusal;
 
 /// The memory of a name in addition to its bytes: the entries of maps and of the allocator.
 const OVERHEAD: usize = 128;
-/// Unused names are looked for once so many bytes of new names were added, so that the search costs little per name.
+/// Unused names are looked for once so many bytes of new names were added, so that the search costs
+/// little per name.
 const STEP: usize = 1 << 20;
 
 /// The names of all streams of one client, in bytes.
@@ -33,7 +34,12 @@ pub(crate) struct NameBudget {
 impl NameBudget {
     /// Makes the budget of a stream that counts for this client.
     pub(crate) fn of(client: Arc<ClientNames>) -> NameBudget {
-        NameBudget { names: HashSet::new(), bytes: 0, used: 0, client }
+        NameBudget {
+            names: HashSet::new(),
+            bytes: 0,
+            used: 0,
+            client,
+        }
     }
 
     /// Returns the stream's copy of `name`.
@@ -53,7 +59,9 @@ impl NameBudget {
         if self.bytes - self.used >= STEP.max(self.used) {
             self.forget_unused();
         }
-        if self.excess(limits).is_some() && self.bytes - self.used >= STEP.min(limits.unknown_names_bytes / 4) {
+        if self.excess(limits).is_some()
+            && self.bytes - self.used >= STEP.min(limits.unknown_names_bytes / 4)
+        {
             self.forget_unused();
         }
         self.excess(limits).map_or(Ok(()), Err)
@@ -61,11 +69,19 @@ impl NameBudget {
 
     fn excess(&self, limits: &Limits) -> Option<Refusal> {
         let over = |whose, found, limit| {
-            (found > limit).then_some(Refusal::TooManyUnknownNames { whose, bytes: found, limit })
+            (found > limit).then_some(Refusal::TooManyUnknownNames {
+                whose,
+                bytes: found,
+                limit,
+            })
         };
         over("this stream", self.bytes, limits.unknown_names_bytes).or_else(|| {
             let of_client = self.client.0.load(Relaxed);
-            over("all streams of this client", of_client, limits.unknown_names_bytes_per_client)
+            over(
+                "all streams of this client",
+                of_client,
+                limits.unknown_names_bytes_per_client,
+            )
         })
     }
 
@@ -106,8 +122,15 @@ mod tests {
             budget.check(&limits).err()
         });
         let refused = refused.expect("40 MB are too many").to_string();
-        assert!(refused.contains("on this stream; at most 33554432 are allowed"), "{refused}");
-        assert!(kept.len() * 4096 < limits.unknown_names_bytes && kept.len() > 7_000, "{}", kept.len());
+        assert!(
+            refused.contains("on this stream; at most 33554432 are allowed"),
+            "{refused}"
+        );
+        assert!(
+            kept.len() * 4096 < limits.unknown_names_bytes && kept.len() > 7_000,
+            "{}",
+            kept.len()
+        );
 
         let mut budget = NameBudget::default();
         for name in names(10_000, 4096) {
@@ -122,14 +145,22 @@ mod tests {
         let (client, limits) = (Arc::<ClientNames>::default(), Limits::default());
         let fill = || {
             let mut budget = NameBudget::of(client.clone());
-            let kept: Vec<_> = names(7_000, 4096).map(|name| budget.intern(&name)).collect();
+            let kept: Vec<_> = names(7_000, 4096)
+                .map(|name| budget.intern(&name))
+                .collect();
             let checked = budget.check(&limits).map_err(|refused| refused.to_string());
             (budget, kept, checked)
         };
         let streams = [fill(), fill()];
-        assert!(streams.iter().all(|(.., checked)| checked.is_ok()), "each is within its own limit");
+        assert!(
+            streams.iter().all(|(.., checked)| checked.is_ok()),
+            "each is within its own limit"
+        );
         let refused = fill().2.expect_err("three are too many");
-        assert!(refused.contains("on all streams of this client; at most 67108864 are allowed"), "{refused}");
+        assert!(
+            refused.contains("on all streams of this client; at most 67108864 are allowed"),
+            "{refused}"
+        );
         let of_another = NameBudget::default().check(&limits);
         assert_eq!(of_another, Ok(()));
         drop(streams);
@@ -139,7 +170,9 @@ mod tests {
     #[test]
     fn names_of_two_hundred_thousand_hosts_fit_even_if_the_view_has_none_of_them() {
         let (mut budget, limits) = (NameBudget::default(), Limits::default());
-        let kept: Vec<_> = names(200_000, 32).map(|name| budget.intern(&name)).collect();
+        let kept: Vec<_> = names(200_000, 32)
+            .map(|name| budget.intern(&name))
+            .collect();
         assert_eq!((budget.check(&limits), kept.len()), (Ok(()), 200_000));
     }
 }

@@ -13,7 +13,8 @@ pub struct Part {
     pub route: Arc<str>,
 }
 
-/// A resource, or a part of one, that a node refused and that is therefore held back from it (quarantine).
+/// A resource, or a part of one, that a node refused and that is therefore held back from it
+/// (quarantine).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The view of the resource.
@@ -32,7 +33,11 @@ pub struct Rejection {
     pub text: Arc<str>,
 }
 
-/// Returns the first `most` characters of a client's text on one line: control characters become spaces.
+/// Returns the first `most` characters of a client's text on one line: control characters become
+/// spaces.
 pub fn one_line(text: &str, most: usize) -> String {
-    text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars()
+        .take(most)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }

@@ -29,7 +29,8 @@ enum Content {
     Made(Arc<Recipe>),
 }
 
-/// The encoded `Resource { name, version, aliases, Any }` of the delta protocol, and the offsets of its parts.
+/// The encoded `Resource { name, version, aliases, Any }` of the delta protocol, and the offsets of
+/// its parts.
 #[derive(Clone)]
 struct Encoded {
     bytes: Bytes,
@@ -40,7 +41,8 @@ struct Encoded {
     body_at: u32,
 }
 
-/// The encoder of a resource whose bytes are not kept, and the properties that are needed without encoding.
+/// The encoder of a resource whose bytes are not kept, and the properties that are needed without
+/// encoding.
 struct Recipe {
     version: [u8; VERSION],
     len: usize,
@@ -79,9 +81,12 @@ impl Resource {
     /// Encodes `message` under `name`.
     ///
     /// # Panics
-    /// When `M` is none of the messages of [`Kind`]: a mistake of the caller's code, not of its data.
-    /// [`Resource::try_new`] reports it instead.
-    pub fn new<M: Message + Name + PartialEq + Default + 'static>(name: impl Into<Arc<str>>, message: &M) -> Resource {
+    /// When `M` is none of the messages of [`Kind`]: a mistake of the caller's code, not of its
+    /// data. [`Resource::try_new`] reports it instead.
+    pub fn new<M: Message + Name + PartialEq + Default + 'static>(
+        name: impl Into<Arc<str>>,
+        message: &M,
+    ) -> Resource {
         Resource::try_new(name, message).expect("the message type is one of Kind")
     }
 
@@ -92,18 +97,34 @@ impl Resource {
     ) -> Result<Resource, ResourceError> {
         let name = name.into();
         let full = M::full_name();
-        let kind = Kind::ALL.into_iter().find(|k| k.type_url().rsplit('/').next() == Some(full.as_str()));
+        let kind = Kind::ALL
+            .into_iter()
+            .find(|k| k.type_url().rsplit('/').next() == Some(full.as_str()));
         let Some(kind) = kind else {
-            return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
+            return Err(ResourceError::UnknownType {
+                type_url: M::type_url(),
+                name: name.to_string(),
+            });
         };
-        let encoded = Encoded::new(kind, &name, &[], &crate::canonical_encoding::encode(message));
+        let encoded = Encoded::new(
+            kind,
+            &name,
+            &[],
+            &crate::canonical_encoding::encode(message),
+        );
         let demand = Demand::of(&name, message);
-        Ok(Resource { kind, name, aliases: None, demand, content: Content::Kept(encoded) })
+        Ok(Resource {
+            kind,
+            name,
+            aliases: None,
+            demand,
+            content: Content::Kept(encoded),
+        })
     }
 
-    /// Makes a resource of the message that `make` returns: made and encoded anew each time it is sent, and never kept.
-    /// For resources that are large, rarely requested, and available in another form, such as certificates. `make` must
-    /// return the same value each time.
+    /// Makes a resource of the message that `make` returns: made and encoded anew each time it is
+    /// sent, and never kept. For resources that are large, rarely requested, and available in
+    /// another form, such as certificates. `make` must return the same value each time.
     ///
     /// # Panics
     /// As [`Resource::new`].
@@ -113,17 +134,31 @@ impl Resource {
     ) -> Resource {
         let kept = Resource::new(name, &make());
         let (kind, name) = (kept.kind, kept.name.clone());
-        kept.encoded_by(move || Encoded::new(kind, &name, &[], &crate::canonical_encoding::encode(&make())))
+        kept.encoded_by(move || {
+            Encoded::new(
+                kind,
+                &name,
+                &[],
+                &crate::canonical_encoding::encode(&make()),
+            )
+        })
     }
 
     /// Drops the bytes; `encode` makes the same ones each time they are needed.
     fn encoded_by(self, encode: impl Fn() -> Encoded + Send + Sync + 'static) -> Resource {
         let recipe = Recipe {
-            version: self.version().as_bytes().try_into().expect("versions are all as long"),
+            version: self
+                .version()
+                .as_bytes()
+                .try_into()
+                .expect("versions are all as long"),
             len: self.encoded_len(),
             encode: Box::new(encode),
         };
-        Resource { content: Content::Made(Arc::new(recipe)), ..self }
+        Resource {
+            content: Content::Made(Arc::new(recipe)),
+            ..self
+        }
     }
 
     /// Makes a resource of the message in `any`, under `name`.
@@ -135,8 +170,13 @@ impl Resource {
             match M::decode(any.value.as_slice()) {
                 Ok(message) => Resource::try_new(name, &message),
                 Err(why) => {
-                    let kind = Kind::of_type_url(&any.type_url).expect("the caller chose M by the kind");
-                    Err(ResourceError::Undecodable { kind, name: name.to_string(), why })
+                    let kind =
+                        Kind::of_type_url(&any.type_url).expect("the caller chose M by the kind");
+                    Err(ResourceError::Undecodable {
+                        kind,
+                        name: name.to_string(),
+                        why,
+                    })
                 }
             }
         }
@@ -151,23 +191,35 @@ impl Resource {
             Some(Kind::Secret) => read::<extensions::transport_sockets::tls::v3::Secret>(name, any),
             Some(Kind::Runtime) => read::<service::runtime::v3::Runtime>(name, any),
             Some(Kind::Extension) => read::<config::core::v3::TypedExtensionConfig>(name, any),
-            None => Err(ResourceError::UnknownType { type_url: any.type_url.clone(), name: name.to_string() }),
+            None => Err(ResourceError::UnknownType {
+                type_url: any.type_url.clone(),
+                name: name.to_string(),
+            }),
         }
     }
 
     /// Decodes the output of [`Resource::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Resource, ResourceError> {
-        let kept = service::discovery::v3::Resource::decode(bytes).map_err(ResourceError::Envelope)?;
+        let kept =
+            service::discovery::v3::Resource::decode(bytes).map_err(ResourceError::Envelope)?;
         let any = kept.resource.unwrap_or_default();
         let resource = Resource::from_any(kept.name.as_str(), &any)?;
-        Ok(if kept.aliases.is_empty() { resource } else { resource.with_aliases(kept.aliases) })
+        Ok(if kept.aliases.is_empty() {
+            resource
+        } else {
+            resource.with_aliases(kept.aliases)
+        })
     }
 
-    /// Decodes the output of [`Resource::to_bytes`] from the pieces that make it up. Other resources may share them: they
-    /// are kept, and joined each time the resource is sent.
+    /// Decodes the output of [`Resource::to_bytes`] from the pieces that make it up. Other
+    /// resources may share them: they are kept, and joined each time the resource is sent.
     pub fn from_pieces(pieces: Vec<Arc<[u8]>>) -> Result<Resource, ResourceError> {
         let whole = Resource::from_bytes(&pieces.concat())?;
-        let again = move || Resource::from_bytes(&pieces.concat()).expect("it was decoded before").encoded();
+        let again = move || {
+            Resource::from_bytes(&pieces.concat())
+                .expect("it was decoded before")
+                .encoded()
+        };
         Ok(whole.encoded_by(again))
     }
 
@@ -180,7 +232,11 @@ impl Resource {
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
     pub fn with_aliases(self, aliases: Vec<String>) -> Resource {
         let encoded = Encoded::new(self.kind, &self.name, &aliases, &self.body());
-        Resource { aliases: Some(aliases.into()), content: Content::Kept(encoded), ..self }
+        Resource {
+            aliases: Some(aliases.into()),
+            content: Content::Kept(encoded),
+            ..self
+        }
     }
 
     /// Returns the type.
@@ -202,8 +258,8 @@ impl Resource {
         self.aliases.as_deref().unwrap_or_default()
     }
 
-    /// Returns a hash of the content: equal values have equal versions in every process, and different values different
-    /// ones.
+    /// Returns a hash of the content: equal values have equal versions in every process, and
+    /// different values different ones.
     pub fn version(&self) -> &str {
         match &self.content {
             Content::Kept(encoded) => encoded.version(),
@@ -260,10 +316,17 @@ impl Resource {
 impl Encoded {
     fn new(kind: Kind, name: &str, aliases: &[String], body: &[u8]) -> Encoded {
         let version = version_of(body, aliases);
-        let (bytes, version_at, any_at) = encode_resource(name, &version, aliases, kind.type_url(), body);
-        let small = |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
+        let (bytes, version_at, any_at) =
+            encode_resource(name, &version, aliases, kind.type_url(), body);
+        let small =
+            |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
         let body_at = small(bytes.len() - body.len());
-        Encoded { version_at: small(version_at), any_at: small(any_at), body_at, bytes }
+        Encoded {
+            version_at: small(version_at),
+            any_at: small(any_at),
+            body_at,
+            bytes,
+        }
     }
 
     fn version(&self) -> &str {
@@ -286,17 +349,27 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
         hash.update([0]);
         hash.update(alias);
     }
-    hash.finalize().iter().take(VERSION / 2).fold(String::with_capacity(VERSION), |mut hex, byte| {
-        use fmt::Write;
-        write!(hex, "{byte:02x}").expect("a String takes every write");
-        hex
-    })
+    hash.finalize().iter().take(VERSION / 2).fold(
+        String::with_capacity(VERSION),
+        |mut hex, byte| {
+            use fmt::Write;
+            write!(hex, "{byte:02x}").expect("a String takes every write");
+            hex
+        },
+    )
 }
 
 /// Omits the body, which may be a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version(), self.encoded_len())
+        write!(
+            f,
+            "{} {:?} @{} ({} bytes)",
+            self.kind,
+            self.name,
+            self.version(),
+            self.encoded_len()
+        )
     }
 }
 
@@ -306,47 +379,96 @@ mod tests {
 
     #[test]
     fn a_resource_of_an_any_is_the_one_of_its_message() {
-        let message = config::cluster::v3::Cluster { name: "c".into(), ..Default::default() };
-        let any = |url: &str, value| Any { type_url: url.into(), value };
+        let message = config::cluster::v3::Cluster {
+            name: "c".into(),
+            ..Default::default()
+        };
+        let any = |url: &str, value| Any {
+            type_url: url.into(),
+            value,
+        };
         let url = Kind::Cluster.type_url();
         let read = Resource::from_any("c", &any(url, message.encode_to_vec())).expect("a cluster");
         let made = Resource::new("c", &message);
-        assert_eq!((read.kind(), read.version(), read.body()), (made.kind(), made.version(), made.body()));
+        assert_eq!(
+            (read.kind(), read.version(), read.body()),
+            (made.kind(), made.version(), made.body())
+        );
         let wrong = Resource::from_any("c", &any(url, vec![0xff])).expect_err("no message");
-        assert!(matches!(wrong, ResourceError::Undecodable { kind: Kind::Cluster, .. }), "{wrong}");
-        let unknown = Resource::from_any("c", &any("type.googleapis.com/x", vec![])).expect_err("no such type");
-        assert!(matches!(unknown, ResourceError::UnknownType { .. }), "{unknown}");
+        assert!(
+            matches!(
+                wrong,
+                ResourceError::Undecodable {
+                    kind: Kind::Cluster,
+                    ..
+                }
+            ),
+            "{wrong}"
+        );
+        let unknown = Resource::from_any("c", &any("type.googleapis.com/x", vec![]))
+            .expect_err("no such type");
+        assert!(
+            matches!(unknown, ResourceError::UnknownType { .. }),
+            "{unknown}"
+        );
     }
 
     #[test]
     fn a_resource_encoded_when_sent_equals_the_kept_one() {
-        let message = || extensions::transport_sockets::tls::v3::Secret { name: "host".into(), ..Default::default() };
-        let (made, kept) = (Resource::made("host", message), Resource::new("host", &message()));
-        assert_eq!((made.version(), made.encoded_len()), (kept.version(), kept.encoded_len()));
+        let message = || extensions::transport_sockets::tls::v3::Secret {
+            name: "host".into(),
+            ..Default::default()
+        };
+        let (made, kept) = (
+            Resource::made("host", message),
+            Resource::new("host", &message()),
+        );
+        assert_eq!(
+            (made.version(), made.encoded_len()),
+            (kept.version(), kept.encoded_len())
+        );
         assert_eq!(
             (made.delta_bytes(), made.any_bytes(), made.body()),
             (kept.delta_bytes(), kept.any_bytes(), kept.body())
         );
         let aliased = made.with_aliases(vec!["other".into()]);
-        assert_eq!((aliased.body(), aliased.aliases()), (kept.body(), &["other".to_owned()][..]));
+        assert_eq!(
+            (aliased.body(), aliased.aliases()),
+            (kept.body(), &["other".to_owned()][..])
+        );
         assert_ne!(aliased.version(), kept.version());
     }
 
     #[test]
     fn a_resource_of_pieces_equals_the_whole_one() {
-        let message = extensions::transport_sockets::tls::v3::Secret { name: "host".into(), ..Default::default() };
+        let message = extensions::transport_sockets::tls::v3::Secret {
+            name: "host".into(),
+            ..Default::default()
+        };
         let whole = Resource::new("host", &message).with_aliases(vec!["other".into()]);
         let bytes = whole.to_bytes();
         let (first, second) = bytes.split_at(9);
         let joined = Resource::from_pieces(vec![first.into(), second.into()]).expect("a resource");
-        assert_eq!((joined.name(), joined.kind(), joined.aliases()), (whole.name(), whole.kind(), whole.aliases()));
-        assert_eq!((joined.version(), joined.to_bytes()), (whole.version(), bytes.clone()));
-        assert!(Resource::from_pieces(vec![second.into()]).is_err(), "a piece is missing");
+        assert_eq!(
+            (joined.name(), joined.kind(), joined.aliases()),
+            (whole.name(), whole.kind(), whole.aliases())
+        );
+        assert_eq!(
+            (joined.version(), joined.to_bytes()),
+            (whole.version(), bytes.clone())
+        );
+        assert!(
+            Resource::from_pieces(vec![second.into()]).is_err(),
+            "a piece is missing"
+        );
     }
 
     #[test]
     fn the_printed_form_of_a_resource_never_has_its_content() {
-        let message = extensions::transport_sockets::tls::v3::Secret { name: "the key".into(), ..Default::default() };
+        let message = extensions::transport_sockets::tls::v3::Secret {
+            name: "the key".into(),
+            ..Default::default()
+        };
         assert!(!format!("{:?}", Resource::new("host", &message)).contains("the key"));
     }
 }

@@ -19,10 +19,14 @@ struct State {
 }
 
 impl Sample {
-    /// Returns None if a line is to be omitted now, else the number of lines that were omitted since the last one.
+    /// Returns None if a line is to be omitted now, else the number of lines that were omitted
+    /// since the last one.
     pub fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().expect("no holder of this lock panics");
-        if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {
+        if state
+            .begun
+            .is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD)
+        {
             (state.begun, state.written) = (Some(now), 0);
         }
         if state.written >= MAX_LINES {

@@ -61,7 +61,12 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 impl Server {
     /// Makes a server of `cache` for clients that `authenticator` admits.
     pub fn new(cache: Cache, authenticator: impl Authenticate) -> Server {
-        Server { cache, authenticator: Arc::new(authenticator), limits: Arc::default(), quota: Arc::default() }
+        Server {
+            cache,
+            authenticator: Arc::new(authenticator),
+            limits: Arc::default(),
+            quota: Arc::default(),
+        }
     }
 
     /// Sets other limits.
@@ -70,7 +75,8 @@ impl Server {
         self
     }
 
-    /// Serves connections of `listener` until `shutdown` ends, then closes streams and waits for them.
+    /// Serves connections of `listener` until `shutdown` ends, then closes streams and waits for
+    /// them.
     pub async fn serve_unix(&self, listener: UnixListener, shutdown: impl Future<Output = ()>) {
         let (mut connections, shared) = self.connections();
         tokio::pin!(shutdown);
@@ -90,8 +96,14 @@ impl Server {
         connections.drain(&self.limits).await;
     }
 
-    /// Serves TLS connections of `listener` until `shutdown` ends, then closes streams and waits for them.
-    pub async fn serve_tls(&self, listener: TcpListener, tls: ServerTls, shutdown: impl Future<Output = ()>) {
+    /// Serves TLS connections of `listener` until `shutdown` ends, then closes streams and waits
+    /// for them.
+    pub async fn serve_tls(
+        &self,
+        listener: TcpListener,
+        tls: ServerTls,
+        shutdown: impl Future<Output = ()>,
+    ) {
         let (mut connections, shared) = self.connections();
         let idle_connections = Arc::new(IdleConnections::new(&self.limits));
         tokio::pin!(shutdown);
@@ -103,8 +115,8 @@ impl Server {
                         let idle = idle_connections.admit(address, self.limits.handshake);
                         let (shared, settings) = (shared.clone(), tls.begin());
                         connections.begin(async move {
-                            // Small responses must not be delayed to be sent with others; a failure to set the option
-                            // is harmless.
+                            // Small responses must not be delayed to be sent with others; a failure
+                            // to set the option is harmless.
                             let _ = tcp.set_nodelay(true);
                             serve_tls_connection(shared, tcp, settings, idle).await;
                         });
@@ -127,7 +139,14 @@ impl Server {
             quota: self.quota.clone(),
             denials: Sample::default(),
         };
-        (Connections { tasks: JoinSet::new(), down, failures: Sample::default() }, Arc::new(shared))
+        (
+            Connections {
+                tasks: JoinSet::new(),
+                down,
+                failures: Sample::default(),
+            },
+            Arc::new(shared),
+        )
     }
 }
 
@@ -140,17 +159,20 @@ struct Connections {
 impl Connections {
     fn begin(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
         // The report of a panic has the name of the span.
-        self.tasks.spawn(connection.instrument(tracing::error_span!("xds connection")));
+        self.tasks
+            .spawn(connection.instrument(tracing::error_span!("xds connection")));
     }
 
-    /// Takes in the end of a connection. Its panic goes on in the server's task, which the program watches.
+    /// Takes in the end of a connection. Its panic goes on in the server's task, which the program
+    /// watches.
     fn ended(ended: Result<(), JoinError>) {
         if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
             std::panic::resume_unwind(panic);
         }
     }
 
-    /// Logs, and waits a moment: when file descriptors are exhausted, retrying at once would not help.
+    /// Logs, and waits a moment: when file descriptors are exhausted, retrying at once would not
+    /// help.
     async fn failed(&self, error: io::Error) {
         if let Some(left_out) = self.failures.take(Instant::now().into_std()) {
             tracing::warn!(%error, left_out, "cannot accept a connection");
@@ -167,7 +189,10 @@ impl Connections {
             }
         };
         if tokio::time::timeout(limits.drain, all).await.is_err() {
-            tracing::warn!(connections = self.tasks.len(), "still open after the drain time; closing");
+            tracing::warn!(
+                connections = self.tasks.len(),
+                "still open after the drain time; closing"
+            );
             self.tasks.shutdown().await;
         }
     }
@@ -192,12 +217,21 @@ struct IdleConnection {
 impl IdleConnections {
     fn new(limits: &Limits) -> IdleConnections {
         let idle = IdleSlots::new(limits.idle_connections_per_address, limits.idle_connections);
-        IdleConnections { idle: Arc::new(idle), failures: Sample::default(), closed: Sample::default() }
+        IdleConnections {
+            idle: Arc::new(idle),
+            failures: Sample::default(),
+            closed: Sample::default(),
+        }
     }
 
     fn admit(self: &Arc<Self>, address: SocketAddr, timeout: Duration) -> IdleConnection {
         let slot = self.idle.admit(source(address.ip()));
-        IdleConnection { all: self.clone(), address, slot, deadline: Instant::now() + timeout }
+        IdleConnection {
+            all: self.clone(),
+            address,
+            slot,
+            deadline: Instant::now() + timeout,
+        }
     }
 }
 
@@ -240,8 +274,13 @@ async fn serve_tls_connection(
         }
     };
     let certificates = io.get_ref().1.peer_certificates().unwrap_or_default();
-    let certificates: Arc<[_]> = certificates.iter().map(|c| c.clone().into_owned()).collect();
-    let peer = Peer::Tls { certificates: certificates.clone() };
+    let certificates: Arc<[_]> = certificates
+        .iter()
+        .map(|c| c.clone().into_owned())
+        .collect();
+    let peer = Peer::Tls {
+        certificates: certificates.clone(),
+    };
     let connection = Connection::new(peer, Some(address.ip()));
     tokio::select! {
         () = serve_connection(shared, io, connection, Some(idle)) => {}
@@ -251,11 +290,12 @@ async fn serve_tls_connection(
     }
 }
 
-/// Time for a client to read that its request was denied, or that its credential has expired, before the connection is
-/// closed.
+/// Time for a client to read that its request was denied, or that its credential has expired,
+/// before the connection is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves one connection until it closes or the server shuts down; one over TCP only while it has streams.
+/// Serves one connection until it closes or the server shuts down; one over TCP only while it has
+/// streams.
 async fn serve_connection(
     shared: Arc<Shared>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -304,7 +344,8 @@ async fn serve_connection(
         }
         let now = *used.borrow_and_update();
         if now.denied || now.expired {
-            // A client that continues on the same connection would present the same credential again (GOAWAY).
+            // A client that continues on the same connection would present the same credential
+            // again (GOAWAY).
             if now.denied {
                 shared.cache.counters().closed(Closed::Denied);
             }
@@ -316,7 +357,9 @@ async fn serve_connection(
         match &from {
             _ if now.streams > 0 => idle = None,
             // Its last stream ended.
-            Some((all, address)) if idle.is_none() => idle = Some(all.admit(*address, limits.handshake)),
+            Some((all, address)) if idle.is_none() => {
+                idle = Some(all.admit(*address, limits.handshake))
+            }
             _ => {}
         }
     };

@@ -1,7 +1,7 @@
 //! Dispatch of all RPCs.
 //!
-//! Every request, for any path, is authenticated here before anything else happens. There is no other way in: services
-//! are rows of one table, not registered separately.
+//! Every request, for any path, is authenticated here before anything else happens. There is no
+//! other way in: services are rows of one table, not registered separately.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,7 +18,9 @@ use prost::Message;
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::codec::BufferSettings;
-use tonic::codegen::http::{HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse};
+use tonic::codegen::http::{
+    HeaderMap, HeaderValue, Request as HttpRequest, Response as HttpResponse,
+};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -41,26 +43,77 @@ pub(crate) enum Rpc {
     Sotw(Option<Kind>),
 }
 
-/// All RPCs that are served. The unary `Fetch` RPCs are not: their callers do not acknowledge, and they would be one
-/// more way to read keys.
+/// All RPCs that are served. The unary `Fetch` RPCs are not: their callers do not acknowledge, and
+/// they would be one more way to read keys.
 pub(crate) const RPCS: &[(&str, Rpc)] = &[
-    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", Rpc::Delta(None)),
-    ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", Rpc::Sotw(None)),
-    ("/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters", Rpc::Delta(Some(Kind::Cluster))),
-    ("/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters", Rpc::Sotw(Some(Kind::Cluster))),
-    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints", Rpc::Delta(Some(Kind::Endpoints))),
-    ("/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints", Rpc::Sotw(Some(Kind::Endpoints))),
-    ("/envoy.service.route.v3.RouteDiscoveryService/DeltaRoutes", Rpc::Delta(Some(Kind::Route))),
-    ("/envoy.service.route.v3.RouteDiscoveryService/StreamRoutes", Rpc::Sotw(Some(Kind::Route))),
-    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/DeltaScopedRoutes", Rpc::Delta(Some(Kind::Scope))),
-    ("/envoy.service.route.v3.ScopedRoutesDiscoveryService/StreamScopedRoutes", Rpc::Sotw(Some(Kind::Scope))),
-    ("/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts", Rpc::Delta(Some(Kind::VirtualHost))),
-    ("/envoy.service.listener.v3.ListenerDiscoveryService/DeltaListeners", Rpc::Delta(Some(Kind::Listener))),
-    ("/envoy.service.listener.v3.ListenerDiscoveryService/StreamListeners", Rpc::Sotw(Some(Kind::Listener))),
-    ("/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets", Rpc::Delta(Some(Kind::Secret))),
-    ("/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets", Rpc::Sotw(Some(Kind::Secret))),
-    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/DeltaRuntime", Rpc::Delta(Some(Kind::Runtime))),
-    ("/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime", Rpc::Sotw(Some(Kind::Runtime))),
+    (
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+        Rpc::Delta(None),
+    ),
+    (
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        Rpc::Sotw(None),
+    ),
+    (
+        "/envoy.service.cluster.v3.ClusterDiscoveryService/DeltaClusters",
+        Rpc::Delta(Some(Kind::Cluster)),
+    ),
+    (
+        "/envoy.service.cluster.v3.ClusterDiscoveryService/StreamClusters",
+        Rpc::Sotw(Some(Kind::Cluster)),
+    ),
+    (
+        "/envoy.service.endpoint.v3.EndpointDiscoveryService/DeltaEndpoints",
+        Rpc::Delta(Some(Kind::Endpoints)),
+    ),
+    (
+        "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints",
+        Rpc::Sotw(Some(Kind::Endpoints)),
+    ),
+    (
+        "/envoy.service.route.v3.RouteDiscoveryService/DeltaRoutes",
+        Rpc::Delta(Some(Kind::Route)),
+    ),
+    (
+        "/envoy.service.route.v3.RouteDiscoveryService/StreamRoutes",
+        Rpc::Sotw(Some(Kind::Route)),
+    ),
+    (
+        "/envoy.service.route.v3.ScopedRoutesDiscoveryService/DeltaScopedRoutes",
+        Rpc::Delta(Some(Kind::Scope)),
+    ),
+    (
+        "/envoy.service.route.v3.ScopedRoutesDiscoveryService/StreamScopedRoutes",
+        Rpc::Sotw(Some(Kind::Scope)),
+    ),
+    (
+        "/envoy.service.route.v3.VirtualHostDiscoveryService/DeltaVirtualHosts",
+        Rpc::Delta(Some(Kind::VirtualHost)),
+    ),
+    (
+        "/envoy.service.listener.v3.ListenerDiscoveryService/DeltaListeners",
+        Rpc::Delta(Some(Kind::Listener)),
+    ),
+    (
+        "/envoy.service.listener.v3.ListenerDiscoveryService/StreamListeners",
+        Rpc::Sotw(Some(Kind::Listener)),
+    ),
+    (
+        "/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets",
+        Rpc::Delta(Some(Kind::Secret)),
+    ),
+    (
+        "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",
+        Rpc::Sotw(Some(Kind::Secret)),
+    ),
+    (
+        "/envoy.service.runtime.v3.RuntimeDiscoveryService/DeltaRuntime",
+        Rpc::Delta(Some(Kind::Runtime)),
+    ),
+    (
+        "/envoy.service.runtime.v3.RuntimeDiscoveryService/StreamRuntime",
+        Rpc::Sotw(Some(Kind::Runtime)),
+    ),
     (
         "/envoy.service.extension.v3.ExtensionConfigDiscoveryService/DeltaExtensionConfigs",
         Rpc::Delta(Some(Kind::Extension)),
@@ -72,7 +125,9 @@ pub(crate) const RPCS: &[(&str, Rpc)] = &[
 ];
 
 fn rpc(path: &str) -> Option<Rpc> {
-    RPCS.iter().find(|(served, _)| *served == path).map(|(_, rpc)| *rpc)
+    RPCS.iter()
+        .find(|(served, _)| *served == path)
+        .map(|(_, rpc)| *rpc)
 }
 
 /// The state that all connections share.
@@ -146,43 +201,81 @@ impl StreamQuota {
         limits: &Limits,
     ) -> Result<StreamPermit, Status> {
         let identity = &grant.identity;
-        let instance = grant.instance.as_ref().map(|instance| instance.name.clone());
+        let instance = grant
+            .instance
+            .as_ref()
+            .map(|instance| instance.name.clone());
         let exhausted = |count: usize, from: String, limit: usize| {
-            let text = format!("{identity} has {count} streams open{from}; at most {limit} are allowed");
+            let text =
+                format!("{identity} has {count} streams open{from}; at most {limit} are allowed");
             Err(Status::resource_exhausted(text))
         };
         let mut open = self.0.lock().expect("no holder of this lock panics");
-        if let Some(OpenStreams { by_address, by_instance, .. }) = open.get(identity) {
-            let (own, limit) = (instance.as_ref().and_then(|name| by_instance.get(name)), limits.streams_per_instance);
-            if let (Some(name), Some(count)) = (&instance, own.copied().filter(|count| *count >= limit)) {
+        if let Some(OpenStreams {
+            by_address,
+            by_instance,
+            ..
+        }) = open.get(identity)
+        {
+            let (own, limit) = (
+                instance.as_ref().and_then(|name| by_instance.get(name)),
+                limits.streams_per_instance,
+            );
+            if let (Some(name), Some(count)) =
+                (&instance, own.copied().filter(|count| *count >= limit))
+            {
                 return exhausted(count, format!(" of {name}"), limit);
             }
             let (all, limit) = (by_address.values().sum(), limits.streams_per_identity);
             if all >= limit {
                 return exhausted(all, String::new(), limit);
             }
-            let (count, limit) = (by_address.get(&connection.address).copied(), limits.streams_per_address);
-            if let (Some(address), Some(count)) = (connection.address, count.filter(|count| *count >= limit)) {
+            let (count, limit) = (
+                by_address.get(&connection.address).copied(),
+                limits.streams_per_address,
+            );
+            if let (Some(address), Some(count)) =
+                (connection.address, count.filter(|count| *count >= limit))
+            {
                 return exhausted(count, format!(" from {address}"), limit);
             }
-            if let (Some(network @ IpAddr::V6(_)), limit) = (connection.source, limits.streams_per_network) {
-                let is_there = |address: &Option<IpAddr>| address.is_some_and(|address| source(address) == network);
-                let count = by_address.iter().filter(|(address, _)| is_there(address)).map(|(_, count)| count).sum();
+            if let (Some(network @ IpAddr::V6(_)), limit) =
+                (connection.source, limits.streams_per_network)
+            {
+                let is_there = |address: &Option<IpAddr>| {
+                    address.is_some_and(|address| source(address) == network)
+                };
+                let count = by_address
+                    .iter()
+                    .filter(|(address, _)| is_there(address))
+                    .map(|(_, count)| count)
+                    .sum();
                 if count >= limit {
                     return exhausted(count, format!(" from {network}/64"), limit);
                 }
             }
         }
         let of_identity = open.entry(identity.clone()).or_default();
-        *of_identity.by_address.entry(connection.address).or_default() += 1;
+        *of_identity
+            .by_address
+            .entry(connection.address)
+            .or_default() += 1;
         if let Some(name) = &instance {
             *of_identity.by_instance.entry(name.clone()).or_default() += 1;
         }
-        let client = instance.clone().map_or(Client::Source(connection.source), Client::Instance);
+        let client = instance
+            .clone()
+            .map_or(Client::Source(connection.source), Client::Instance);
         let names = of_identity.names_of(client);
         connection.begin_stream();
         let (quota, connection) = (self.clone(), connection.clone());
-        Ok(StreamPermit { quota, identity: identity.clone(), instance, connection, names })
+        Ok(StreamPermit {
+            quota,
+            identity: identity.clone(),
+            instance,
+            connection,
+            names,
+        })
     }
 }
 
@@ -202,7 +295,9 @@ impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.connection.end_stream();
         let mut open = self.quota.0.lock().expect("no holder of this lock panics");
-        let Some(of_identity) = open.get_mut(&self.identity) else { return };
+        let Some(of_identity) = open.get_mut(&self.identity) else {
+            return;
+        };
         release(&mut of_identity.by_address, &self.connection.address);
         if let Some(name) = &self.instance {
             release(&mut of_identity.by_instance, name);
@@ -230,10 +325,24 @@ pub(crate) async fn respond(
     }))
 }
 
-async fn admit(shared: &Shared, connection: &Connection, request: &HttpRequest<Incoming>) -> Result<Grant, Status> {
-    let bearer =
-        request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
-    match shared.authenticator.authenticate(&Credentials { peer: &connection.peer, bearer }).await {
+async fn admit(
+    shared: &Shared,
+    connection: &Connection,
+    request: &HttpRequest<Incoming>,
+) -> Result<Grant, Status> {
+    let bearer = request
+        .headers()
+        .get("authorization")
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.strip_prefix("Bearer "));
+    match shared
+        .authenticator
+        .authenticate(&Credentials {
+            peer: &connection.peer,
+            bearer,
+        })
+        .await
+    {
         Ok(grant) => Ok(grant),
         Err(denied) => {
             if let Some(left_out) = shared.denials.take(Instant::now()) {
@@ -254,7 +363,10 @@ async fn route(
     request: HttpRequest<Incoming>,
 ) -> Result<HttpResponse<Body>, Status> {
     let Some(rpc) = rpc(request.uri().path()) else {
-        return Err(Status::unimplemented(format!("no RPC {} here", request.uri().path())));
+        return Err(Status::unimplemented(format!(
+            "no RPC {} here",
+            request.uri().path()
+        )));
     };
     match rpc {
         Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, connection, request).await,
@@ -262,8 +374,8 @@ async fn route(
     }
 }
 
-/// Initial size of the buffer for a stream's requests, in bytes. Most are acknowledgements of a hundred bytes; the
-/// buffer grows for larger ones.
+/// Initial size of the buffer for a stream's requests, in bytes. Most are acknowledgements of a
+/// hundred bytes; the buffer grows for larger ones.
 const REQUEST_BUFFER: usize = 512;
 
 async fn streaming<D: Dialect>(
@@ -285,16 +397,19 @@ async fn streaming<D: Dialect>(
     };
     let encoding = request.headers().get("grpc-encoding");
     if encoding.is_some_and(|e| e != "identity") {
-        return Err(Status::unimplemented("compressed requests are not read here"));
+        return Err(Status::unimplemented(
+            "compressed requests are not read here",
+        ));
     }
     let buffer = BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER);
     let decoder = ProstCodec::<D::Response, D::Request>::raw_decoder(buffer);
     let decoder = FieldLimit::new(decoder, shared.limits.request_bytes);
     let limit = Some(shared.limits.request_bytes);
     let requests = Streaming::new_request(decoder, request.into_body(), None, limit);
-    let frames = stream::serve::<D>(opening, requests).map(Some).chain(futures::stream::once(async { None })).scan(
-        false,
-        |ended, item| {
+    let frames = stream::serve::<D>(opening, requests)
+        .map(Some)
+        .chain(futures::stream::once(async { None }))
+        .scan(false, |ended, item| {
             // The last frame has the status: of the error that ended the stream, or OK.
             let frame = match item {
                 _ if *ended => None,
@@ -306,23 +421,27 @@ async fn streaming<D: Dialect>(
                 None => Some(trailers(&Status::new(tonic::Code::Ok, ""))),
             };
             futures::future::ready(frame)
-        },
-    );
+        });
     let mut response = HttpResponse::new(Body::new(StreamBody::new(frames)));
     let grpc = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert("content-type", grpc);
     Ok(response)
 }
 
-/// Encodes one length-prefixed message (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#requests>), in
-/// a buffer of its own: a buffer that is reused for the stream's next message would stay as large as the largest one.
+/// Encodes one length-prefixed message
+/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#requests>), in a buffer of its
+/// own: a buffer that is reused for the stream's next message would stay as large as the largest
+/// one.
 fn message<M: Message>(message: &M) -> Result<Frame<Bytes>, Status> {
     let len = message.encoded_len();
-    let prefix = u32::try_from(len).map_err(|_| Status::internal(format!("a response of {len} bytes")))?;
+    let prefix =
+        u32::try_from(len).map_err(|_| Status::internal(format!("a response of {len} bytes")))?;
     let mut out = BytesMut::with_capacity(5 + len);
     out.put_u8(0);
     out.put_u32(prefix);
-    message.encode(&mut out).expect("the buffer has room for it");
+    message
+        .encode(&mut out)
+        .expect("the buffer has room for it");
     Ok(Frame::data(out.freeze()))
 }
 
@@ -338,13 +457,22 @@ mod tests {
     use crate::View;
     use crate::identity::{Instance, Peer};
 
-    /// Opens as many streams from each of these addresses as one may have, until the first refusal; returns both.
-    fn take(addresses: impl Iterator<Item = String>, limits: &Limits) -> (Vec<StreamPermit>, Option<String>) {
+    /// Opens as many streams from each of these addresses as one may have, until the first refusal;
+    /// returns both.
+    fn take(
+        addresses: impl Iterator<Item = String>,
+        limits: &Limits,
+    ) -> (Vec<StreamPermit>, Option<String>) {
         let quota = Arc::new(StreamQuota::default());
         let mut taken = Vec::new();
         for address in addresses {
-            let peer = Peer::Tls { certificates: Arc::new([]) };
-            let connection = Arc::new(Connection::new(peer, Some(address.parse().expect("an address"))));
+            let peer = Peer::Tls {
+                certificates: Arc::new([]),
+            };
+            let connection = Arc::new(Connection::new(
+                peer,
+                Some(address.parse().expect("an address")),
+            ));
             loop {
                 match quota.acquire(&grant(None), &connection, limits) {
                     Ok(permit) => taken.push(permit),
@@ -358,21 +486,36 @@ mod tests {
 
     #[test]
     fn streams_are_limited_per_address_and_per_ipv6_network() {
-        let limits = Limits { streams_per_address: 2, streams_per_network: 7, ..Limits::default() };
+        let limits = Limits {
+            streams_per_address: 2,
+            streams_per_network: 7,
+            ..Limits::default()
+        };
         let (taken, why) = take((1..4).map(|pod| format!("2001:db8::{pod}")), &limits);
         assert_eq!((taken.len(), why), (6, None), "each pod has its own");
         let (taken, why) = take((1..9).map(|pod| format!("2001:db8::{pod}")), &limits);
         assert_eq!(taken.len(), 7);
-        assert!(why.expect("there are more").contains("from 2001:db8::/64; at most 7"));
+        assert!(
+            why.expect("there are more")
+                .contains("from 2001:db8::/64; at most 7")
+        );
         let (taken, why) = take((1..9).map(|node| format!("2001:db8:0:{node}::1")), &limits);
-        assert_eq!((taken.len(), why), (16, None), "networks do not count for each other");
+        assert_eq!(
+            (taken.len(), why),
+            (16, None),
+            "networks do not count for each other"
+        );
         let (taken, why) = take((1..9).map(|pod| format!("192.0.2.{pod}")), &limits);
         assert_eq!((taken.len(), why), (16, None), "nor do neighbours of IPv4");
     }
 
     #[test]
     fn streams_of_an_identity_are_limited_and_released() {
-        let limits = Limits { streams_per_address: 2, streams_per_identity: 5, ..Limits::default() };
+        let limits = Limits {
+            streams_per_address: 2,
+            streams_per_identity: 5,
+            ..Limits::default()
+        };
         let (taken, why) = take((1..9).map(|pod| format!("192.0.2.{pod}")), &limits);
         assert!(taken.len() == 5 && why.expect("there are more").contains("at most 5"));
         let quota = taken[0].quota.clone();
@@ -381,28 +524,68 @@ mod tests {
     }
 
     fn connection(last: u8) -> Arc<Connection> {
-        Arc::new(Connection::new(Peer::Unix { uid: 0, gid: 0 }, Some([192, 0, 2, last].into())))
+        Arc::new(Connection::new(
+            Peer::Unix { uid: 0, gid: 0 },
+            Some([192, 0, 2, last].into()),
+        ))
     }
 
     fn grant(instance: Option<&str>) -> Grant {
-        let instance = instance.map(|name| Instance { name: name.into(), node: name.into() });
-        Grant { identity: "fleet".into(), instance, view: View::new("v"), expires: None }
+        let instance = instance.map(|name| Instance {
+            name: name.into(),
+            node: name.into(),
+        });
+        Grant {
+            identity: "fleet".into(),
+            instance,
+            view: View::new("v"),
+            expires: None,
+        }
     }
 
     #[test]
     fn the_streams_of_an_instance_are_limited_over_all_addresses_and_apart_from_others() {
-        let (quota, limits) =
-            (Arc::new(StreamQuota::default()), Limits { streams_per_instance: 2, ..Limits::default() });
+        let (quota, limits) = (
+            Arc::new(StreamQuota::default()),
+            Limits {
+                streams_per_instance: 2,
+                ..Limits::default()
+            },
+        );
         let take = |instance, last| quota.acquire(&grant(instance), &connection(last), &limits);
-        let held = [take(Some("a"), 1).expect("the first"), take(Some("a"), 2).expect("the second")];
-        let told = take(Some("a"), 3).err().expect("there are enough").message().to_owned();
+        let held = [
+            take(Some("a"), 1).expect("the first"),
+            take(Some("a"), 2).expect("the second"),
+        ];
+        let told = take(Some("a"), 3)
+            .err()
+            .expect("there are enough")
+            .message()
+            .to_owned();
         assert_eq!(told, "fleet has 2 streams open of a; at most 2 are allowed");
-        let others = [take(Some("b"), 1), take(None, 1), take(None, 1), take(None, 1)];
+        let others = [
+            take(Some("b"), 1),
+            take(None, 1),
+            take(None, 1),
+            take(None, 1),
+        ];
         assert!(others.iter().all(Result::is_ok), "those have their own");
-        let names = |permit: &Result<StreamPermit, Status>| permit.as_ref().expect("granted").names.clone();
-        assert!(Arc::ptr_eq(&held[0].names, &held[1].names), "its names count together");
-        assert!(others[1..].iter().all(|permit| Arc::ptr_eq(&names(permit), &names(&others[1]))), "one address");
-        assert!(!Arc::ptr_eq(&names(&others[0]), &held[0].names) && !Arc::ptr_eq(&names(&others[1]), &held[0].names));
+        let names =
+            |permit: &Result<StreamPermit, Status>| permit.as_ref().expect("granted").names.clone();
+        assert!(
+            Arc::ptr_eq(&held[0].names, &held[1].names),
+            "its names count together"
+        );
+        assert!(
+            others[1..]
+                .iter()
+                .all(|permit| Arc::ptr_eq(&names(permit), &names(&others[1]))),
+            "one address"
+        );
+        assert!(
+            !Arc::ptr_eq(&names(&others[0]), &held[0].names)
+                && !Arc::ptr_eq(&names(&others[1]), &held[0].names)
+        );
         drop(held);
         let again = [take(Some("a"), 1), take(Some("a"), 1)];
         assert!(again.iter().all(Result::is_ok), "its streams ended");

@@ -1,34 +1,38 @@
 //! The state machine of one stream: chooses the next response, and applies requests.
 //!
-//! In come requests and the tables of a view; out come responses and [`Effect`]s. No clock, no task and no lock: the
-//! caller passes the time and holds the view.
+//! In come requests and the tables of a view; out come responses and [`Effect`]s. No clock, no task
+//! and no lock: the caller passes the time and holds the view.
 //!
-//! *Rounds.* Changes of clusters, endpoints, routes and listeners are sent in rounds. A round has the changes of the
-//! view up to one generation, frozen when the round begins, and sent make-before-break: clusters and endpoints, then
-//! routes, then listeners, then the removals in reverse order; each step waits for the answers to the one before.
-//! Changes that are published meanwhile coalesce into the next round. A round waits only for answers to responses
-//! already sent, never for a request, so that it cannot deadlock with a client that warms what it received.
+//! *Rounds.* Changes of clusters, endpoints, routes and listeners are sent in rounds. A round has
+//! the changes of the view up to one generation, frozen when the round begins, and sent
+//! make-before-break: clusters and endpoints, then routes, then listeners, then the removals in
+//! reverse order; each step waits for the answers to the one before. Changes that are published
+//! meanwhile coalesce into the next round. A round waits only for answers to responses already
+//! sent, never for a request, so that it cannot deadlock with a client that warms what it received.
 //!
-//! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets, runtime and extensions.
-//! A new subscription to routes or listeners waits while clusters or endpoints are unanswered.
+//! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets,
+//! runtime and extensions. A new subscription to routes or listeners waits while clusters or
+//! endpoints are unanswered.
 //!
-//! *Warming.* Envoy acknowledges no response of clusters while it warms one of them, which it does until it gets the
-//! assignment of that cluster; and it does not request an assignment that it has subscribed to already, be it for the
-//! same cluster or for another (<https://github.com/envoyproxy/envoy/issues/47302>). Therefore the assignment of a
-//! cluster is sent again after the cluster, as an answer.
+//! *Warming.* Envoy acknowledges no response of clusters while it warms one of them, which it does
+//! until it gets the assignment of that cluster; and it does not request an assignment that it has
+//! subscribed to already, be it for the same cluster or for another
+//! (<https://github.com/envoyproxy/envoy/issues/47302>). Therefore the assignment of a cluster is
+//! sent again after the cluster, as an answer.
 //!
-//! *Scopes* are sent to a client while it has a listener that uses scopes, and all of them after the first such
-//! listener (the module `scope_sources`).
+//! *Scopes* are sent to a client while it has a listener that uses scopes, and all of them after
+//! the first such listener (the module `scope_sources`).
 //!
-//! *Secrets* are sent one per response, a page of them at a time. Envoy (1.40) keeps a secret that it refuses and
-//! accepts the same bytes without an error when they are sent again, so that a refused batch could not be split; its
-//! NACK does not name the secret either.
+//! *Secrets* are sent one per response, a page of them at a time. Envoy (1.40) keeps a secret that
+//! it refuses and accepts the same bytes without an error when they are sent again, so that a
+//! refused batch could not be split; its NACK does not name the secret either.
 //!
-//! *Quarantine.* A refused response is sent again in parts, all at once: the resources that the NACK does not name
-//! together, and each suspect alone. A resource that is refused alone is the culprit, and is held back until it
-//! changes. A route configuration is then divided ([`crate::division`]), so that only its refused routes are held back.
-//! If the reason lies outside of the resource ([`Limits::is_temporary`]), the same version is offered again, with
-//! back-off (the module `retry`).
+//! *Quarantine.* A refused response is sent again in parts, all at once: the resources that the
+//! NACK does not name together, and each suspect alone. A resource that is refused alone is the
+//! culprit, and is held back until it changes. A route configuration is then divided
+//! ([`crate::division`]), so that only its refused routes are held back. If the reason lies outside
+//! of the resource ([`Limits::is_temporary`]), the same version is offered again, with back-off
+//! (the module `retry`).
 
 mod divide;
 mod quarantine;
@@ -47,7 +51,9 @@ use crate::division::HeldPart;
 use crate::kind::Rank;
 use crate::name_budget::{ClientNames, NameBudget};
 use crate::rejection::{Part, one_line};
-use crate::subscription::{Held, InFlight, Item, Quarantined, Retry, Subscription, canonical_secret_name, on_demand};
+use crate::subscription::{
+    Held, InFlight, Item, Quarantined, Retry, Subscription, canonical_secret_name, on_demand,
+};
 use crate::tables::Tables;
 use crate::view::Generation;
 use crate::wire::DeltaRequest;
@@ -65,16 +71,34 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// The client answered a response of `kind` after this time.
-    Answered { kind: Kind, after: Duration, refused: bool },
+    Answered {
+        kind: Kind,
+        after: Duration,
+        refused: bool,
+    },
     /// The client accepted these resources.
     Acknowledged(Vec<Arc<Resource>>),
     /// The client refuses this version.
-    Rejected { kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str> },
+    Rejected {
+        kind: Kind,
+        name: Arc<str>,
+        version: Arc<str>,
+        text: Arc<str>,
+    },
     /// The client accepts a resource without these parts; if empty, it accepts all of it.
-    Divided { kind: Kind, name: Arc<str>, version: Arc<str>, parts: Vec<(Part, Arc<str>)> },
-    /// The client refuses these parts of a resource, which other clients should get last; if empty, it accepts all of
-    /// it.
-    Suspected { kind: Kind, name: Arc<str>, held: Vec<HeldPart> },
+    Divided {
+        kind: Kind,
+        name: Arc<str>,
+        version: Arc<str>,
+        parts: Vec<(Part, Arc<str>)>,
+    },
+    /// The client refuses these parts of a resource, which other clients should get last; if empty,
+    /// it accepts all of it.
+    Suspected {
+        kind: Kind,
+        name: Arc<str>,
+        held: Vec<HeldPart>,
+    },
     /// The client does not refuse this name any more.
     Recovered { kind: Kind, name: Arc<str> },
     /// On-demand secrets were withdrawn; their number.
@@ -86,7 +110,12 @@ pub(crate) enum Effect {
 impl Effect {
     /// Nothing of a resource is held back any more.
     fn undivided(kind: Kind, name: Arc<str>) -> Effect {
-        Effect::Divided { kind, name, version: "".into(), parts: Vec::new() }
+        Effect::Divided {
+            kind,
+            name,
+            version: "".into(),
+            parts: Vec::new(),
+        }
     }
 }
 
@@ -125,7 +154,9 @@ pub enum Refusal {
         limit: usize,
     },
     /// Names that the view does not have take too much memory.
-    #[error("names that do not exist in the view take {bytes} bytes on {whose}; at most {limit} are allowed")]
+    #[error(
+        "names that do not exist in the view take {bytes} bytes on {whose}; at most {limit} are allowed"
+    )]
     TooManyUnknownNames {
         /// The stream, or all streams of the client.
         whose: &'static str,
@@ -140,11 +171,12 @@ pub enum Refusal {
 mod step {
     pub(super) const BACKENDS: u8 = 0;
     pub(super) const ROUTES: u8 = 1;
-    /// Listeners are removed and added in one step: Envoy removes before it adds within one response, so that an
-    /// address can move from one listener to another.
+    /// Listeners are removed and added in one step: Envoy removes before it adds within one
+    /// response, so that an address can move from one listener to another.
     pub(super) const LISTENERS: u8 = 2;
     pub(super) const ROUTE_REMOVALS: u8 = 3;
-    /// Clusters are removed before endpoints: the client then drops its endpoint subscription by itself.
+    /// Clusters are removed before endpoints: the client then drops its endpoint subscription by
+    /// itself.
     pub(super) const CLUSTER_REMOVALS: u8 = 4;
     pub(super) const ENDPOINT_REMOVALS: u8 = 5;
 }
@@ -191,11 +223,13 @@ pub(crate) struct Session {
     ended: Generation,
     /// True once the first subscriptions were answered.
     primed: bool,
-    /// Assignments of clusters that were sent before the client subscribed to endpoints, until they are sent.
+    /// Assignments of clusters that were sent before the client subscribed to endpoints, until they
+    /// are sent.
     warming: BTreeSet<Arc<str>>,
     /// The sources of scopes of the client's listeners.
     scope_sources: ScopeSources,
-    /// Removals that wait because the last good version of a refused resource may reference the removed one.
+    /// Removals that wait because the last good version of a refused resource may reference the
+    /// removed one.
     deferred: BTreeSet<(Kind, Arc<str>)>,
     /// The retries of refused resources, by the time at which they are due.
     retries: BTreeSet<(Instant, Kind, Arc<str>)>,
@@ -208,7 +242,8 @@ pub(crate) struct Session {
 
 /// Most deferred removals; more are sent although a held resource may reference them.
 const MAX_DEFERRED: usize = 4096;
-/// Largest refused response that is split into single items at once; larger ones are first split into parts.
+/// Largest refused response that is split into single items at once; larger ones are first split
+/// into parts.
 const MAX_SINGLE_ITEMS: usize = 128;
 
 impl Session {
@@ -244,7 +279,10 @@ impl Session {
 
     /// Counts the names of this stream for a client.
     pub(crate) fn of_client(self, client: Arc<ClientNames>) -> Session {
-        Session { names: NameBudget::of(client), ..self }
+        Session {
+            names: NameBudget::of(client),
+            ..self
+        }
     }
 
     /// Returns a number that changes with new effects and with changes of the visible state.
@@ -267,30 +305,38 @@ impl Session {
 
     /// Returns the nonces of the unanswered responses of `kind`.
     pub(crate) fn unanswered(&self, kind: Kind) -> impl Iterator<Item = u64> {
-        self.subscription(kind).into_iter().flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
+        self.subscription(kind)
+            .into_iter()
+            .flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
     }
 
-    /// Marks all resources of `kind` as answered, because the client proved that it has them; assignments that clusters
-    /// wait for are sent all the same.
+    /// Marks all resources of `kind` as answered, because the client proved that it has them;
+    /// assignments that clusters wait for are sent all the same.
     pub(crate) fn mark_held(&mut self, kind: Kind, tables: &Tables) {
         self.revision += 1;
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
             if kind == Kind::Listener {
-                let wanted =
-                    tables.table(kind).resources().filter(|listener| sub.wants(listener.name(), Some(listener)));
+                let wanted = tables
+                    .table(kind)
+                    .resources()
+                    .filter(|listener| sub.wants(listener.name(), Some(listener)));
                 wanted.for_each(|listener| self.scope_sources.has(listener));
             }
-            sub.answers.retain(|name| kind == Kind::Endpoints && self.warming.contains(name));
+            sub.answers
+                .retain(|name| kind == Kind::Endpoints && self.warming.contains(name));
             sub.must_respond = false;
         }
     }
 
-    /// Records that the client has an older version of all resources of `kind` that it subscribes to.
+    /// Records that the client has an older version of all resources of `kind` that it subscribes
+    /// to.
     pub(crate) fn mark_older(&mut self, kind: Kind) {
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
             sub.older.extend(sub.answers.iter().cloned());
             if kind == Kind::Listener {
-                sub.older.iter().for_each(|name| self.scope_sources.has_older(name));
+                sub.older
+                    .iter()
+                    .for_each(|name| self.scope_sources.has_older(name));
             }
         }
     }
@@ -302,20 +348,36 @@ impl Session {
 
     /// Returns the time at which the oldest unanswered response was sent.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        self.subscriptions.iter().flatten().filter_map(|s| Some(s.in_flight.front()?.sent)).min()
+        self.subscriptions
+            .iter()
+            .flatten()
+            .filter_map(|s| Some(s.in_flight.front()?.sent))
+            .min()
     }
 
     /// Returns the generation up to which all changes are considered.
     pub(crate) fn considered(&self) -> Generation {
-        self.subscriptions.iter().flatten().map(|s| s.cursor).min().unwrap_or(Generation::MAX)
+        self.subscriptions
+            .iter()
+            .flatten()
+            .map(|s| s.cursor)
+            .min()
+            .unwrap_or(Generation::MAX)
     }
 
-    /// Returns the generation up to which everything subscribed to is acknowledged or in quarantine.
+    /// Returns the generation up to which everything subscribed to is acknowledged or in
+    /// quarantine.
     pub(crate) fn acknowledged(&self) -> Generation {
         if !self.primed {
             return 0;
         }
-        let free = self.subscriptions.iter().flatten().filter(|s| s.kind.rank() == Rank::Free).map(|s| s.settled).min();
+        let free = self
+            .subscriptions
+            .iter()
+            .flatten()
+            .filter(|s| s.kind.rank() == Rank::Free)
+            .map(|s| s.settled)
+            .min();
         free.map_or(self.ended, |free| free.min(self.ended))
     }
 
@@ -342,7 +404,13 @@ impl Session {
         self.revision += 1;
         self.check_names(kind, &subscribe, &initial_resource_versions)?;
         if !response_nonce.is_empty() {
-            self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
+            self.answer(
+                kind,
+                &response_nonce,
+                error_detail.map(|e| e.message),
+                tables,
+                now,
+            );
         }
         let first = self.subscriptions[kind as usize].is_none();
         let dropped_scopes = self.drops(Kind::Scope);
@@ -351,23 +419,34 @@ impl Session {
         let sub = self.subscriptions[kind as usize]
             .get_or_insert_with(|| Box::new(Subscription::new(kind, tables.generation)));
         // Only the first request of a type on a stream may report the versions that the client has.
-        let held = if first { initial_resource_versions } else { HashMap::new() };
-        // Scopes that were sent before the listener that uses them were dropped by the client, whatever it reports.
+        let held = if first {
+            initial_resource_versions
+        } else {
+            HashMap::new()
+        };
+        // Scopes that were sent before the listener that uses them were dropped by the client,
+        // whatever it reports.
         let believed = kind != Kind::Scope || !self.scope_sources.take_new();
         let known = |name: &str| held.get(name).filter(|_| believed);
 
-        // "Unsubscribing from resources": a wildcard subscription still includes the name, and the server answers with
-        // its state.
+        // "Unsubscribing from resources": a wildcard subscription still includes the name, and the
+        // server answers with its state.
         for name in unsubscribe {
             if name == "*" {
                 sub.wildcard = false;
                 sub.answers.retain(|n| sub.named.contains_key(n));
                 // A resource that the client is not subscribed to is not refused by it either.
                 let named = &sub.named;
-                let unasked = sub.quarantine.extract_if(.., |name, _| !named.contains_key(name));
-                self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
-                let divided = sub.divisions.extract_if(.., |name, _| !named.contains_key(name));
-                self.effects.extend(divided.map(|(name, _)| Effect::undivided(kind, name)));
+                let unasked = sub
+                    .quarantine
+                    .extract_if(.., |name, _| !named.contains_key(name));
+                self.effects
+                    .extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
+                let divided = sub
+                    .divisions
+                    .extract_if(.., |name, _| !named.contains_key(name));
+                self.effects
+                    .extend(divided.map(|(name, _)| Effect::undivided(kind, name)));
             } else if let Some(name) = sub.unsubscribe(&name) {
                 if sub.wildcard {
                     sub.answers.insert(name);
@@ -396,15 +475,22 @@ impl Session {
                 let known = known(resource.name());
                 if known.is_none_or(|v| v != resource.version()) {
                     sub.answers.insert(resource.shared_name().clone());
-                    sub.older.extend(known.map(|_| resource.shared_name().clone()));
+                    sub.older
+                        .extend(known.map(|_| resource.shared_name().clone()));
                 } else if kind == Kind::Listener {
                     self.scope_sources.has(resource);
                 }
             }
-            // A removed resource that is still in flight from before, while it was not subscribed to, will arrive as if
-            // it existed.
-            let coming = sub.in_flight.iter().flat_map(|response| &response.items).filter_map(Item::resource);
-            let gone = coming.map(|r| r.shared_name()).filter(|name| tables.table(kind).current(name).is_none());
+            // A removed resource that is still in flight from before, while it was not subscribed
+            // to, will arrive as if it existed.
+            let coming = sub
+                .in_flight
+                .iter()
+                .flat_map(|response| &response.items)
+                .filter_map(Item::resource);
+            let gone = coming
+                .map(|r| r.shared_name())
+                .filter(|name| tables.table(kind).current(name).is_none());
             sub.answers.extend(gone.cloned());
         }
         if everything {
@@ -416,39 +502,69 @@ impl Session {
             if name == "*" {
                 continue;
             }
-            unknown += u64::from(on_demand(&limits, kind, &name) && tables.table(kind).current(&name).is_none());
+            unknown += u64::from(
+                on_demand(&limits, kind, &name) && tables.table(kind).current(&name).is_none(),
+            );
             sub.explicit = true;
             let known = known(&name).or_else(|| {
                 // A client that requests an alias has the resource under its name.
-                tables.table(kind).current(&name).and_then(|r| known(r.name()))
+                tables
+                    .table(kind)
+                    .current(&name)
+                    .and_then(|r| known(r.name()))
             });
             let known = known.map(String::as_str);
-            let name = tables.table(kind).intern(&name).unwrap_or_else(|| self.names.intern(&name));
+            let name = tables
+                .table(kind)
+                .intern(&name)
+                .unwrap_or_else(|| self.names.intern(&name));
             if kind != Kind::Secret || canonical_secret_name(&name) {
-                sub.subscribe(&name, asked, tables.table(kind).current(&name).map(|r| &**r), &limits);
-                let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
+                sub.subscribe(
+                    &name,
+                    asked,
+                    tables.table(kind).current(&name).map(|r| &**r),
+                    &limits,
+                );
+                let is_current = |v| {
+                    tables
+                        .table(kind)
+                        .current(&name)
+                        .is_some_and(|r| r.version() == v)
+                };
                 let warms = kind == Kind::Endpoints && self.warming.contains(&name);
                 if known.is_some_and(is_current) && !warms {
-                    if let Some(listener) = tables.table(kind).current(&name).filter(|_| kind == Kind::Listener) {
+                    if let Some(listener) = tables
+                        .table(kind)
+                        .current(&name)
+                        .filter(|_| kind == Kind::Listener)
+                    {
                         self.scope_sources.has(listener);
                     }
                     continue;
                 }
                 sub.older.extend(known.map(|_| name.clone()));
             }
-            // A repeated request for a name is answered again: the client may have dropped the resource.
+            // A repeated request for a name is answered again: the client may have dropped the
+            // resource.
             sub.answers.insert(name);
         }
         if unknown > 0 {
             self.effects.push(Effect::Unknown { names: unknown });
         }
         if first && kind == Kind::Listener {
-            sub.older.iter().for_each(|name| self.scope_sources.has_older(name));
+            sub.older
+                .iter()
+                .for_each(|name| self.scope_sources.has_older(name));
         }
         // Subscribed resources that the client has and that do not exist any more.
         for name in held.into_keys() {
-            if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
-                let name = tables.table(kind).intern(&name).unwrap_or_else(|| self.names.intern(&name));
+            if (sub.wildcard || sub.named.contains_key(name.as_str()))
+                && tables.table(kind).current(&name).is_none()
+            {
+                let name = tables
+                    .table(kind)
+                    .intern(&name)
+                    .unwrap_or_else(|| self.names.intern(&name));
                 if kind == Kind::Listener {
                     self.scope_sources.has_older(&name);
                 }
@@ -456,11 +572,20 @@ impl Session {
                 sub.answers.insert(name);
             }
         }
-        // Unknown secrets are not kept among the names, but their answers are held here until they are sent.
-        let unanswered = if kind == Kind::Secret { sub.answers.len() } else { 0 };
+        // Unknown secrets are not kept among the names, but their answers are held here until they
+        // are sent.
+        let unanswered = if kind == Kind::Secret {
+            sub.answers.len()
+        } else {
+            0
+        };
         let found = sub.named.len().max(unanswered);
         if found > limits.names {
-            return Err(Refusal::TooManyNames { kind, found, limit: limits.names });
+            return Err(Refusal::TooManyNames {
+                kind,
+                found,
+                limit: limits.names,
+            });
         }
         self.names.check(&limits)?;
         self.evict(kind);
@@ -470,29 +595,49 @@ impl Session {
         Ok(())
     }
 
-    fn check_names(&self, kind: Kind, names: &[String], held: &HashMap<String, String>) -> Result<(), Refusal> {
+    fn check_names(
+        &self,
+        kind: Kind,
+        names: &[String],
+        held: &HashMap<String, String>,
+    ) -> Result<(), Refusal> {
         let limit = self.limits.names;
         if names.len() > limit {
-            return Err(Refusal::TooManyNames { kind, found: names.len(), limit });
+            return Err(Refusal::TooManyNames {
+                kind,
+                found: names.len(),
+                limit,
+            });
         }
         match names.iter().chain(held.keys()).map(String::len).max() {
-            Some(found) if found > self.limits.name_bytes => {
-                Err(Refusal::NameTooLong { kind, found, limit: self.limits.name_bytes })
-            }
+            Some(found) if found > self.limits.name_bytes => Err(Refusal::NameTooLong {
+                kind,
+                found,
+                limit: self.limits.name_bytes,
+            }),
             _ => Ok(()),
         }
     }
 
     /// Withdraws on-demand secrets where there are too many.
     fn evict(&mut self, kind: Kind) {
-        let names = self.subscriptions[kind as usize].as_deref_mut().map_or(0, |sub| sub.evict(&self.limits));
+        let names = self.subscriptions[kind as usize]
+            .as_deref_mut()
+            .map_or(0, |sub| sub.evict(&self.limits));
         if names > 0 {
             self.effects.push(Effect::Evicted { kind, names });
         }
     }
 
     /// Handles the client's ACK or NACK of a response.
-    pub(crate) fn answer(&mut self, kind: Kind, nonce: &str, refusal: Option<String>, tables: &Tables, now: Instant) {
+    pub(crate) fn answer(
+        &mut self,
+        kind: Kind,
+        nonce: &str,
+        refusal: Option<String>,
+        tables: &Tables,
+        now: Instant,
+    ) {
         let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
             return;
         };
@@ -501,10 +646,17 @@ impl Session {
         let Some(at) = sub.in_flight.iter().position(|f| Some(f.nonce) == nonce) else {
             return;
         };
-        let answered = sub.in_flight.remove(at).expect("the position was just found");
+        let answered = sub
+            .in_flight
+            .remove(at)
+            .expect("the position was just found");
         self.revision += 1;
         let after = now.saturating_duration_since(answered.sent);
-        self.effects.push(Effect::Answered { kind, after, refused: refusal.is_some() });
+        self.effects.push(Effect::Answered {
+            kind,
+            after,
+            refused: refusal.is_some(),
+        });
         match refusal {
             None => self.accepted(kind, answered, tables),
             Some(text) => self.refused(kind, answered, &text, tables, now),
@@ -512,7 +664,9 @@ impl Session {
     }
 
     fn accepted(&mut self, kind: Kind, answered: InFlight, tables: &Tables) {
-        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let sub = self.subscriptions[kind as usize]
+            .as_deref_mut()
+            .expect("the caller found it");
         let healing = !sub.quarantine.is_empty() || !sub.divisions.is_empty();
         let mut divided = Vec::new();
         let mut running = Vec::with_capacity(answered.items.len());
@@ -530,14 +684,21 @@ impl Session {
             };
             sub.older.remove(item.name());
             if healing && healed && sub.quarantine.remove(item.name()).is_some() {
-                self.effects.push(Effect::Recovered { kind, name: item.name().clone() });
+                self.effects.push(Effect::Recovered {
+                    kind,
+                    name: item.name().clone(),
+                });
             }
             match item {
                 Item::Part { complete, sent } => divided.push((complete, sent)),
                 Item::Upsert(r) => {
                     if healing && sub.divisions.remove(r.name()).is_some() {
                         let name = r.shared_name().clone();
-                        self.effects.push(Effect::Suspected { kind, name: name.clone(), held: Vec::new() });
+                        self.effects.push(Effect::Suspected {
+                            kind,
+                            name: name.clone(),
+                            held: Vec::new(),
+                        });
                         self.effects.push(Effect::undivided(kind, name));
                     }
                     running.push(r);
@@ -553,7 +714,9 @@ impl Session {
         for (complete, sent) in divided {
             self.part_accepted(kind, &complete, sent, tables);
         }
-        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
+        let sub = self.subscriptions[kind as usize]
+            .as_deref_mut()
+            .expect("the caller found it");
         if let Some(generation) = answered.settles
             && sub.in_flight.is_empty()
         {

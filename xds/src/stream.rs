@@ -28,8 +28,12 @@ use crate::{Kind, Limits};
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         match refusal {
-            Refusal::UnknownType(_) | Refusal::WrongType { .. } => Status::invalid_argument(refusal.to_string()),
-            Refusal::TooManyNames { .. } | Refusal::NameTooLong { .. } | Refusal::TooManyUnknownNames { .. } => {
+            Refusal::UnknownType(_) | Refusal::WrongType { .. } => {
+                Status::invalid_argument(refusal.to_string())
+            }
+            Refusal::TooManyNames { .. }
+            | Refusal::NameTooLong { .. }
+            | Refusal::TooManyUnknownNames { .. } => {
                 Status::resource_exhausted(refusal.to_string())
             }
         }
@@ -52,7 +56,8 @@ pub(crate) struct Opening {
     pub(crate) permit: crate::service::StreamPermit,
 }
 
-/// Serves one stream. The stream lives in its response body: when the client disconnects, it is dropped.
+/// Serves one stream. The stream lives in its response body: when the client disconnects, it is
+/// dropped.
 pub(crate) fn serve<D: Dialect>(
     opening: Opening,
     requests: Streaming<D::Request>,
@@ -89,7 +94,9 @@ pub(crate) fn serve<D: Dialect>(
 }
 
 fn seconds(at: SystemTime) -> u64 {
-    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    at.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 struct Conversation<D: Dialect> {
@@ -131,18 +138,29 @@ impl Drop for Membership {
 
 impl<D: Dialect> Conversation<D> {
     fn new(opening: Opening, requests: Streaming<D::Request>) -> Self {
-        let Opening { cache, grant, authenticator, limits, only, mut shutdown, permit } = opening;
+        let Opening {
+            cache,
+            grant,
+            authenticator,
+            limits,
+            only,
+            mut shutdown,
+            permit,
+        } = opening;
         let view_store = cache.view_store(&grant.view);
         // Subscribes before reading, so that no publication is missed between the two.
         let published = PublicationWatch::of(&view_store);
         let generation = view_store.read().generation;
         let expires = grant.expires.map(|at| {
-            let left = at.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
+            let left = at
+                .duration_since(SystemTime::now())
+                .unwrap_or(Duration::ZERO);
             Instant::now() + left
         });
         Conversation {
             dialect: D::new(),
-            session: Session::new(D::PROTOCOL, limits.clone(), generation).of_client(permit.names().clone()),
+            session: Session::new(D::PROTOCOL, limits.clone(), generation)
+                .of_client(permit.names().clone()),
             requests,
             view_store,
             published,
@@ -177,16 +195,31 @@ impl<D: Dialect> Conversation<D> {
                 if let Some(response) = self.write(&out) {
                     return Ok(Some(response));
                 }
-                // The protocol cannot express this response: the client will not answer it, so it counts as answered.
+                // The protocol cannot express this response: the client will not answer it, so it
+                // counts as answered.
                 let tables = self.view_store.read();
-                self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, now);
+                self.session
+                    .answer(out.kind, &out.nonce.to_string(), None, &tables, now);
                 continue;
             }
-            let (resume, next) = (self.request_rate.empty_until(now), self.push_rate.empty_until(now));
-            self.timer.set(
-                [self.expires, self.overdue(), self.session.retry_due(), resume, next].into_iter().flatten().min(),
+            let (resume, next) = (
+                self.request_rate.empty_until(now),
+                self.push_rate.empty_until(now),
             );
-            // In this order, since the likelier event is found sooner; token buckets bound the first two.
+            self.timer.set(
+                [
+                    self.expires,
+                    self.overdue(),
+                    self.session.retry_due(),
+                    resume,
+                    next,
+                ]
+                .into_iter()
+                .flatten()
+                .min(),
+            );
+            // In this order, since the likelier event is found sooner; token buckets bound the
+            // first two.
             tokio::select! {
                 biased;
                 () = self.published.changed(), if next.is_none() => {}
@@ -213,12 +246,16 @@ impl<D: Dialect> Conversation<D> {
     fn check_deadlines(&self, now: Instant) -> Result<(), Status> {
         if self.expires.is_some_and(|at| at <= now) {
             self.permit.connection().expire();
-            return Err(Status::unauthenticated("the credential of this stream has expired; connect with a new one"));
+            return Err(Status::unauthenticated(
+                "the credential of this stream has expired; connect with a new one",
+            ));
         }
         match self.overdue() {
             Some(at) if at <= now => {
                 let limit = self.limits.answer_within;
-                Err(Status::deadline_exceeded(format!("no answer to a response within {limit:?}")))
+                Err(Status::deadline_exceeded(format!(
+                    "no answer to a response within {limit:?}"
+                )))
             }
             _ => Ok(()),
         }
@@ -252,12 +289,15 @@ impl<D: Dialect> Conversation<D> {
             sent += 1;
             bytes += resource.encoded_len();
         }
-        self.cache.counters().responded(out.kind, sent, out.items.len() - sent, bytes);
+        self.cache
+            .counters()
+            .responded(out.kind, sent, out.items.len() - sent, bytes);
         tracing::debug!(kind = %out.kind, nonce = out.nonce, resources = sent, removed = out.items.len() - sent, bytes, "sent");
         Some(response)
     }
 
-    /// Reads requests that have arrived already, within a bound, so that one response answers all of them.
+    /// Reads requests that have arrived already, within a bound, so that one response answers all
+    /// of them.
     fn read_ready(&mut self) -> Result<(), Status> {
         for _ in 0..MAX_REQUESTS_AT_ONCE {
             if self.request_rate.empty_until(Instant::now()).is_some() {
@@ -282,9 +322,10 @@ impl<D: Dialect> Conversation<D> {
             let name = match &self.grant.instance {
                 // The name that the client reports is ignored.
                 Some(instance) => instance.node.to_string(),
-                None => {
-                    node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string())
-                }
+                None => node
+                    .map(|n| n.id)
+                    .filter(|id| !id.is_empty())
+                    .unwrap_or_else(|| self.grant.identity.to_string()),
             };
             let name = one_line(&name, 256);
             tracing::Span::current().record("node", &*name);
@@ -293,21 +334,29 @@ impl<D: Dialect> Conversation<D> {
             let id = self.view_store.tracker.connect(Member {
                 node: name.into(),
                 identity: self.grant.identity.clone(),
-                instance: self.grant.instance.as_ref().map(|instance| instance.name.clone()),
+                instance: self
+                    .grant
+                    .instance
+                    .as_ref()
+                    .map(|instance| instance.name.clone()),
                 address: connection.address,
                 credential: connection.credential.clone(),
                 version,
                 connected: seconds(SystemTime::now()),
                 progress: self.progress.clone(),
             });
-            self.membership = Some(Membership { view_store: self.view_store.clone(), id });
+            self.membership = Some(Membership {
+                view_store: self.view_store.clone(),
+                id,
+            });
         }
         let kind = self.kind(D::type_url(&request))?;
         if kind != Kind::Secret {
             self.request_rate.take();
         }
         let tables = self.view_store.read();
-        self.dialect.read(&mut self.session, kind, request, &tables, Instant::now())?;
+        self.dialect
+            .read(&mut self.session, kind, request, &tables, Instant::now())?;
         Ok(())
     }
 
@@ -317,7 +366,10 @@ impl<D: Dialect> Conversation<D> {
             (Some(kind), Some(only)) if kind == only => Ok(kind),
             // A per-type service implies its type.
             (None, Some(only)) if type_url.is_empty() => Ok(only),
-            (_, Some(only)) => Err(Refusal::WrongType { expected: only.type_url(), found: type_url.to_owned() }),
+            (_, Some(only)) => Err(Refusal::WrongType {
+                expected: only.type_url(),
+                found: type_url.to_owned(),
+            }),
             (None, None) => Err(Refusal::UnknownType(type_url.to_owned())),
         }
     }
@@ -334,48 +386,78 @@ impl<D: Dialect> Conversation<D> {
         let tracker = &self.view_store.tracker;
         for effect in self.session.take_effects() {
             match effect {
-                Effect::Answered { kind, after, refused } => {
+                Effect::Answered {
+                    kind,
+                    after,
+                    refused,
+                } => {
                     self.cache.counters().answered(kind, after, refused);
                     if !refused {
                         self.progress.note_ack(seconds(SystemTime::now()));
                     }
                 }
                 Effect::Acknowledged(resources) => self.view_store.acknowledge(resources.iter()),
-                Effect::Rejected { kind, name, version, text } => {
-                    // The publisher reads it in `Progress::rejections`, and reports it to people once.
+                Effect::Rejected {
+                    kind,
+                    name,
+                    version,
+                    text,
+                } => {
+                    // The publisher reads it in `Progress::rejections`, and reports it to people
+                    // once.
                     tracing::debug!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
                     tracker.reject(id, kind, name, version, text);
                 }
-                Effect::Divided { kind, name, version, parts } => {
+                Effect::Divided {
+                    kind,
+                    name,
+                    version,
+                    parts,
+                } => {
                     for new in tracker.divide(id, kind, name, version, parts) {
-                        let Rejection { name, version, part, text, .. } = new;
-                        let part = part.map(|part| format!("{}, {}", part.virtual_host, part.route));
+                        let Rejection {
+                            name,
+                            version,
+                            part,
+                            text,
+                            ..
+                        } = new;
+                        let part =
+                            part.map(|part| format!("{}, {}", part.virtual_host, part.route));
                         tracing::debug!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
                     }
                 }
                 Effect::Suspected { kind, name, held } => {
-                    self.view_store.suspect(|suspects| suspects.set(kind, &name, &held));
+                    self.view_store
+                        .suspect(|suspects| suspects.set(kind, &name, &held));
                 }
                 Effect::Recovered { kind, name } => tracker.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
                 Effect::Unknown { names } => self.view_store.count_unknown(names),
             }
         }
-        if self.progress.update(&self.session, self.acknowledged_generation()) {
+        if self
+            .progress
+            .update(&self.session, self.acknowledged_generation())
+        {
             tracker.notify_progress();
         }
     }
 
-    /// Returns the acknowledged generation. An aggregated client that has not subscribed to listeners yet, although
-    /// there are some, does not serve yet: 0.
+    /// Returns the acknowledged generation. An aggregated client that has not subscribed to
+    /// listeners yet, although there are some, does not serve yet: 0.
     fn acknowledged_generation(&self) -> Generation {
         let asked = self.only.is_some() || self.session.subscription(Kind::Listener).is_some();
-        if asked || self.view_store.read().table(Kind::Listener).len() == 0 { self.session.acknowledged() } else { 0 }
+        if asked || self.view_store.read().table(Kind::Listener).len() == 0 {
+            self.session.acknowledged()
+        } else {
+            0
+        }
     }
 }
 
-/// A notification of publications in the view. It stays registered from one publication to the next, however often it
-/// is polled.
+/// A notification of publications in the view. It stays registered from one publication to the
+/// next, however often it is polled.
 struct PublicationWatch {
     published: Arc<Notify>,
     next: Pin<Box<OwnedNotified>>,
@@ -388,7 +470,11 @@ impl PublicationWatch {
         let published = view_store.published.clone();
         let mut next = Box::pin(published.clone().notified_owned());
         next.as_mut().enable();
-        PublicationWatch { published, next, arrived: false }
+        PublicationWatch {
+            published,
+            next,
+            arrived: false,
+        }
     }
 
     /// Clears the notification, before the view is read.
@@ -413,8 +499,9 @@ pub(crate) async fn wait_for_shutdown(shutdown: &mut watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
-/// One timer for all deadlines. It is only ever moved earlier: most deadlines have been cancelled when it fires, and
-/// then it fires once without effect, which costs less than setting it again with every exchange.
+/// One timer for all deadlines. It is only ever moved earlier: most deadlines have been cancelled
+/// when it fires, and then it fires once without effect, which costs less than setting it again
+/// with every exchange.
 #[derive(Default)]
 struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -423,7 +510,9 @@ struct DeadlineTimer {
 
 impl DeadlineTimer {
     fn set(&mut self, due: Option<Instant>) {
-        let Some(due) = due.map(tokio::time::Instant::from_std) else { return };
+        let Some(due) = due.map(tokio::time::Instant::from_std) else {
+            return;
+        };
         match &mut self.sleep {
             None => self.sleep = Some(Box::pin(sleep_until(due))),
             Some(sleep) if !self.set || due < sleep.deadline() => sleep.as_mut().reset(due),

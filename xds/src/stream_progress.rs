@@ -18,7 +18,8 @@ struct OfKind {
     considered: AtomicU64,
 }
 
-/// Written by one stream, read by anybody. Each value is consistent by itself; together they may be of two moments.
+/// Written by one stream, read by anybody. Each value is consistent by itself; together they may be
+/// of two moments.
 #[derive(Default)]
 pub(crate) struct StreamProgress {
     acknowledged: AtomicU64,
@@ -29,18 +30,27 @@ pub(crate) struct StreamProgress {
 }
 
 impl StreamProgress {
-    /// Makes the state of a stream that has considered all changes up to `considered` and acknowledged nothing.
+    /// Makes the state of a stream that has considered all changes up to `considered` and
+    /// acknowledged nothing.
     pub(crate) fn new(considered: Generation) -> StreamProgress {
-        StreamProgress { considered: AtomicU64::new(considered), ..Default::default() }
+        StreamProgress {
+            considered: AtomicU64::new(considered),
+            ..Default::default()
+        }
     }
 
     /// Publishes the state of `session`. Returns true if the acknowledged generation changed.
     pub(crate) fn update(&self, session: &Session, acknowledged: Generation) -> bool {
         for sub in session.subscriptions() {
             let of = &self.kinds[sub.kind as usize];
-            of.subscribed.store(if sub.wildcard { WILDCARD } else { BY_NAME }, Relaxed);
-            of.names.store(u32::try_from(sub.named.len()).unwrap_or(u32::MAX), Relaxed);
-            of.in_flight.store(u32::try_from(sub.in_flight.len()).unwrap_or(u32::MAX), Relaxed);
+            of.subscribed
+                .store(if sub.wildcard { WILDCARD } else { BY_NAME }, Relaxed);
+            of.names
+                .store(u32::try_from(sub.named.len()).unwrap_or(u32::MAX), Relaxed);
+            of.in_flight.store(
+                u32::try_from(sub.in_flight.len()).unwrap_or(u32::MAX),
+                Relaxed,
+            );
             of.considered.store(sub.cursor, Relaxed);
         }
         self.considered.store(session.considered(), Relaxed);

@@ -27,11 +27,12 @@ pub(crate) enum Item {
     Fallback(Arc<Resource>),
     /// A name that does not exist (any more).
     Remove(Arc<str>),
-    /// A name whose resource the client refuses and of which no good version is known: on the wire a removal, which
-    /// does not end the quarantine.
+    /// A name whose resource the client refuses and of which no good version is known: on the wire
+    /// a removal, which does not end the quarantine.
     Withhold(Arc<str>),
-    /// A requested virtual host that does not exist: a resource without a body, because Envoy holds the request that
-    /// caused the subscription until it sees the name among the resources; it ignores a removal
+    /// A requested virtual host that does not exist: a resource without a body, because Envoy holds
+    /// the request that caused the subscription until it sees the name among the resources; it
+    /// ignores a removal
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
     Absent(Arc<str>),
 }
@@ -62,7 +63,8 @@ pub(crate) struct InFlight {
     pub(crate) nonce: u64,
     pub(crate) items: Vec<Item>,
     pub(crate) sent: Instant,
-    /// The generation that the answer settles; None if something older was still waiting when this was sent.
+    /// The generation that the answer settles; None if something older was still waiting when this
+    /// was sent.
     pub(crate) settles: Option<Generation>,
 }
 
@@ -107,8 +109,8 @@ pub(crate) struct Subscription {
     pub(crate) named: HashMap<Arc<str>, u64>,
     /// Names to be answered with their current state.
     pub(crate) answers: BTreeSet<Arc<str>>,
-    /// Removed names of free kinds, with the generation of the removal: they are sent after the round up to that
-    /// generation, in which resources that reference them may change.
+    /// Removed names of free kinds, with the generation of the removal: they are sent after the
+    /// round up to that generation, in which resources that reference them may change.
     pub(crate) pending_removals: BTreeMap<Arc<str>, Generation>,
     /// Names to be withdrawn from the client.
     pub(crate) withdrawn: BTreeSet<Arc<str>>,
@@ -124,7 +126,8 @@ pub(crate) struct Subscription {
     pub(crate) quarantine: BTreeMap<Arc<str>, Quarantined>,
     /// The state of resources of which the client refuses a part.
     pub(crate) divisions: BTreeMap<Arc<str>, Division>,
-    /// Names that the client had at another version when it connected, until it acknowledges the current one.
+    /// Names that the client had at another version when it connected, until it acknowledges the
+    /// current one.
     pub(crate) older: BTreeSet<Arc<str>>,
     /// The on-demand secrets among `named`, without those of `unknown`.
     pub(crate) on_demand: OnDemandSecrets,
@@ -160,10 +163,17 @@ impl Subscription {
 
     /// Adds a name that request `asked` subscribes to; `known` is the resource, if the view has it.
     ///
-    /// On-demand secrets that do not exist displace no others: an attacker who can make Envoy request names could
-    /// otherwise have the secrets of others withdrawn. Only the latest of them are remembered, so that a client that
-    /// stays subscribed, unlike Envoy, gets one that is published later.
-    pub(crate) fn subscribe(&mut self, name: &Arc<str>, asked: u64, known: Option<&Resource>, limits: &Limits) {
+    /// On-demand secrets that do not exist displace no others: an attacker who can make Envoy
+    /// request names could otherwise have the secrets of others withdrawn. Only the latest of them
+    /// are remembered, so that a client that stays subscribed, unlike Envoy, gets one that is
+    /// published later.
+    pub(crate) fn subscribe(
+        &mut self,
+        name: &Arc<str>,
+        asked: u64,
+        known: Option<&Resource>,
+        limits: &Limits,
+    ) {
         let new = self.named.insert(name.clone(), asked).is_none();
         if !on_demand(limits, self.kind, name) {
             return;
@@ -195,8 +205,8 @@ impl Subscription {
         Some(name)
     }
 
-    /// Records that a resource is sent: one that did not exist when it was requested counts from now on, and one that
-    /// has changed counts with its new size.
+    /// Records that a resource is sent: one that did not exist when it was requested counts from
+    /// now on, and one that has changed counts with its new size.
     pub(crate) fn found(&mut self, resource: &Resource, asked: u64, limits: &Limits) {
         let name = resource.shared_name();
         if !on_demand(limits, self.kind, name) {
@@ -209,17 +219,27 @@ impl Subscription {
         }
     }
 
-    /// Withdraws the least recently requested on-demand secrets where they are too many or too large, a sixteenth more
-    /// than needed so that it happens rarely; returns their number.
+    /// Withdraws the least recently requested on-demand secrets where they are too many or too
+    /// large, a sixteenth more than needed so that it happens rarely; returns their number.
     pub(crate) fn evict(&mut self, limits: &Limits) -> usize {
-        if self.on_demand.is_within(limits.on_demand_secrets, limits.on_demand_secret_memory) {
+        if self
+            .on_demand
+            .is_within(limits.on_demand_secrets, limits.on_demand_secret_memory)
+        {
             return 0;
         }
         let asked = |name: &Arc<str>| self.named.get(name).copied().unwrap_or_default();
-        let mut by_age: Vec<(u64, Arc<str>)> = self.on_demand.names().map(|name| (asked(name), name.clone())).collect();
+        let mut by_age: Vec<(u64, Arc<str>)> = self
+            .on_demand
+            .names()
+            .map(|name| (asked(name), name.clone()))
+            .collect();
         by_age.sort_unstable();
         let few = |limit: usize| limit - limit / 16;
-        let (count, memory) = (few(limits.on_demand_secrets), few(limits.on_demand_secret_memory));
+        let (count, memory) = (
+            few(limits.on_demand_secrets),
+            few(limits.on_demand_secret_memory),
+        );
         let mut evicted = 0;
         for (_, name) in by_age {
             if self.on_demand.is_within(count, memory) {
@@ -241,7 +261,8 @@ impl Subscription {
 
     /// Returns true if something is to be sent outside of rounds.
     pub(crate) fn has_more(&self) -> bool {
-        !(self.probes.is_empty() && self.answers.is_empty() && self.withdrawn.is_empty()) || self.must_respond
+        !(self.probes.is_empty() && self.answers.is_empty() && self.withdrawn.is_empty())
+            || self.must_respond
     }
 
     /// Returns true if nothing is in flight or to be sent.
@@ -259,32 +280,46 @@ impl Subscription {
         self.wildcard
             || self.named.contains_key(name)
             || resource.is_some_and(|r| r.aliases().iter().any(|a| self.named.contains_key(a.as_str())))
-            // A removed virtual host is not known by its aliases any more; Envoy ignores names that it does not have.
+            // A removed virtual host is not known by its aliases any more; Envoy ignores names that
+            // it does not have.
             || (self.kind == Kind::VirtualHost && resource.is_none() && !self.named.is_empty())
     }
 
-    /// Returns the item to send for `name`: its resource, its last good version if the current one is refused, or its
-    /// absence. `None` if there is nothing to send.
+    /// Returns the item to send for `name`: its resource, its last good version if the current one
+    /// is refused, or its absence. `None` if there is nothing to send.
     pub(crate) fn item(&self, tables: &Tables, name: &Arc<str>) -> Option<Item> {
         let held = || self.older.contains(name) || self.quarantine.contains_key(name);
         let gone = || match self.kind {
-            Kind::VirtualHost if self.named.contains_key(name) && !held() => Some(Item::Absent(name.clone())),
+            Kind::VirtualHost if self.named.contains_key(name) && !held() => {
+                Some(Item::Absent(name.clone()))
+            }
             _ => Some(Item::Remove(name.clone())),
         };
         if self.kind == Kind::Secret && !canonical_secret_name(name) {
             return gone();
         }
         match tables.table(self.kind).entry(name) {
-            Some(entry) => self.item_of(name, entry, Some(&tables.suspects)).unwrap_or_else(gone),
+            Some(entry) => self
+                .item_of(name, entry, Some(&tables.suspects))
+                .unwrap_or_else(gone),
             None => gone(),
         }
     }
 
-    /// Like [`Self::item`], for a name whose entry is known; the outer `None` means that the entry has no resource.
-    /// `suspects` is for a client that does not have the resource yet.
-    pub(crate) fn item_of(&self, name: &Arc<str>, entry: &Entry, suspects: Option<&Suspects>) -> Option<Option<Item>> {
+    /// Like [`Self::item`], for a name whose entry is known; the outer `None` means that the entry
+    /// has no resource. `suspects` is for a client that does not have the resource yet.
+    pub(crate) fn item_of(
+        &self,
+        name: &Arc<str>,
+        entry: &Entry,
+        suspects: Option<&Suspects>,
+    ) -> Option<Option<Item>> {
         let current = entry.current.as_ref()?;
-        let refused = if self.quarantine.is_empty() { None } else { self.quarantine.get(current.name()) };
+        let refused = if self.quarantine.is_empty() {
+            None
+        } else {
+            self.quarantine.get(current.name())
+        };
         Some(match refused {
             Some(q) if &*q.version == current.version() => match (&q.held, &entry.good) {
                 (Held::Known(good), _) | (_, Some(good)) => Some(Item::Fallback(good.clone())),
@@ -296,35 +331,42 @@ impl Subscription {
         })
     }
 
-    /// Returns a resource without the parts that the client is known to refuse or, if nothing is known, that other
-    /// clients refused.
+    /// Returns a resource without the parts that the client is known to refuse or, if nothing is
+    /// known, that other clients refused.
     fn sent_of(&self, current: &Arc<Resource>, suspects: Option<&Suspects>) -> Item {
-        let division = if self.divisions.is_empty() { None } else { self.divisions.get(current.name()) };
+        let division = if self.divisions.is_empty() {
+            None
+        } else {
+            self.divisions.get(current.name())
+        };
         let part = match division {
-            None => {
-                suspects.and_then(|suspects| division::without(current, suspects.of(current)?)).map(|(sent, _)| sent)
-            }
+            None => suspects
+                .and_then(|suspects| division::without(current, suspects.of(current)?))
+                .map(|(sent, _)| sent),
             Some(division) => match &division.running {
                 Some(running) if *division.version == *current.version() => Some(running.clone()),
                 _ => division.without_held(current),
             },
         };
         match part {
-            Some(sent) => Item::Part { complete: current.clone(), sent },
+            Some(sent) => Item::Part {
+                complete: current.clone(),
+                sent,
+            },
             None => Item::Upsert(current.clone()),
         }
     }
 }
 
-/// Returns true if `name` is a secret that Envoy fetches at a handshake and can fetch again. Virtual hosts are not
-/// withdrawn: Envoy (1.40) does not request them again.
+/// Returns true if `name` is a secret that Envoy fetches at a handshake and can fetch again.
+/// Virtual hosts are not withdrawn: Envoy (1.40) does not request them again.
 pub(crate) fn on_demand(limits: &Limits, kind: Kind, name: &str) -> bool {
     kind == Kind::Secret && !name.starts_with(&limits.regular_secret_prefix)
 }
 
-/// Returns true for the canonical name of an on-demand secret, which is the SNI of a TLS client. TLS names are
-/// case-insensitive (RFC 6066, 3), but Envoy keeps a secret for each spelling, so that exactly one spelling exists
-/// here.
+/// Returns true for the canonical name of an on-demand secret, which is the SNI of a TLS client.
+/// TLS names are case-insensitive (RFC 6066, 3), but Envoy keeps a secret for each spelling, so
+/// that exactly one spelling exists here.
 pub(crate) fn canonical_secret_name(name: &str) -> bool {
     !name.is_empty() && !name.bytes().any(|b| b.is_ascii_uppercase())
 }

@@ -1,7 +1,9 @@
-//! Suspects: hashes of the parts of resources that clients refused. A new client gets them last, once it has the rest.
+//! Suspects: hashes of the parts of resources that clients refused. A new client gets them last,
+//! once it has the rest.
 //!
-//! Thus one author's refused part does not keep a client that starts together with the server from the routes of all
-//! others. Suspicion is no verdict: each new client tries the parts again, and its answer counts.
+//! Thus one author's refused part does not keep a client that starts together with the server from
+//! the routes of all others. Suspicion is no verdict: each new client tries the parts again, and
+//! its answer counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,17 +47,24 @@ impl Suspects {
         if self.is_empty() {
             return None;
         }
-        self.by_resource.get(&(resource.kind(), resource.shared_name().clone()))
+        self.by_resource
+            .get(&(resource.kind(), resource.shared_name().clone()))
     }
 
     /// Replaces the refused parts of a resource. Returns true if they differ from before.
     pub(crate) fn set(&mut self, kind: Kind, name: &Arc<str>, held: &[HeldPart]) -> bool {
         let mut parts = ByHost::new();
         for part in held {
-            parts.entry(part.virtual_host.as_str().into()).or_default().insert(part.digest);
+            parts
+                .entry(part.virtual_host.as_str().into())
+                .or_default()
+                .insert(part.digest);
         }
         let key = (kind, name.clone());
-        if self.by_resource.get(&key).is_some_and(|known| *known == parts)
+        if self
+            .by_resource
+            .get(&key)
+            .is_some_and(|known| *known == parts)
             || (parts.is_empty() && !self.by_resource.contains_key(&key))
         {
             return false;
@@ -76,7 +85,12 @@ impl Suspects {
 
 impl From<Suspects> for Vec<Entry> {
     fn from(suspects: Suspects) -> Self {
-        let hex = |digest: &Digest| digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |digest: &Digest| {
+            digest
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
         let of_resource = |((kind, name), hosts): ((Kind, Arc<str>), ByHost)| {
             hosts.into_iter().map(move |(virtual_host, parts)| Entry {
                 kind: kind.label().to_owned(),
@@ -85,7 +99,11 @@ impl From<Suspects> for Vec<Entry> {
                 parts: parts.iter().map(hex).collect(),
             })
         };
-        suspects.by_resource.into_iter().flat_map(of_resource).collect()
+        suspects
+            .by_resource
+            .into_iter()
+            .flat_map(of_resource)
+            .collect()
     }
 }
 
@@ -93,13 +111,26 @@ impl From<Vec<Entry>> for Suspects {
     /// Skips entries that are invalid.
     fn from(entries: Vec<Entry>) -> Self {
         let mut by_resource: BTreeMap<(Kind, Arc<str>), ByHost> = BTreeMap::new();
-        for Entry { kind, name, virtual_host, parts } in entries {
-            let Some(kind) = Kind::ALL.into_iter().find(|known| known.label() == kind) else { continue };
+        for Entry {
+            kind,
+            name,
+            virtual_host,
+            parts,
+        } in entries
+        {
+            let Some(kind) = Kind::ALL.into_iter().find(|known| known.label() == kind) else {
+                continue;
+            };
             let parts: BTreeSet<Digest> = parts.iter().filter_map(|text| digest(text)).collect();
-            by_resource.entry((kind, name)).or_default().insert(virtual_host, parts);
+            by_resource
+                .entry((kind, name))
+                .or_default()
+                .insert(virtual_host, parts);
         }
         let mut suspects = Suspects::default();
-        by_resource.into_iter().for_each(|(key, parts)| suspects.add(key, parts));
+        by_resource
+            .into_iter()
+            .for_each(|(key, parts)| suspects.add(key, parts));
         suspects
     }
 }
@@ -136,20 +167,42 @@ mod tests {
     #[test]
     fn suspects_survive_serialization_which_has_no_content_of_routes() {
         let mut suspects = Suspects::default();
-        assert!(!suspects.set(Kind::Route, &"t".into(), &[]), "nothing is as before");
-        assert!(suspects.set(Kind::Route, &"t".into(), &[held("m", 1), held("m", 2), held("n", 3)]));
+        assert!(
+            !suspects.set(Kind::Route, &"t".into(), &[]),
+            "nothing is as before"
+        );
+        assert!(suspects.set(
+            Kind::Route,
+            &"t".into(),
+            &[held("m", 1), held("m", 2), held("n", 3)]
+        ));
         assert!(suspects.set(Kind::Listener, &"l".into(), &[held("c", 4)]));
         assert!(!suspects.set(Kind::Listener, &"l".into(), &[held("c", 4)]));
         let text = serde_json::to_string(&suspects).expect("text");
-        assert!(!text.contains("contact-me") && !text.contains("httproute"), "{text}");
-        assert_eq!(serde_json::from_str::<Suspects>(&text).expect("it is ours"), suspects);
-        assert!(suspects.set(Kind::Route, &"t".into(), &[]) && suspects.set(Kind::Listener, &"l".into(), &[]));
+        assert!(
+            !text.contains("contact-me") && !text.contains("httproute"),
+            "{text}"
+        );
+        assert_eq!(
+            serde_json::from_str::<Suspects>(&text).expect("it is ours"),
+            suspects
+        );
+        assert!(
+            suspects.set(Kind::Route, &"t".into(), &[])
+                && suspects.set(Kind::Listener, &"l".into(), &[])
+        );
         assert!(suspects.is_empty());
 
         let odd = r#"[{"kind": "abc", "name": "x", "virtual_host": "m", "parts": ["00"]},
             {"kind": "rds", "name": "x", "virtual_host": "m", "parts": ["zz", "éééééééééééééééé", ""]}]"#;
         let odd: Suspects = serde_json::from_str(odd).expect("a list");
-        assert!(odd.by_resource.values().flat_map(ByHost::values).all(BTreeSet::is_empty), "{odd:?}");
+        assert!(
+            odd.by_resource
+                .values()
+                .flat_map(ByHost::values)
+                .all(BTreeSet::is_empty),
+            "{odd:?}"
+        );
     }
 
     #[test]

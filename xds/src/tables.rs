@@ -42,14 +42,17 @@ pub(crate) struct Table {
 impl Table {
     /// Returns the entry of a name or an alias.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
-        self.entries.get(name).or_else(|| self.entries.get(self.aliases.get(name)?))
+        self.entries
+            .get(name)
+            .or_else(|| self.entries.get(self.aliases.get(name)?))
     }
 
     pub(crate) fn current(&self, name: &str) -> Option<&Arc<Resource>> {
         self.entry(name)?.current.as_ref()
     }
 
-    /// Returns the last version of `name` that a client acknowledged, while the current one is not acknowledged.
+    /// Returns the last version of `name` that a client acknowledged, while the current one is not
+    /// acknowledged.
     pub(crate) fn good(&self, name: &str) -> Option<&Arc<Resource>> {
         self.entry(name)?.good.as_ref()
     }
@@ -64,9 +67,12 @@ impl Table {
         self.entries.len() - self.tombstones.len()
     }
 
-    /// Iterates over names whose latest change came after `since`, with their entries, oldest first.
+    /// Iterates over names whose latest change came after `since`, with their entries, oldest
+    /// first.
     pub(crate) fn changes(&self, since: Generation) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
-        self.log.range((since + 1, 0)..).filter_map(|(_, name)| Some((name, self.entries.get(name)?)))
+        self.log
+            .range((since + 1, 0)..)
+            .filter_map(|(_, name)| Some((name, self.entries.get(name)?)))
     }
 
     /// Returns the interned copy of `name`, if the view has the name.
@@ -74,7 +80,12 @@ impl Table {
         self.entries.get_key_value(name).map(|(k, _)| k.clone())
     }
 
-    fn put(&mut self, name: &Arc<str>, resource: Option<Arc<Resource>>, position: (Generation, u32)) {
+    fn put(
+        &mut self,
+        name: &Arc<str>,
+        resource: Option<Arc<Resource>>,
+        position: (Generation, u32),
+    ) {
         let previous = self.entries.remove(name);
         let mut good = None;
         if let Some(previous) = previous {
@@ -84,7 +95,11 @@ impl Table {
                     for alias in r.aliases() {
                         self.aliases.remove(alias);
                     }
-                    good = if previous.acknowledged { Some(r) } else { previous.good };
+                    good = if previous.acknowledged {
+                        Some(r)
+                    } else {
+                        previous.good
+                    };
                 }
                 None => {
                     self.tombstones.remove(&previous.position);
@@ -92,14 +107,24 @@ impl Table {
             }
         }
         match &resource {
-            Some(r) => self.aliases.extend(r.aliases().iter().map(|a| (a.clone(), name.clone()))),
+            Some(r) => self
+                .aliases
+                .extend(r.aliases().iter().map(|a| (a.clone(), name.clone()))),
             None => {
                 self.tombstones.insert(position);
                 good = None;
             }
         }
         self.log.insert(position, name.clone());
-        self.entries.insert(name.clone(), Entry { current: resource, position, acknowledged: false, good });
+        self.entries.insert(
+            name.clone(),
+            Entry {
+                current: resource,
+                position,
+                acknowledged: false,
+                good,
+            },
+        );
     }
 
     /// Drops removed names once every stream has considered them.
@@ -119,14 +144,16 @@ impl Table {
 #[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) generation: Generation,
-    /// Streams that had not considered this generation when tombstones were dropped must start over.
+    /// Streams that had not considered this generation when tombstones were dropped must start
+    /// over.
     pub(crate) pruned: Generation,
     by_kind: [Table; Kind::COUNT],
     /// Parts that a client which never had the resource gets last.
     pub(crate) suspects: Arc<Suspects>,
 }
 
-/// Most tombstones, unless there are more live resources; beyond, they are dropped although a stream is behind.
+/// Most tombstones, unless there are more live resources; beyond, they are dropped although a
+/// stream is behind.
 const MAX_TOMBSTONES: usize = 16_384;
 
 impl Tables {
@@ -146,23 +173,34 @@ impl Tables {
         let mut at = 0;
         for resource in upserts {
             let table = &mut self.by_kind[resource.kind() as usize];
-            let held = table.entries.get(resource.shared_name()).and_then(|e| e.current.as_ref());
+            let held = table
+                .entries
+                .get(resource.shared_name())
+                .and_then(|e| e.current.as_ref());
             if held.is_some_and(|held| held.version() == resource.version()) {
                 applied.unchanged += 1;
                 continue;
             }
-            let name = table.intern(resource.name()).unwrap_or_else(|| resource.shared_name().clone());
+            let name = table
+                .intern(resource.name())
+                .unwrap_or_else(|| resource.shared_name().clone());
             applied.upserted[resource.kind() as usize] += 1;
             table.put(&name, Some(Arc::new(resource)), (generation, at));
             at += 1;
         }
         for (kind, name) in removals {
             let table = &mut self.by_kind[*kind as usize];
-            if table.entries.get(name.as_str()).is_none_or(|e| e.current.is_none()) {
+            if table
+                .entries
+                .get(name.as_str())
+                .is_none_or(|e| e.current.is_none())
+            {
                 applied.unchanged += 1;
                 continue;
             }
-            let name = table.intern(name).expect("the entry was found one line above");
+            let name = table
+                .intern(name)
+                .expect("the entry was found one line above");
             applied.removed += 1;
             table.put(&name, None, (generation, at));
             at += 1;
@@ -184,7 +222,10 @@ impl Tables {
     pub(crate) fn acknowledge(&mut self, resource: &Resource) {
         let table = &mut self.by_kind[resource.kind() as usize];
         if let Some(entry) = table.entries.get_mut(resource.name())
-            && entry.current.as_ref().is_some_and(|c| c.version() == resource.version())
+            && entry
+                .current
+                .as_ref()
+                .is_some_and(|c| c.version() == resource.version())
         {
             entry.acknowledged = true;
             entry.good = None;
@@ -195,7 +236,12 @@ impl Tables {
         self.table(resource.kind())
             .entries
             .get(resource.name())
-            .is_none_or(|e| e.acknowledged || e.current.as_ref().is_none_or(|c| c.version() != resource.version()))
+            .is_none_or(|e| {
+                e.acknowledged
+                    || e.current
+                        .as_ref()
+                        .is_none_or(|c| c.version() != resource.version())
+            })
     }
 }
 

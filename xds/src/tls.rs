@@ -6,14 +6,15 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -81,10 +82,19 @@ impl fmt::Debug for CertificateRequest {
 impl CertificateRequest {
     /// Makes a new key, and a request without a subject: the signer decides on it.
     pub fn new() -> Result<CertificateRequest, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue { name: "a request".to_owned(), why: e.to_string() };
+        let fail = |e: rcgen::Error| TlsError::Issue {
+            name: "a request".to_owned(),
+            why: e.to_string(),
+        };
         let key = KeyPair::generate().map_err(fail)?;
-        let request = CertificateParams::default().serialize_request(&key).and_then(|made| made.pem()).map_err(fail)?;
-        Ok(CertificateRequest { request, key: key.serialize_pem() })
+        let request = CertificateParams::default()
+            .serialize_request(&key)
+            .and_then(|made| made.pem())
+            .map_err(fail)?;
+        Ok(CertificateRequest {
+            request,
+            key: key.serialize_pem(),
+        })
     }
 }
 
@@ -105,30 +115,48 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes a new authority called `name`, valid for `ttl`. Authorities that are trusted together need different
-    /// names: a client may find the root of a certificate by the name of its issuer alone.
+    /// Makes a new authority called `name`, valid for `ttl`. Authorities that are trusted together
+    /// need different names: a client may find the root of a certificate by the name of its issuer
+    /// alone.
     pub fn new(name: &str, ttl: Duration, now: SystemTime) -> Result<Authority, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue { name: name.to_owned(), why: e.to_string() };
+        let fail = |e: rcgen::Error| TlsError::Issue {
+            name: name.to_owned(),
+            why: e.to_string(),
+        };
         let key = KeyPair::generate().map_err(fail)?;
         let mut params = params(name, ttl, now);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).map_err(fail)?.pem();
         let pem = key.serialize_pem();
-        Ok(Authority { issuer: Issuer::new(params, key), certificate, key: pem })
+        Ok(Authority {
+            issuer: Issuer::new(params, key),
+            certificate,
+            key: pem,
+        })
     }
 
     /// Loads the authority of an earlier [`Authority::pair`].
     pub fn load(pair: &Pair) -> Result<Authority, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Read { what: "certificate authority", why: e.to_string() };
+        let fail = |e: rcgen::Error| TlsError::Read {
+            what: "certificate authority",
+            why: e.to_string(),
+        };
         let key = KeyPair::from_pem(&pair.key).map_err(fail)?;
         let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key).map_err(fail)?;
-        Ok(Authority { issuer, certificate: pair.certificate.clone(), key: pair.key.clone() })
+        Ok(Authority {
+            issuer,
+            certificate: pair.certificate.clone(),
+            key: pair.key.clone(),
+        })
     }
 
     /// Returns the authority's certificate and key, to be persisted.
     pub fn pair(&self) -> Pair {
-        Pair { certificate: self.certificate.clone(), key: self.key.clone() }
+        Pair {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+        }
     }
 
     /// Returns the authority's certificate, the root that others trust.
@@ -136,15 +164,23 @@ impl Authority {
         &self.certificate
     }
 
-    /// Returns true if this client certificate (PEM, leaf first) was issued by this authority and is valid now.
+    /// Returns true if this client certificate (PEM, leaf first) was issued by this authority and
+    /// is valid now.
     pub fn issued_client(&self, certificate: &str, now: SystemTime) -> bool {
         let chain = certificates("client certificate", certificate);
         let verifier = verifier(&self.certificate, Clients::Certified, Revoked::default());
-        chain.and_then(|chain| Ok(is_trusted(&*verifier?, &chain, now))).unwrap_or(false)
+        chain
+            .and_then(|chain| Ok(is_trusted(&*verifier?, &chain, now)))
+            .unwrap_or(false)
     }
 
     /// Issues a certificate for a server with these host names or IP addresses.
-    pub fn issue_server(&self, names: &[String], ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
+    pub fn issue_server(
+        &self,
+        names: &[String],
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<Pair, TlsError> {
         let sans = names
             .iter()
             .map(|name| match name.parse() {
@@ -152,17 +188,39 @@ impl Authority {
                 Err(_) => name.as_str().try_into().map(SanType::DnsName),
             })
             .collect::<Result<_, _>>()
-            .map_err(|e: rcgen::Error| TlsError::Issue { name: names.join(", "), why: e.to_string() })?;
-        self.issue(names.first().map_or("xds", String::as_str), sans, ExtendedKeyUsagePurpose::ServerAuth, ttl, now)
+            .map_err(|e: rcgen::Error| TlsError::Issue {
+                name: names.join(", "),
+                why: e.to_string(),
+            })?;
+        self.issue(
+            names.first().map_or("xds", String::as_str),
+            sans,
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ttl,
+            now,
+        )
     }
 
-    /// Issues a certificate for the client `identity`, a URI such as `spiffe://cluster.local/fleet/edge`.
-    pub fn issue_client(&self, identity: &str, ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
-        self.issue(identity, vec![uri(identity)?], ExtendedKeyUsagePurpose::ClientAuth, ttl, now)
+    /// Issues a certificate for the client `identity`, a URI such as
+    /// `spiffe://cluster.local/fleet/edge`.
+    pub fn issue_client(
+        &self,
+        identity: &str,
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<Pair, TlsError> {
+        self.issue(
+            identity,
+            vec![uri(identity)?],
+            ExtendedKeyUsagePurpose::ClientAuth,
+            ttl,
+            now,
+        )
     }
 
-    /// Issues a certificate for the client `identity`, a URI, and the key of a [`CertificateRequest`], whose signature
-    /// proves possession of the key. Only the key is taken from the request.
+    /// Issues a certificate for the client `identity`, a URI, and the key of a
+    /// [`CertificateRequest`], whose signature proves possession of the key. Only the key is taken
+    /// from the request.
     pub fn sign_client(
         &self,
         request: &str,
@@ -170,10 +228,24 @@ impl Authority {
         ttl: Duration,
         now: SystemTime,
     ) -> Result<String, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue { name: identity.to_owned(), why: e.to_string() };
-        let read = |e: rcgen::Error| TlsError::Read { what: "certificate request", why: e.to_string() };
-        let key = CertificateSigningRequestParams::from_pem(request).map_err(read)?.public_key;
-        let params = leaf(identity, vec![uri(identity)?], ExtendedKeyUsagePurpose::ClientAuth, ttl, now);
+        let fail = |e: rcgen::Error| TlsError::Issue {
+            name: identity.to_owned(),
+            why: e.to_string(),
+        };
+        let read = |e: rcgen::Error| TlsError::Read {
+            what: "certificate request",
+            why: e.to_string(),
+        };
+        let key = CertificateSigningRequestParams::from_pem(request)
+            .map_err(read)?
+            .public_key;
+        let params = leaf(
+            identity,
+            vec![uri(identity)?],
+            ExtendedKeyUsagePurpose::ClientAuth,
+            ttl,
+            now,
+        );
         Ok(params.signed_by(&key, &self.issuer).map_err(fail)?.pem())
     }
 
@@ -185,15 +257,27 @@ impl Authority {
         ttl: Duration,
         now: SystemTime,
     ) -> Result<Pair, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue { name: name.to_owned(), why: e.to_string() };
+        let fail = |e: rcgen::Error| TlsError::Issue {
+            name: name.to_owned(),
+            why: e.to_string(),
+        };
         let key = KeyPair::generate().map_err(fail)?;
-        let certificate = leaf(name, sans, usage, ttl, now).signed_by(&key, &self.issuer).map_err(fail)?.pem();
-        Ok(Pair { certificate, key: key.serialize_pem() })
+        let certificate = leaf(name, sans, usage, ttl, now)
+            .signed_by(&key, &self.issuer)
+            .map_err(fail)?
+            .pem();
+        Ok(Pair {
+            certificate,
+            key: key.serialize_pem(),
+        })
     }
 }
 
 fn uri(identity: &str) -> Result<SanType, TlsError> {
-    let fail = |e: rcgen::Error| TlsError::Issue { name: identity.to_owned(), why: e.to_string() };
+    let fail = |e: rcgen::Error| TlsError::Issue {
+        name: identity.to_owned(),
+        why: e.to_string(),
+    };
     identity.try_into().map(SanType::URI).map_err(fail)
 }
 
@@ -215,7 +299,10 @@ fn leaf(
 
 fn params(name: &str, ttl: Duration, now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
+    params.distinguished_name.push(
+        DnType::CommonName,
+        name.chars().take(64).collect::<String>(),
+    );
     params.not_before = (now - CLOCK_SKEW).into();
     params.not_after = (now + ttl).into();
     params
@@ -240,7 +327,9 @@ pub struct RevokedClients {
 impl RevokedClients {
     fn has(&self, leaf: &CertificateDer<'_>) -> bool {
         // A certificate that cannot be parsed may have any name.
-        let is_named = || names(leaf).is_none_or(|(names, _)| names.iter().any(|name| self.names.contains(name)));
+        let is_named = || {
+            names(leaf).is_none_or(|(names, _)| names.iter().any(|name| self.names.contains(name)))
+        };
         self.certificates.contains(&Fingerprint::of(leaf)) || !self.names.is_empty() && is_named()
     }
 }
@@ -277,8 +366,8 @@ impl ServerTls {
         ServerTls::new(pair, client_roots, Clients::Certified)
     }
 
-    /// Serves with `pair`. A client certificate, if sent, must chain to `client_roots` (PEM); the authenticator decides
-    /// whether one is required, and may accept a token instead.
+    /// Serves with `pair`. A client certificate, if sent, must chain to `client_roots` (PEM); the
+    /// authenticator decides whether one is required, and may accept a token instead.
     pub fn optional(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
         ServerTls::new(pair, client_roots, Clients::Any)
     }
@@ -286,19 +375,27 @@ impl ServerTls {
     fn new(pair: &Pair, client_roots: &str, clients: Clients) -> Result<ServerTls, TlsError> {
         let revoked = Revoked::default();
         let first = tls_settings(pair, client_roots, clients, revoked.clone())?;
-        Ok(ServerTls { settings: Arc::new(watch::Sender::new(first)), revoked })
+        Ok(ServerTls {
+            settings: Arc::new(watch::Sender::new(first)),
+            revoked,
+        })
     }
 
-    /// Replaces certificate and roots for new connections. Open connections continue, except those of clients whose
-    /// certificate chains to none of the roots any more, which are closed.
+    /// Replaces certificate and roots for new connections. Open connections continue, except those
+    /// of clients whose certificate chains to none of the roots any more, which are closed.
     pub fn rotate(&self, pair: &Pair, client_roots: &str) -> Result<(), TlsError> {
         let clients = self.settings.borrow().clients;
-        self.settings.send_replace(tls_settings(pair, client_roots, clients, self.revoked.clone())?);
+        self.settings.send_replace(tls_settings(
+            pair,
+            client_roots,
+            clients,
+            self.revoked.clone(),
+        )?);
         Ok(())
     }
 
-    /// Sets the revoked clients, for certificates of any authority: their handshakes fail, and their open connections
-    /// are closed. Those of others continue.
+    /// Sets the revoked clients, for certificates of any authority: their handshakes fail, and
+    /// their open connections are closed. Those of others continue.
     pub fn revoke(&self, revoked: RevokedClients) {
         {
             let mut now = self.revoked.write().expect("no holder of this lock panics");
@@ -323,8 +420,8 @@ impl ServerTls {
 pub(crate) struct ClientTrust(watch::Receiver<TlsSettings>);
 
 impl ClientTrust {
-    /// Ends once this client, verified at the handshake, would be refused. Never ends for a client without
-    /// certificates.
+    /// Ends once this client, verified at the handshake, would be refused. Never ends for a client
+    /// without certificates.
     pub(crate) async fn until_untrusted(mut self, client: &[CertificateDer<'static>]) {
         while self.0.changed().await.is_ok() {
             let verifier = self.0.borrow_and_update().verifier.clone();
@@ -337,14 +434,27 @@ impl ClientTrust {
     }
 }
 
-fn is_trusted(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'static>], now: SystemTime) -> bool {
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let Some((leaf, others)) = chain.split_first() else { return false };
-    verifier.verify_client_cert(leaf, others, UnixTime::since_unix_epoch(since)).is_ok()
+fn is_trusted(
+    verifier: &dyn ClientCertVerifier,
+    chain: &[CertificateDer<'static>],
+    now: SystemTime,
+) -> bool {
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let Some((leaf, others)) = chain.split_first() else {
+        return false;
+    };
+    verifier
+        .verify_client_cert(leaf, others, UnixTime::since_unix_epoch(since))
+        .is_ok()
 }
 
 fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    pki::certificates(pem.as_bytes()).map_err(|why| TlsError::Read { what, why: why.to_string() })
+    pki::certificates(pem.as_bytes()).map_err(|why| TlsError::Read {
+        what,
+        why: why.to_string(),
+    })
 }
 
 /// The verification of webpki, plus a check for revocation.
@@ -374,7 +484,12 @@ impl ClientCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.webpki.verify_client_cert(leaf, others, now)?;
-        if self.revoked.read().expect("no holder of this lock panics").has(leaf) {
+        if self
+            .revoked
+            .read()
+            .expect("no holder of this lock panics")
+            .has(leaf)
+        {
             return Err(Error::InvalidCertificate(CertificateError::Revoked));
         }
         Ok(verified)
@@ -403,10 +518,17 @@ impl ClientCertVerifier for Verifier {
     }
 }
 
-fn verifier(client_roots: &str, clients: Clients, revoked: Revoked) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+fn verifier(
+    client_roots: &str,
+    clients: Clients,
+    revoked: Revoked,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for root in certificates("client roots", client_roots)? {
-        roots.add(root).map_err(|e| TlsError::Read { what: "client roots", why: e.to_string() })?;
+        roots.add(root).map_err(|e| TlsError::Read {
+            what: "client roots",
+            why: e.to_string(),
+        })?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
@@ -414,14 +536,23 @@ fn verifier(client_roots: &str, clients: Clients, revoked: Revoked) -> Result<Ar
         Clients::Certified => builder,
         Clients::Any => builder.allow_unauthenticated(),
     };
-    let webpki = builder.build().map_err(|e| TlsError::Configure(e.to_string()))?;
+    let webpki = builder
+        .build()
+        .map_err(|e| TlsError::Configure(e.to_string()))?;
     Ok(Arc::new(Verifier { webpki, revoked }))
 }
 
-fn tls_settings(pair: &Pair, client_roots: &str, clients: Clients, revoked: Revoked) -> Result<TlsSettings, TlsError> {
+fn tls_settings(
+    pair: &Pair,
+    client_roots: &str,
+    clients: Clients,
+    revoked: Revoked,
+) -> Result<TlsSettings, TlsError> {
     let chain = certificates("server certificate", &pair.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
-        .map_err(|_| TlsError::Read { what: "server key", why: "not a private key in PEM".to_owned() })?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(|_| TlsError::Read {
+        what: "server key",
+        why: "not a private key in PEM".to_owned(),
+    })?;
     let verifier = verifier(client_roots, clients, revoked)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
@@ -435,7 +566,11 @@ fn tls_settings(pair: &Pair, client_roots: &str, clients: Clients, revoked: Revo
     // A resumed session would skip the check of the client's certificate against rotated roots.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(TlsSettings { config: Arc::new(config), verifier, clients })
+    Ok(TlsSettings {
+        config: Arc::new(config),
+        verifier,
+        clients,
+    })
 }
 
 #[cfg(test)]
@@ -447,7 +582,10 @@ mod tests {
     #[test]
     fn an_authority_recognises_its_own_valid_client_certificates() {
         let now = SystemTime::now();
-        let (one, two) = (Authority::new("one", 2 * HOUR, now).unwrap(), Authority::new("two", HOUR, now).unwrap());
+        let (one, two) = (
+            Authority::new("one", 2 * HOUR, now).unwrap(),
+            Authority::new("two", HOUR, now).unwrap(),
+        );
         let made = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
         assert!(one.issued_client(&made.certificate, now));
         assert!(!two.issued_client(&made.certificate, now));
@@ -458,7 +596,10 @@ mod tests {
     #[tokio::test]
     async fn a_client_is_untrusted_once_it_chains_to_no_root() {
         let now = SystemTime::now();
-        let (one, two) = (Authority::new("one", HOUR, now).unwrap(), Authority::new("two", HOUR, now).unwrap());
+        let (one, two) = (
+            Authority::new("one", HOUR, now).unwrap(),
+            Authority::new("two", HOUR, now).unwrap(),
+        );
         let server = |by: &Authority| by.issue_server(&["localhost".into()], HOUR, now).unwrap();
         let client = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
         let client = certificates("client", &client.certificate).unwrap();
@@ -477,22 +618,37 @@ mod tests {
     async fn a_revoked_certificate_is_untrusted_and_others_of_its_identity_are_not() {
         let now = SystemTime::now();
         let authority = Authority::new("one", HOUR, now).unwrap();
-        let shown = authority.issue_server(&["localhost".into()], HOUR, now).unwrap();
-        let [one, two] = [(); 2].map(|()| authority.issue_client("spiffe://test/a", HOUR, now).unwrap().certificate);
+        let shown = authority
+            .issue_server(&["localhost".into()], HOUR, now)
+            .unwrap();
+        let [one, two] = [(); 2].map(|()| {
+            authority
+                .issue_client("spiffe://test/a", HOUR, now)
+                .unwrap()
+                .certificate
+        });
         let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
         let chains = [&one, &two].map(|pem| certificates("client", pem).unwrap());
-        let (lost, other) = (tls.begin().1.until_untrusted(&chains[0]), tls.begin().1.until_untrusted(&chains[1]));
+        let (lost, other) = (
+            tls.begin().1.until_untrusted(&chains[0]),
+            tls.begin().1.until_untrusted(&chains[1]),
+        );
         tokio::pin!(lost, other);
         assert!(futures::poll!(&mut lost).is_pending());
         let certificates = BTreeSet::from([Fingerprint::of_pem(&one).unwrap()]);
-        tls.revoke(RevokedClients { certificates, ..RevokedClients::default() });
+        tls.revoke(RevokedClients {
+            certificates,
+            ..RevokedClients::default()
+        });
         lost.await;
         assert!(futures::poll!(&mut other).is_pending());
         // Still true after the next rotation.
         tls.rotate(&shown, authority.certificate()).unwrap();
         let (_, ClientTrust(settings)) = tls.begin();
         let verifier = settings.borrow().verifier.clone();
-        assert!(!is_trusted(&*verifier, &chains[0], now) && is_trusted(&*verifier, &chains[1], now));
+        assert!(
+            !is_trusted(&*verifier, &chains[0], now) && is_trusted(&*verifier, &chains[1], now)
+        );
         assert!(futures::poll!(&mut other).is_pending());
     }
 
@@ -500,19 +656,33 @@ mod tests {
     async fn every_certificate_with_a_revoked_name_is_untrusted_and_others_are_not() {
         let now = SystemTime::now();
         let authority = Authority::new("one", HOUR, now).unwrap();
-        let shown = authority.issue_server(&["localhost".into()], HOUR, now).unwrap();
+        let shown = authority
+            .issue_server(&["localhost".into()], HOUR, now)
+            .unwrap();
         let of = |uri: &str| {
             let asked = CertificateRequest::new().unwrap();
-            let signed = authority.sign_client(&asked.request, uri, HOUR, now).unwrap();
+            let signed = authority
+                .sign_client(&asked.request, uri, HOUR, now)
+                .unwrap();
             certificates("client", &signed).unwrap()
         };
-        let (a, renewed, b) = (of("spiffe://test/pod/a"), of("spiffe://test/pod/a"), of("spiffe://test/pod/b"));
+        let (a, renewed, b) = (
+            of("spiffe://test/pod/a"),
+            of("spiffe://test/pod/a"),
+            of("spiffe://test/pod/b"),
+        );
         assert_ne!(a, renewed);
         let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
-        let (lost, other) = (tls.begin().1.until_untrusted(&a), tls.begin().1.until_untrusted(&b));
+        let (lost, other) = (
+            tls.begin().1.until_untrusted(&a),
+            tls.begin().1.until_untrusted(&b),
+        );
         tokio::pin!(lost, other);
         assert!(futures::poll!(&mut lost).is_pending());
-        tls.revoke(RevokedClients { names: ["spiffe://test/pod/a".to_owned()].into(), ..RevokedClients::default() });
+        tls.revoke(RevokedClients {
+            names: ["spiffe://test/pod/a".to_owned()].into(),
+            ..RevokedClients::default()
+        });
         lost.await;
         assert!(futures::poll!(&mut other).is_pending());
         let (_, ClientTrust(settings)) = tls.begin();
@@ -531,7 +701,9 @@ mod tests {
         asked.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         asked.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let request = asked.serialize_request(&key).unwrap().pem().unwrap();
-        let signed = authority.sign_client(&request, "spiffe://test/a", HOUR, now).unwrap();
+        let signed = authority
+            .sign_client(&request, "spiffe://test/a", HOUR, now)
+            .unwrap();
         let chain = certificates("client", &signed).unwrap();
         let (named, expires) = names(&chain[0]).unwrap();
         assert_eq!(named, ["spiffe://test/a"]);

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of an isolated set of resources. A client reads exactly one view; resources of other views do not exist for
-/// it.
+/// The name of an isolated set of resources. A client reads exactly one view; resources of other
+/// views do not exist for it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct View(Arc<str>);
 

@@ -28,7 +28,11 @@ pub(crate) struct ViewStore {
 const UNKNOWN_PER_NOTIFICATION: u64 = 128;
 
 impl ViewStore {
-    pub(crate) fn new(view: View, any_unknown: Arc<watch::Sender<u64>>, tracker: AckTracker) -> ViewStore {
+    pub(crate) fn new(
+        view: View,
+        any_unknown: Arc<watch::Sender<u64>>,
+        tracker: AckTracker,
+    ) -> ViewStore {
         ViewStore {
             view,
             tables: RwLock::default(),
@@ -76,12 +80,15 @@ impl ViewStore {
         self.unknown.subscribe()
     }
 
-    /// Records that a client acknowledged `resources`. The first acknowledgement of a version takes the write lock, the
-    /// others only the read lock.
+    /// Records that a client acknowledged `resources`. The first acknowledgement of a version takes
+    /// the write lock, the others only the read lock.
     pub(crate) fn acknowledge<'a>(&self, resources: impl Iterator<Item = &'a Arc<Resource>>) {
         let fresh: Vec<_> = {
             let tables = self.read();
-            resources.filter(|r| !tables.is_acknowledged(r)).cloned().collect()
+            resources
+                .filter(|r| !tables.is_acknowledged(r))
+                .cloned()
+                .collect()
         };
         if !fresh.is_empty() {
             let mut tables = self.write();

@@ -1,8 +1,10 @@
-//! The discovery messages of the wire protocol, reduced to the fields that the server reads or writes.
+//! The discovery messages of the wire protocol, reduced to the fields that the server reads or
+//! writes.
 //!
-//! They are wire-compatible with `envoy.service.discovery.v3` (asserted by the tests below) and differ from the
-//! generated types in one respect: a resource inside a response is `Bytes`, encoded once and shared by all streams. A
-//! length-delimited message and a `bytes` field are equal on the wire.
+//! They are wire-compatible with `envoy.service.discovery.v3` (asserted by the tests below) and
+//! differ from the generated types in one respect: a resource inside a response is `Bytes`, encoded
+//! once and shared by all streams. A length-delimited message and a `bytes` field are equal on the
+//! wire.
 
 use std::collections::HashMap;
 
@@ -33,9 +35,18 @@ impl Node {
     /// Returns the version that it reports, truncated.
     pub(crate) fn version(&self) -> Option<String> {
         let words = || self.user_agent_version.chars().take(64).collect();
-        let numbers = self.user_agent_build_version.as_ref().and_then(|build| build.version.as_ref());
-        let text: String =
-            numbers.map_or_else(words, |SemanticVersion { major, minor, patch }| format!("{major}.{minor}.{patch}"));
+        let numbers = self
+            .user_agent_build_version
+            .as_ref()
+            .and_then(|build| build.version.as_ref());
+        let text: String = numbers.map_or_else(
+            words,
+            |SemanticVersion {
+                 major,
+                 minor,
+                 patch,
+             }| format!("{major}.{minor}.{patch}"),
+        );
         (!text.is_empty()).then_some(text)
     }
 }
@@ -88,7 +99,8 @@ pub(crate) struct DeltaRequest {
     /// Names removed from the subscription.
     #[prost(string, repeated, tag = "4")]
     pub unsubscribe: Vec<String>,
-    /// Versions of the resources that the client has; in the first request of a type on a stream only.
+    /// Versions of the resources that the client has; in the first request of a type on a stream
+    /// only.
     #[prost(map = "string, string", tag = "5")]
     pub initial_resource_versions: HashMap<String, String>,
     /// Nonce of the response that this request acknowledges or refuses.
@@ -159,11 +171,11 @@ pub(crate) struct SotwResponse {
     pub nonce: String,
 }
 
-/// Encodes one `Resource { name, version, aliases, resource: Any }`; returns the offsets of its version and of its
-/// `Any` as well.
+/// Encodes one `Resource { name, version, aliases, resource: Any }`; returns the offsets of its
+/// version and of its `Any` as well.
 ///
-/// The `Any` is written last (fields of a message may be in any order), so that the state-of-the-world protocol, which
-/// sends bare `Any`s, uses a slice of the same bytes.
+/// The `Any` is written last (fields of a message may be in any order), so that the
+/// state-of-the-world protocol, which sends bare `Any`s, uses a slice of the same bytes.
 pub(crate) fn encode_resource(
     name: &str,
     version: &str,
@@ -191,7 +203,8 @@ pub(crate) fn encode_resource(
     (out.freeze(), version_at, any_at)
 }
 
-/// Encodes a `Resource` without a body: the name exists in no virtual host. Envoy requires it among the aliases too.
+/// Encodes a `Resource` without a body: the name exists in no virtual host. Envoy requires it among
+/// the aliases too.
 pub(crate) fn encode_absent(name: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(field_len(3, name.len()) + field_len(4, name.len()));
     put(&mut out, 3, name.as_bytes());
@@ -217,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_delta_response_is_read_by_the_generated_type() {
-        let (resource, version_at, any_at) = encode_resource("n", "v1", &["a".into()], "t/x", b"body");
+        let (resource, version_at, any_at) =
+            encode_resource("n", "v1", &["a".into()], "t/x", b"body");
         assert_eq!(&resource[version_at..version_at + 2], b"v1");
         let ours = DeltaResponse {
             system_version_info: "7".into(),
@@ -226,9 +240,14 @@ mod tests {
             nonce: "1".into(),
             removed_resources: vec!["gone".into()],
         };
-        let theirs = pb::DeltaDiscoveryResponse::decode(ours.encode_to_vec().as_slice()).expect("wire-compatible");
+        let theirs = pb::DeltaDiscoveryResponse::decode(ours.encode_to_vec().as_slice())
+            .expect("wire-compatible");
         assert_eq!(
-            (theirs.nonce.as_str(), theirs.type_url.as_str(), theirs.system_version_info.as_str()),
+            (
+                theirs.nonce.as_str(),
+                theirs.type_url.as_str(),
+                theirs.system_version_info.as_str()
+            ),
             ("1", "t/x", "7")
         );
         assert_eq!(theirs.removed_resources, ["gone"]);
@@ -236,9 +255,12 @@ mod tests {
         assert_eq!((r.name.as_str(), r.version.as_str()), ("n", "v1"));
         assert_eq!(r.aliases, ["a"]);
         let any = r.resource.as_ref().expect("present");
-        assert_eq!((any.type_url.as_str(), any.value.as_slice()), ("t/x", b"body".as_slice()));
-        let bare =
-            envoy_types::pb::google::protobuf::Any::decode(resource.slice(any_at..)).expect("the tail is the Any");
+        assert_eq!(
+            (any.type_url.as_str(), any.value.as_slice()),
+            ("t/x", b"body".as_slice())
+        );
+        let bare = envoy_types::pb::google::protobuf::Any::decode(resource.slice(any_at..))
+            .expect("the tail is the Any");
         assert_eq!(&bare, any);
     }
 
@@ -251,10 +273,16 @@ mod tests {
                 id: "n".into(),
                 cluster: "c".into(),
                 user_agent_name: "envoy".into(),
-                user_agent_version_type: Some(UserAgentVersionType::UserAgentBuildVersion(BuildVersion {
-                    version: Some(SemanticVersion { major_number: 1, minor_number: 36, patch: 2 }),
-                    ..Default::default()
-                })),
+                user_agent_version_type: Some(UserAgentVersionType::UserAgentBuildVersion(
+                    BuildVersion {
+                        version: Some(SemanticVersion {
+                            major_number: 1,
+                            minor_number: 36,
+                            patch: 2,
+                        }),
+                        ..Default::default()
+                    },
+                )),
                 ..Default::default()
             }),
             type_url: "t".into(),
@@ -262,18 +290,36 @@ mod tests {
             resource_names_unsubscribe: vec!["b".into()],
             initial_resource_versions: [("c".to_owned(), "1".to_owned())].into(),
             response_nonce: "9".into(),
-            error_detail: Some(envoy_types::pb::google::rpc::Status { code: 3, message: "no".into(), details: vec![] }),
+            error_detail: Some(envoy_types::pb::google::rpc::Status {
+                code: 3,
+                message: "no".into(),
+                details: vec![],
+            }),
             ..Default::default()
         };
-        let ours = DeltaRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
+        let ours =
+            DeltaRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
         assert_eq!(
-            ours.node.as_ref().map(|n| (n.id.as_str(), n.cluster.as_str(), n.user_agent_name.as_str())),
+            ours.node.as_ref().map(|n| (
+                n.id.as_str(),
+                n.cluster.as_str(),
+                n.user_agent_name.as_str()
+            )),
             Some(("n", "c", "envoy"))
         );
-        assert_eq!(ours.node.as_ref().and_then(Node::version).as_deref(), Some("1.36.2"));
-        assert_eq!((ours.subscribe, ours.unsubscribe), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        assert_eq!(
+            ours.node.as_ref().and_then(Node::version).as_deref(),
+            Some("1.36.2")
+        );
+        assert_eq!(
+            (ours.subscribe, ours.unsubscribe),
+            (vec!["a".to_owned()], vec!["b".to_owned()])
+        );
         assert_eq!(ours.initial_resource_versions["c"], "1");
-        assert_eq!(ours.error_detail.map(|e| (e.code, e.message)), Some((3, "no".into())));
+        assert_eq!(
+            ours.error_detail.map(|e| (e.code, e.message)),
+            Some((3, "no".into()))
+        );
         let theirs = pb::DiscoveryRequest {
             version_info: "v".into(),
             resource_names: vec!["a".into()],
@@ -283,7 +329,11 @@ mod tests {
         };
         let ours = SotwRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
         assert_eq!(
-            (ours.version_info.as_str(), ours.resource_names.as_slice(), ours.response_nonce.as_str()),
+            (
+                ours.version_info.as_str(),
+                ours.resource_names.as_slice(),
+                ours.response_nonce.as_str()
+            ),
             ("v", ["a".to_owned()].as_slice(), "9")
         );
     }

@@ -1,5 +1,6 @@
-//! Signed requests (RFC 8555, 6.2) that `instant-acme` cannot make with a key that is persisted beforehand:
-//! registration with an external account binding, key rollover, deactivation, download of alternate chains.
+//! Signed requests (RFC 8555, 6.2) that `instant-acme` cannot make with a key that is persisted
+//! beforehand: registration with an external account binding, key rollover, deactivation, download
+//! of alternate chains.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD as BASE64, Engine};
 use ring::rand::SystemRandom;
@@ -25,14 +26,19 @@ pub(crate) enum Signed<'a> {
 
 impl SigningKey {
     pub(crate) fn generate() -> Result<Self, AccountError> {
-        let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new())
-            .map_err(|_| AccountError::Key)?;
+        let pkcs8 =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new())
+                .map_err(|_| AccountError::Key)?;
         Self::from_pkcs8(Zeroizing::new(pkcs8.as_ref().to_vec()))
     }
 
     pub(crate) fn from_pkcs8(pkcs8: Zeroizing<Vec<u8>>) -> Result<Self, AccountError> {
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &pkcs8, &SystemRandom::new())
-            .map_err(|_| AccountError::Key)?;
+        let pair = EcdsaKeyPair::from_pkcs8(
+            &ECDSA_P256_SHA256_FIXED_SIGNING,
+            &pkcs8,
+            &SystemRandom::new(),
+        )
+        .map_err(|_| AccountError::Key)?;
         Ok(Self { pkcs8, pair })
     }
 
@@ -46,12 +52,15 @@ impl SigningKey {
         json!({ "crv": "P-256", "kty": "EC", "x": BASE64.encode(&point[1..33]), "y": BASE64.encode(&point[33..65]) })
     }
 
-    /// Returns the thumbprint of RFC 7638: a SHA-256 digest of the JWK, its members in lexicographic order, without
-    /// spaces.
+    /// Returns the thumbprint of RFC 7638: a SHA-256 digest of the JWK, its members in
+    /// lexicographic order, without spaces.
     pub(crate) fn thumbprint(&self) -> String {
         // serde_json keeps the members of `json!` sorted by name, as RFC 7638 requires.
         let canonical = self.jwk().to_string();
-        BASE64.encode(ring::digest::digest(&ring::digest::SHA256, canonical.as_bytes()))
+        BASE64.encode(ring::digest::digest(
+            &ring::digest::SHA256,
+            canonical.as_bytes(),
+        ))
     }
 
     /// Signs a payload; `None` is a POST-as-GET (RFC 8555, 6.3).
@@ -73,12 +82,18 @@ impl SigningKey {
         let (protected, payload) = parts(&header, payload);
         let signature = self
             .pair
-            .sign(&SystemRandom::new(), format!("{protected}.{payload}").as_bytes())
+            .sign(
+                &SystemRandom::new(),
+                format!("{protected}.{payload}").as_bytes(),
+            )
             .map_err(|_| AccountError::Key)?;
-        Ok(json!({ "protected": protected, "payload": payload, "signature": BASE64.encode(signature) }))
+        Ok(
+            json!({ "protected": protected, "payload": payload, "signature": BASE64.encode(signature) }),
+        )
     }
 
-    /// Signs an external account binding: this key's JWK, by the MAC key of the external account (RFC 8555, 7.3.4).
+    /// Signs an external account binding: this key's JWK, by the MAC key of the external account
+    /// (RFC 8555, 7.3.4).
     pub(crate) fn bind(&self, key_id: &str, mac_key: &[u8], url: &str) -> Value {
         let header = json!({ "alg": "HS256", "kid": key_id, "url": url });
         let (protected, payload) = parts(&header, Some(&self.jwk()));
@@ -89,7 +104,12 @@ impl SigningKey {
 }
 
 fn parts(header: &Value, payload: Option<&Value>) -> (String, String) {
-    (BASE64.encode(header.to_string()), payload.map(|p| BASE64.encode(p.to_string())).unwrap_or_default())
+    (
+        BASE64.encode(header.to_string()),
+        payload
+            .map(|p| BASE64.encode(p.to_string()))
+            .unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
@@ -100,14 +120,24 @@ mod tests {
     fn the_thumbprint_is_the_one_the_acme_library_computes() {
         let key = SigningKey::generate().expect("a key");
         let canonical = key.jwk().to_string();
-        assert!(canonical.starts_with(r#"{"crv":"P-256","kty":"EC","x":""#), "{canonical}");
+        assert!(
+            canonical.starts_with(r#"{"crv":"P-256","kty":"EC","x":""#),
+            "{canonical}"
+        );
         assert_eq!(key.thumbprint().len(), 43);
     }
 
     #[test]
     fn a_signature_verifies_with_the_public_key() {
         let key = SigningKey::generate().expect("a key");
-        let jws = key.sign(Some(&json!({"a": 1})), &Signed::Jwk, "https://ca/x", Some("n")).expect("signs");
+        let jws = key
+            .sign(
+                Some(&json!({"a": 1})),
+                &Signed::Jwk,
+                "https://ca/x",
+                Some("n"),
+            )
+            .expect("signs");
         let text = |f: &str| jws[f].as_str().expect("a string").to_owned();
         let signed = format!("{}.{}", text("protected"), text("payload"));
         let signature = BASE64.decode(text("signature")).expect("base64url");

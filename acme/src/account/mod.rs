@@ -1,8 +1,8 @@
-//! An account at a CA: registration, key rollover, deactivation. Its key is persisted before the CA is told of it, and
-//! so is each next key.
+//! An account at a CA: registration, key rollover, deactivation. Its key is persisted before the CA
+//! is told of it, and so is each next key.
 //!
-//! A key that the CA knows is therefore never lost: registration and rollover (RFC 8555, 7.3 and 7.3.5) may be
-//! interrupted at any point and are resumed by [`Account::open`].
+//! A key that the CA knows is therefore never lost: registration and rollover (RFC 8555, 7.3 and
+//! 7.3.5) may be interrupted at any point and are resumed by [`Account::open`].
 
 mod jws;
 
@@ -25,8 +25,8 @@ use crate::client::{Answer, Handle, Http, HttpError};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 use jws::{Signed, SigningKey};
 
-/// Most tries of a request that the CA answers with `badNonce`. Now and then that is normal; so many in a row is a
-/// different fault.
+/// Most tries of a request that the CA answers with `badNonce`. Now and then that is normal; so
+/// many in a row is a different fault.
 const NONCE_TRIES: u32 = 8;
 /// Age up to which a replica of the CA may not know an account.
 const NEW: Duration = Duration::from_secs(600);
@@ -52,18 +52,28 @@ pub struct ExternalAccount {
 }
 
 impl ExternalAccount {
-    /// Reads the credentials; `mac_key` is base64url, as CAs hand it out, or base64, with or without padding and line breaks.
+    /// Reads the credentials; `mac_key` is base64url, as CAs hand it out, or base64, with or
+    /// without padding and line breaks.
     pub fn new(key_id: &str, mac_key: &str) -> Result<Self, AccountError> {
-        let bare: Zeroizing<String> = Zeroizing::new(mac_key.chars().filter(|c| !c.is_whitespace()).collect());
+        let bare: Zeroizing<String> =
+            Zeroizing::new(mac_key.chars().filter(|c| !c.is_whitespace()).collect());
         let bare = bare.trim_end_matches('=');
         let key = BASE64_URL_SAFE_NO_PAD
             .decode(bare)
             .or_else(|_| BASE64_STANDARD_NO_PAD.decode(bare))
-            .map_err(|_| AccountError::External("the MAC key is neither base64url nor base64".to_owned()))?;
+            .map_err(|_| {
+                AccountError::External("the MAC key is neither base64url nor base64".to_owned())
+            })?;
         if key.len() < 16 || key_id.trim().is_empty() {
-            return Err(AccountError::External("expected a key id and a MAC key of at least 128 bits".to_owned()));
+            return Err(AccountError::External(
+                "expected a key id and a MAC key of at least 128 bits".to_owned(),
+            ));
         }
-        Ok(Self { key_id: key_id.trim().to_owned(), mac_key: Zeroizing::new(key), file: None })
+        Ok(Self {
+            key_id: key_id.trim().to_owned(),
+            mac_key: Zeroizing::new(key),
+            file: None,
+        })
     }
 
     /// Names the file that has the key.
@@ -75,7 +85,9 @@ impl ExternalAccount {
 impl std::fmt::Display for ExternalAccount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the external account {:?} by the key", self.key_id)?;
-        self.file.as_ref().map_or(Ok(()), |file| write!(f, " in {}", file.display()))
+        self.file
+            .as_ref()
+            .map_or(Ok(()), |file| write!(f, " in {}", file.display()))
     }
 }
 
@@ -122,7 +134,8 @@ impl<'de> Deserialize<'de> for StoredKey {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Zeroizing::new(String::deserialize(deserializer)?);
         let der = BASE64_URL_SAFE_NO_PAD.decode(text.as_bytes());
-        der.map(|d| Self(Zeroizing::new(d))).map_err(|_| serde::de::Error::custom("a key is not base64url"))
+        der.map(|d| Self(Zeroizing::new(d)))
+            .map_err(|_| serde::de::Error::custom("a key is not base64url"))
     }
 }
 
@@ -135,19 +148,23 @@ pub struct Account {
     registered: Option<Instant>,
 }
 
-/// Returns the thumbprint of the account's key (RFC 7638); generates and persists the key if there is none. Nothing is
-/// sent.
+/// Returns the thumbprint of the account's key (RFC 7638); generates and persists the key if there
+/// is none. Nothing is sent.
 ///
 /// The thumbprint is all that a responder to HTTP-01 challenges needs.
-pub async fn thumbprint(storage: &dyn Storage, name: &str, directory_url: &str) -> Result<String, AccountError> {
+pub async fn thumbprint(
+    storage: &dyn Storage,
+    name: &str,
+    directory_url: &str,
+) -> Result<String, AccountError> {
     let key = Key::new(Kind::Account, name);
     let _lock = storage.lock(&key).await?;
     let record = load_or_make(storage, &key, directory_url).await?;
     Ok(record.key.load()?.thumbprint())
 }
 
-/// Records that an account is unused, and removes it once it has been unused for `after`. Returns true if it is
-/// removed.
+/// Records that an account is unused, and removes it once it has been unused for `after`. Returns
+/// true if it is removed.
 ///
 /// An account that is opened meanwhile is in use again, unchanged.
 ///
@@ -160,7 +177,9 @@ pub async fn retire(
     after: SignedDuration,
 ) -> Result<bool, AccountError> {
     let _lock = storage.lock(key).await?;
-    let Some((mut record, version)) = read_json::<Record>(storage, key).await? else { return Ok(true) };
+    let Some((mut record, version)) = read_json::<Record>(storage, key).await? else {
+        return Ok(true);
+    };
     match record.idle {
         None => {
             record.idle = Some(now);
@@ -175,7 +194,8 @@ pub async fn retire(
     }
 }
 
-/// Returns true if the record of an account exists and is damaged, so that it must be discarded or repaired.
+/// Returns true if the record of an account exists and is damaged, so that it must be discarded or
+/// repaired.
 pub async fn is_damaged(storage: &dyn Storage, name: &str) -> bool {
     match read_json::<Record>(storage, &Key::new(Kind::Account, name)).await {
         Ok(found) => found.is_some_and(|(record, _)| record.key.load().is_err()),
@@ -183,7 +203,8 @@ pub async fn is_damaged(storage: &dyn Storage, name: &str) -> bool {
     }
 }
 
-/// Sets an account's record aside, even one that cannot be read, so that a new account is registered.
+/// Sets an account's record aside, even one that cannot be read, so that a new account is
+/// registered.
 ///
 /// # Errors
 /// When the record cannot be moved or removed.
@@ -201,7 +222,11 @@ pub async fn discard(storage: &dyn Storage, name: &str) -> Result<(), AccountErr
     Ok(())
 }
 
-async fn load_or_make(storage: &dyn Storage, key: &Key, directory_url: &str) -> Result<Record, AccountError> {
+async fn load_or_make(
+    storage: &dyn Storage,
+    key: &Key,
+    directory_url: &str,
+) -> Result<Record, AccountError> {
     if let Some((mut record, version)) = read_json::<Record>(storage, key).await? {
         if record.directory != directory_url {
             return Err(AccountError::OtherDirectory {
@@ -228,7 +253,8 @@ async fn load_or_make(storage: &dyn Storage, key: &Key, directory_url: &str) -> 
 }
 
 impl Account {
-    /// Loads the account and registers it where the CA does not have it yet; completes a rollover that was interrupted.
+    /// Loads the account and registers it where the CA does not have it yet; completes a rollover
+    /// that was interrupted.
     pub async fn open(
         storage: &dyn Storage,
         name: &str,
@@ -239,7 +265,8 @@ impl Account {
         let _lock = storage.lock(&key).await?;
         let mut record = load_or_make(storage, &key, http.directory_url()).await?;
         if let (Some(next), Some(url)) = (record.next_key.clone(), record.url.clone()) {
-            // The CA knows one of both keys, and both are persisted: `onlyReturnExisting` tells which.
+            // The CA knows one of both keys, and both are persisted: `onlyReturnExisting` tells
+            // which.
             if find(&http, &next.load()?).await?.as_deref() == Some(&url) {
                 record.key = next;
             }
@@ -251,8 +278,12 @@ impl Account {
         let url = match record.url {
             Some(url) => url,
             None => {
-                http.address_limits().account(storage, Timestamp::now()).await?.map_err(AccountError::Limited)?;
-                // newAccount with the same key returns the account that this key made before (RFC 8555, 7.3).
+                http.address_limits()
+                    .account(storage, Timestamp::now())
+                    .await?
+                    .map_err(AccountError::Limited)?;
+                // newAccount with the same key returns the account that this key made before (RFC
+                // 8555, 7.3).
                 let url = register(&http, &signing, registration).await?;
                 record.url = Some(url.clone());
                 write_json(storage, &key, &record, &Expect::Anything).await?;
@@ -260,7 +291,12 @@ impl Account {
                 url
             }
         };
-        Ok(Self { http, key: signing, url, registered })
+        Ok(Self {
+            http,
+            key: signing,
+            url,
+            registered,
+        })
     }
 
     /// Returns true if the account was registered a moment ago.
@@ -278,8 +314,11 @@ impl Account {
         self.key.thumbprint()
     }
 
-    /// Returns the account as `instant-acme` needs it, and the handle that remembers its last exchange.
-    pub(crate) async fn protocol(&self) -> Result<(instant_acme::Account, Handle), instant_acme::Error> {
+    /// Returns the account as `instant-acme` needs it, and the handle that remembers its last
+    /// exchange.
+    pub(crate) async fn protocol(
+        &self,
+    ) -> Result<(instant_acme::Account, Handle), instant_acme::Error> {
         let handle = Handle::new(self.http.clone());
         let account = instant_acme::Account::builder_with_http(Box::new(handle.clone()))
             .from_parts(
@@ -293,40 +332,64 @@ impl Account {
 
     /// Reads a resource of the account (RFC 8555, 6.3).
     pub(crate) async fn post_as_get(&self, url: &str) -> Result<Answer, AccountError> {
-        post(&self.http, "resource", url, |nonce| self.key.sign(None, &Signed::Account(&self.url), url, Some(nonce)))
-            .await
+        post(&self.http, "resource", url, |nonce| {
+            self.key
+                .sign(None, &Signed::Account(&self.url), url, Some(nonce))
+        })
+        .await
     }
 
-    /// Rolls the account's key over (RFC 8555, 7.3.5). The new key is persisted first, so that the account cannot be
-    /// lost.
+    /// Rolls the account's key over (RFC 8555, 7.3.5). The new key is persisted first, so that the
+    /// account cannot be lost.
     ///
     /// No order may be pending: a challenge that is answered with the old thumbprint would fail.
     pub async fn roll_over(&self, storage: &dyn Storage, name: &str) -> Result<Self, AccountError> {
-        let url = self.http.directory().await?.key_change.clone().ok_or(AccountError::NoRollover)?;
+        let url = self
+            .http
+            .directory()
+            .await?
+            .key_change
+            .clone()
+            .ok_or(AccountError::NoRollover)?;
         let entry = Key::new(Kind::Account, name);
         let _lock = storage.lock(&entry).await?;
         let next = SigningKey::generate()?;
         let mut record = load_or_make(storage, &entry, self.http.directory_url()).await?;
         record.next_key = Some(StoredKey::of(&next));
         write_json(storage, &entry, &record, &Expect::Anything).await?;
-        let inner =
-            next.sign(Some(&json!({ "account": self.url, "oldKey": self.key.jwk() })), &Signed::Jwk, &url, None)?;
+        let inner = next.sign(
+            Some(&json!({ "account": self.url, "oldKey": self.key.jwk() })),
+            &Signed::Jwk,
+            &url,
+            None,
+        )?;
         let answer = post(&self.http, "key-change", &url, |nonce| {
-            self.key.sign(Some(&inner), &Signed::Account(&self.url), &url, Some(nonce))
+            self.key
+                .sign(Some(&inner), &Signed::Account(&self.url), &url, Some(nonce))
         })
         .await?;
         succeeded(&answer)?;
         record.key = StoredKey::of(&next);
         record.next_key = None;
         write_json(storage, &entry, &record, &Expect::Anything).await?;
-        Ok(Self { http: self.http.clone(), key: next, url: self.url.clone(), registered: self.registered })
+        Ok(Self {
+            http: self.http.clone(),
+            key: next,
+            url: self.url.clone(),
+            registered: self.registered,
+        })
     }
 
     /// Deactivates the account for good (RFC 8555, 7.3.6) and removes its record.
     pub async fn deactivate(&self, storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
         let answer = post(&self.http, "account", &self.url, |nonce| {
             let payload = json!({ "status": "deactivated" });
-            self.key.sign(Some(&payload), &Signed::Account(&self.url), &self.url, Some(nonce))
+            self.key.sign(
+                Some(&payload),
+                &Signed::Account(&self.url),
+                &self.url,
+                Some(nonce),
+            )
         })
         .await?;
         succeeded(&answer)?;
@@ -334,24 +397,35 @@ impl Account {
     }
 }
 
-async fn register(http: &Http, key: &SigningKey, registration: &Registration) -> Result<String, AccountError> {
+async fn register(
+    http: &Http,
+    key: &SigningKey,
+    registration: &Registration,
+) -> Result<String, AccountError> {
     let directory = http.directory().await?;
     if let (Some(terms), false) = (&directory.meta.terms_of_service, registration.terms_agreed) {
-        return Err(AccountError::Terms { terms: terms.clone() });
+        return Err(AccountError::Terms {
+            terms: terms.clone(),
+        });
     }
     if directory.meta.external_account_required && registration.external.is_none() {
-        return Err(AccountError::ExternalRequired { directory: http.directory_url().to_owned() });
+        return Err(AccountError::ExternalRequired {
+            directory: http.directory_url().to_owned(),
+        });
     }
     let mut payload = json!({ "termsOfServiceAgreed": registration.terms_agreed });
     if !registration.contacts.is_empty() {
         payload["contact"] = json!(registration.contacts);
     }
     if let Some(external) = &registration.external {
-        payload["externalAccountBinding"] = key.bind(&external.key_id, &external.mac_key, &directory.new_account);
+        payload["externalAccountBinding"] =
+            key.bind(&external.key_id, &external.mac_key, &directory.new_account);
     }
     let url = &directory.new_account;
-    let answer =
-        post(http, "new-account", url, |nonce| key.sign(Some(&payload), &Signed::Jwk, url, Some(nonce))).await?;
+    let answer = post(http, "new-account", url, |nonce| {
+        key.sign(Some(&payload), &Signed::Jwk, url, Some(nonce))
+    })
+    .await?;
     if let Err(mut error) = succeeded(&answer) {
         if let AccountError::Refused { external, .. } = &mut error {
             *external = registration.external.as_ref().map(ToString::to_string);
@@ -365,11 +439,15 @@ async fn register(http: &Http, key: &SigningKey, registration: &Registration) ->
 async fn find(http: &Http, key: &SigningKey) -> Result<Option<String>, AccountError> {
     let url = http.directory().await?.new_account.clone();
     let payload = json!({ "onlyReturnExisting": true });
-    let answer =
-        post(http, "find-account", &url, |nonce| key.sign(Some(&payload), &Signed::Jwk, &url, Some(nonce))).await?;
+    let answer = post(http, "find-account", &url, |nonce| {
+        key.sign(Some(&payload), &Signed::Jwk, &url, Some(nonce))
+    })
+    .await?;
     match succeeded(&answer) {
         Ok(()) => Ok(answer.exchange().location),
-        Err(AccountError::Refused { kind, .. }) if kind.ends_with(":accountDoesNotExist") => Ok(None),
+        Err(AccountError::Refused { kind, .. }) if kind.ends_with(":accountDoesNotExist") => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -399,7 +477,14 @@ fn succeeded(answer: &Answer) -> Result<(), AccountError> {
         return Ok(());
     }
     let problem = problem(answer.status, &answer.body);
-    let text = |field: &str| problem[field].as_str().unwrap_or_default().chars().take(500).collect::<String>();
+    let text = |field: &str| {
+        problem[field]
+            .as_str()
+            .unwrap_or_default()
+            .chars()
+            .take(500)
+            .collect::<String>()
+    };
     Err(AccountError::Refused {
         kind: text("type"),
         detail: text("detail"),
@@ -427,13 +512,17 @@ pub enum AccountError {
         directory: String,
     },
     /// The operator has not agreed to the CA's terms of service.
-    #[error("the CA asks to agree to its terms of service at {terms}: read them and say so in the configuration")]
+    #[error(
+        "the CA asks to agree to its terms of service at {terms}: read them and say so in the configuration"
+    )]
     Terms {
         /// The URL of the terms.
         terms: String,
     },
     /// The persisted account of this name belongs to another CA.
-    #[error("account {account:?} belongs to {found}, not to {wanted}: give the issuer another name")]
+    #[error(
+        "account {account:?} belongs to {found}, not to {wanted}: give the issuer another name"
+    )]
     OtherDirectory {
         /// The name of the account.
         account: String,
@@ -481,22 +570,36 @@ mod tests {
     fn a_mac_key_is_read_in_every_alphabet_padding_and_wrapping() {
         let key: Vec<u8> = (0..35).map(|i| 0xf8 | i).collect();
         let standard = base64::prelude::BASE64_STANDARD.encode(&key);
-        assert!(standard.contains(['+', '/']) && standard.ends_with('='), "{standard}");
+        assert!(
+            standard.contains(['+', '/']) && standard.ends_with('='),
+            "{standard}"
+        );
         let url = standard.replace('+', "-").replace('/', "_");
         for text in [&standard, &url] {
             let bare = text.trim_end_matches('=');
             let (head, tail) = text.split_at(20);
-            for given in
-                [text.clone(), bare.to_owned(), format!(" {head}\r\n{tail}\r\n"), format!("{head}\n\t{}", &bare[20..])]
-            {
+            for given in [
+                text.clone(),
+                bare.to_owned(),
+                format!(" {head}\r\n{tail}\r\n"),
+                format!("{head}\n\t{}", &bare[20..]),
+            ] {
                 let read = ExternalAccount::new("kid", &given).expect(&given);
                 assert_eq!(*read.mac_key, key, "{given:?}");
             }
         }
-        for wrong in ["", "c2hvcnQ", "n0t!base64 at all, and long enough", "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=YWJj"] {
-            let error = ExternalAccount::new("kid", wrong).expect_err("it is wrong").to_string();
+        for wrong in [
+            "",
+            "c2hvcnQ",
+            "n0t!base64 at all, and long enough",
+            "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=YWJj",
+        ] {
+            let error = ExternalAccount::new("kid", wrong)
+                .expect_err("it is wrong")
+                .to_string();
             assert!(
-                error.starts_with("external account binding: ") && (wrong.is_empty() || !error.contains(wrong)),
+                error.starts_with("external account binding: ")
+                    && (wrong.is_empty() || !error.contains(wrong)),
                 "{error}"
             );
         }

@@ -17,12 +17,18 @@ pub struct Rate {
 impl Rate {
     /// A bucket of `burst`, full again after `hours`.
     pub const fn hours(burst: u32, hours: i64) -> Self {
-        Self { burst, per: SignedDuration::from_hours(hours) }
+        Self {
+            burst,
+            per: SignedDuration::from_hours(hours),
+        }
     }
 
     /// A bucket of `burst`, refilled by `each_second`.
     pub const fn seconds(each_second: u32, burst: u32) -> Self {
-        Self { burst, per: SignedDuration::from_millis(1000 * burst as i64 / each_second as i64) }
+        Self {
+            burst,
+            per: SignedDuration::from_millis(1000 * burst as i64 / each_second as i64),
+        }
     }
 
     /// Returns the time that one token needs.
@@ -42,7 +48,8 @@ pub struct Limits {
     pub set: Option<Rate>,
     /// Failed authorizations of one name by an account.
     pub failures: Option<Rate>,
-    /// Consecutive failed authorizations of one name by an account, after which the CA pauses the name.
+    /// Consecutive failed authorizations of one name by an account, after which the CA pauses the
+    /// name.
     #[serde(default)]
     pub in_a_row: Option<Rate>,
     /// New accounts from one address.
@@ -119,10 +126,15 @@ const SMALL_PROFILES: [&str; 2] = ["tlsserver", "shortlived"];
 impl Limits {
     /// Returns the most names that one certificate may have, by profile.
     pub fn most_names(profile: Option<&str>) -> usize {
-        if profile.is_some_and(|p| SMALL_PROFILES.contains(&p)) { 25 } else { MOST_NAMES }
+        if profile.is_some_and(|p| SMALL_PROFILES.contains(&p)) {
+            25
+        } else {
+            MOST_NAMES
+        }
     }
 
-    /// Let's Encrypt, production (its page "Rate limits", seen in August 2026); 25 names fit every profile.
+    /// Let's Encrypt, production (its page "Rate limits", seen in August 2026); 25 names fit every
+    /// profile.
     pub const LETS_ENCRYPT: Self = Self {
         orders: Some(Rate::hours(300, 3)),
         domain: Some(Rate::hours(50, 7 * 24)),
@@ -134,8 +146,8 @@ impl Limits {
         names: 25,
     };
 
-    /// Let's Encrypt, staging (its page "Staging Environment", seen as of November 2025; its limits by account and name
-    /// as of April 2025, since later copies show the requests alone).
+    /// Let's Encrypt, staging (its page "Staging Environment", seen as of November 2025; its limits
+    /// by account and name as of April 2025, since later copies show the requests alone).
     pub const LETS_ENCRYPT_STAGING: Self = Self {
         orders: Some(Rate::hours(1500, 3)),
         domain: Some(Rate::seconds(30_000, 30_000)),

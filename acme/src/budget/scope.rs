@@ -86,7 +86,10 @@ impl std::fmt::Display for Scope {
             Self::Domain(d) => write!(f, "certificates for {d}"),
             Self::Set(s) => write!(f, "certificates for exactly {s}"),
             Self::Failures(n) => write!(f, "failed authorizations of {n}"),
-            Self::InARow(n) => write!(f, "failed authorizations of {n} in a row, after which the CA pauses it"),
+            Self::InARow(n) => write!(
+                f,
+                "failed authorizations of {n} in a row, after which the CA pauses it"
+            ),
             Self::Accounts => f.write_str("new accounts from this address"),
             Self::Requests(e) => write!(f, "requests to {} from this address", e.as_str()),
         }

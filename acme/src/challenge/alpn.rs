@@ -1,4 +1,5 @@
-//! TLS-ALPN-01 (RFC 8737): a self-signed certificate that is served to clients that offer the protocol `acme-tls/1`.
+//! TLS-ALPN-01 (RFC 8737): a self-signed certificate that is served to clients that offer the
+//! protocol `acme-tls/1`.
 
 use async_trait::async_trait;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName};
@@ -13,7 +14,8 @@ pub const PROTOCOL: &[u8] = b"acme-tls/1";
 /// A responder for TLS-ALPN-01 that serves challenge certificates.
 #[async_trait]
 pub trait AlpnSolver: Send + Sync {
-    /// Makes sure that `name` at port 443 serves the certificate to clients that offer `acme-tls/1`.
+    /// Makes sure that `name` at port 443 serves the certificate to clients that offer
+    /// `acme-tls/1`.
     async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure>;
     /// Stops serving the certificate: the challenge is over.
     async fn cleanup(&self, name: &str);
@@ -33,10 +35,14 @@ pub fn certificate(name: &str, key_authorization: &str) -> Result<ChallengeCerti
     let key = PrivateKeyPem::generate_p256()?;
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
     params.distinguished_name = DistinguishedName::new();
-    params.custom_extensions =
-        vec![CustomExtension::new_acme_identifier(&Sha256::digest(key_authorization.as_bytes()))];
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(&Sha256::digest(
+        key_authorization.as_bytes(),
+    ))];
     let certificate_pem = params.self_signed(&key.key_pair()?)?.pem();
-    Ok(ChallengeCertificate { certificate_pem, key_pem: key })
+    Ok(ChallengeCertificate {
+        certificate_pem,
+        key_pem: key,
+    })
 }
 
 #[cfg(test)]
@@ -55,6 +61,9 @@ mod tests {
         assert!(extension.critical);
         // An OCTET STRING of 32 bytes inside.
         assert_eq!(&extension.value[..2], &[0x04, 0x20]);
-        assert_eq!(&extension.value[2..], Sha256::digest(b"token.thumb").as_slice());
+        assert_eq!(
+            &extension.value[2..],
+            Sha256::digest(b"token.thumb").as_slice()
+        );
     }
 }

@@ -1,9 +1,9 @@
 //! The interfaces of DNS providers and of DNS look-ups that the engine solves DNS challenges by.
 //!
-//! A record is identified by its full name *and* its value: several values may stand at one name (apex and wildcard of
-//! one order share `_acme-challenge.<name>`, RFC 8555, 8.4), and records of others are never removed.
-//! The engine persists a record before it calls [`DnsProvider::present`], so that a cleanup after a restart needs
-//! nothing but the record.
+//! A record is identified by its full name *and* its value: several values may stand at one name
+//! (apex and wildcard of one order share `_acme-challenge.<name>`, RFC 8555, 8.4), and records of
+//! others are never removed. The engine persists a record before it calls [`DnsProvider::present`],
+//! so that a cleanup after a restart needs nothing but the record.
 
 use std::time::Duration;
 
@@ -13,9 +13,11 @@ use serde::{Deserialize, Serialize};
 /// One TXT value at one name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TxtRecord {
-    /// Full name in lower case, without the trailing dot; the target of the CNAME where the name is delegated by one.
+    /// Full name in lower case, without the trailing dot; the target of the CNAME where the name is
+    /// delegated by one.
     pub name: String,
-    /// The value, unquoted: base64url of a SHA-256 digest (RFC 8555, 8.4), or the text of a dns-persist-01 record.
+    /// The value, unquoted: base64url of a SHA-256 digest (RFC 8555, 8.4), or the text of a
+    /// dns-persist-01 record.
     pub value: String,
     /// Time to live in seconds.
     pub ttl: u32,
@@ -24,7 +26,8 @@ pub struct TxtRecord {
 /// A DNS provider: writes TXT records into a zone.
 #[async_trait]
 pub trait DnsProvider: Send + Sync {
-    /// A short, stable name for messages and metrics: `cloudflare`, `route53`, `digitalocean`, `rfc2136`, `webhook`.
+    /// A short, stable name for messages and metrics: `cloudflare`, `route53`, `digitalocean`,
+    /// `rfc2136`, `webhook`.
     fn name(&self) -> &str;
 
     /// Returns the zone that this provider would write `name` into, without the trailing dot.
@@ -32,20 +35,22 @@ pub trait DnsProvider: Send + Sync {
     /// Called before an order is placed, so that a zone without write permission costs no order.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError>;
 
-    /// Adds the value; other values at the name stay. Adding a value that is there already is success.
+    /// Adds the value; other values at the name stay. Adding a value that is there already is
+    /// success.
     ///
     /// Returns once the provider reports that its own servers have it (Route 53: `INSYNC`).
     async fn present(&self, record: &TxtRecord) -> Result<(), DnsError>;
 
-    /// Removes exactly this value; other values at the name stay. Removing a value that is not there is success.
+    /// Removes exactly this value; other values at the name stay. Removing a value that is not
+    /// there is success.
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError>;
 }
 
 /// DNS look-ups: the target that a challenge is delegated to, and the visibility of records.
 #[async_trait]
 pub trait DnsView: Send + Sync {
-    /// Returns the name at which the TXT value of `name` is to be written: the end of an exact CNAME chain at `name`,
-    /// or `name` itself. A CNAME synthesised from a wildcard does not count.
+    /// Returns the name at which the TXT value of `name` is to be written: the end of an exact
+    /// CNAME chain at `name`, or `name` itself. A CNAME synthesised from a wildcard does not count.
     async fn challenge_target(&self, name: &str) -> Result<String, DnsError>;
 
     /// Queries the authoritative servers once for the value of a record.
@@ -85,7 +90,8 @@ pub enum DnsRetry {
 
 /// The error of a call to a DNS provider.
 ///
-/// Messages name the provider, the name and the fix, contain no credentials, and are stable: no request ids.
+/// Messages name the provider, the name and the fix, contain no credentials, and are stable: no
+/// request ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DnsError {
     /// The provider refuses the credentials.
@@ -167,13 +173,19 @@ impl DnsError {
     /// Returns whether and when the call may be repeated.
     pub fn retry(&self) -> DnsRetry {
         match self {
-            Self::Credentials { .. } | Self::NoZone { .. } | Self::Refused { .. } | Self::Config { .. } => {
-                DnsRetry::Never
+            Self::Credentials { .. }
+            | Self::NoZone { .. }
+            | Self::Refused { .. }
+            | Self::Config { .. } => DnsRetry::Never,
+            Self::Throttled {
+                retry_after: Some(after),
+                ..
+            } => DnsRetry::After(*after),
+            Self::Throttled {
+                retry_after: None, ..
             }
-            Self::Throttled { retry_after: Some(after), .. } => DnsRetry::After(*after),
-            Self::Throttled { retry_after: None, .. } | Self::Unavailable { .. } | Self::Protocol { .. } => {
-                DnsRetry::Later
-            }
+            | Self::Unavailable { .. }
+            | Self::Protocol { .. } => DnsRetry::Later,
         }
     }
 }

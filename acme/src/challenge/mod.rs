@@ -1,4 +1,5 @@
-//! Challenges: the ways to prove control of a name to a CA, and the choice between those that a CA offers.
+//! Challenges: the ways to prove control of a name to a CA, and the choice between those that a CA
+//! offers.
 
 pub mod alpn;
 pub mod dns;
@@ -28,8 +29,8 @@ pub enum ChallengeKind {
     /// RFC 8737.
     #[serde(rename = "tls-alpn-01")]
     TlsAlpn01,
-    /// draft-ietf-acme-dns-account-label: the DNS label names the account, so that several accounts may prove one name
-    /// at once.
+    /// draft-ietf-acme-dns-account-label: the DNS label names the account, so that several accounts
+    /// may prove one name at once.
     #[serde(rename = "dns-account-01")]
     DnsAccount01,
     /// draft-ietf-acme-dns-persist: a permanent DNS record binds the name to the account.
@@ -81,7 +82,8 @@ pub struct Solvers {
     pub http: Option<Arc<dyn HttpSolver>>,
     /// Answers DNS-01.
     pub dns: Option<DnsSolver>,
-    /// Checks permanent records (dns-persist-01) where the CA offers it. With `dns`, a missing record is written.
+    /// Checks permanent records (dns-persist-01) where the CA offers it. With `dns`, a missing
+    /// record is written.
     pub persist: Option<Persist>,
     /// Answers TLS-ALPN-01.
     pub alpn: Option<Arc<dyn AlpnSolver>>,
@@ -90,21 +92,38 @@ pub struct Solvers {
 impl Solvers {
     /// HTTP-01 with stateless answers.
     pub fn stateless_http() -> Self {
-        Self { http: Some(Arc::new(http::Stateless)), ..Self::default() }
+        Self {
+            http: Some(Arc::new(http::Stateless)),
+            ..Self::default()
+        }
     }
 
-    /// Chooses a challenge among those offered, the cheapest first: dns-persist-01, HTTP, TLS, DNS. A wildcard can be
-    /// proven by DNS only (RFC 8555, 7.1.3 leaves it to the CA; the CA/Browser Forum does not).
-    pub(crate) fn choose(&self, name: &DnsName, offered: &[ChallengeKind]) -> Option<ChallengeKind> {
+    /// Chooses a challenge among those offered, the cheapest first: dns-persist-01, HTTP, TLS, DNS.
+    /// A wildcard can be proven by DNS only (RFC 8555, 7.1.3 leaves it to the CA; the CA/Browser
+    /// Forum does not).
+    pub(crate) fn choose(
+        &self,
+        name: &DnsName,
+        offered: &[ChallengeKind],
+    ) -> Option<ChallengeKind> {
         let account_label = self.dns.as_ref().is_some_and(|d| d.account_label);
         let order = [
             (ChallengeKind::DnsPersist01, self.persist.is_some()),
-            (ChallengeKind::Http01, self.http.is_some() && !name.is_wildcard()),
-            (ChallengeKind::TlsAlpn01, self.alpn.is_some() && !name.is_wildcard()),
+            (
+                ChallengeKind::Http01,
+                self.http.is_some() && !name.is_wildcard(),
+            ),
+            (
+                ChallengeKind::TlsAlpn01,
+                self.alpn.is_some() && !name.is_wildcard(),
+            ),
             (ChallengeKind::DnsAccount01, account_label),
             (ChallengeKind::Dns01, self.dns.is_some()),
         ];
-        order.into_iter().find(|(kind, able)| *able && offered.contains(kind)).map(|(kind, _)| kind)
+        order
+            .into_iter()
+            .find(|(kind, able)| *able && offered.contains(kind))
+            .map(|(kind, _)| kind)
     }
 
     /// Returns true if any challenge can prove this name.
@@ -152,7 +171,9 @@ fn base32(bytes: &[u8]) -> String {
         }
     }
     if bits > 0 {
-        text.push(b"abcdefghijklmnopqrstuvwxyz234567"[(buffer << (5 - bits)) as usize & 31] as char);
+        text.push(
+            b"abcdefghijklmnopqrstuvwxyz234567"[(buffer << (5 - bits)) as usize & 31] as char,
+        );
     }
     text
 }
@@ -164,9 +185,19 @@ mod tests {
     #[test]
     fn a_wildcard_is_proven_by_dns_only() {
         let solvers = Solvers::stateless_http();
-        let all = [ChallengeKind::Http01, ChallengeKind::Dns01, ChallengeKind::TlsAlpn01];
-        assert_eq!(solvers.choose(&DnsName::parse("a.example").expect("a name"), &all), Some(ChallengeKind::Http01));
-        assert_eq!(solvers.choose(&DnsName::parse("*.a.example").expect("a name"), &all), None);
+        let all = [
+            ChallengeKind::Http01,
+            ChallengeKind::Dns01,
+            ChallengeKind::TlsAlpn01,
+        ];
+        assert_eq!(
+            solvers.choose(&DnsName::parse("a.example").expect("a name"), &all),
+            Some(ChallengeKind::Http01)
+        );
+        assert_eq!(
+            solvers.choose(&DnsName::parse("*.a.example").expect("a name"), &all),
+            None
+        );
         assert!(!solvers.can_prove(&DnsName::parse("*.a.example").expect("a name")));
     }
 

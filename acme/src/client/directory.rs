@@ -31,8 +31,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Reads the directory at `url`. Each resource has a URL: `instant-acme` builds its request for a nonce of whatever stands there,
-    /// and panics where that is none.
+    /// Reads the directory at `url`. Each resource has a URL: `instant-acme` builds its request for
+    /// a nonce of whatever stands there, and panics where that is none.
     pub(super) fn read(body: &[u8], url: &str) -> Result<Self, Unreadable> {
         let read = DIRECTORY.read(body, url)?;
         Ok(serde_json::from_value(read).expect("each member has the type of its field"))
@@ -72,38 +72,78 @@ mod tests {
             "renewalInfo": "https://ca.example/info", "meta": { "profiles": { "classic": "long" } },
         });
         found[member] = value;
-        Directory::read(found.to_string().as_bytes(), "https://ca.example/dir").map_err(|error| error.to_string())
+        Directory::read(found.to_string().as_bytes(), "https://ca.example/dir")
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_directory_without_a_needed_url_is_refused_by_its_name() {
-        for bad in [json!(null), json!(""), json!(" "), json!("https://"), json!("a\0b"), json!("mailto:a"), json!(7)] {
+        for bad in [
+            json!(null),
+            json!(""),
+            json!(" "),
+            json!("https://"),
+            json!("a\0b"),
+            json!("mailto:a"),
+            json!(7),
+        ] {
             for member in ["newNonce", "newAccount", "newOrder"] {
                 let told = read(member, bad.clone()).expect_err("it is needed");
                 assert!(
-                    told.starts_with(&format!("the directory has no usable {member}: expected a URL, found ")),
+                    told.starts_with(&format!(
+                        "the directory has no usable {member}: expected a URL, found "
+                    )),
                     "{told}"
                 );
             }
         }
-        assert_eq!(read("x", json!(1)).map(|read| read.new_account), Ok("https://ca.example/account".to_owned()));
+        assert_eq!(
+            read("x", json!(1)).map(|read| read.new_account),
+            Ok("https://ca.example/account".to_owned())
+        );
     }
 
     #[test]
     fn odd_optional_members_of_a_directory_count_as_absent() {
-        for odd in [json!(null), json!(""), json!([]), json!({}), json!(true), json!([null]), json!({ "profiles": 1 })]
-        {
+        for odd in [
+            json!(null),
+            json!(""),
+            json!([]),
+            json!({}),
+            json!(true),
+            json!([null]),
+            json!({ "profiles": 1 }),
+        ] {
             for member in ["meta", "renewalInfo", "keyChange", "revokeCert"] {
                 let read = read(member, odd.clone()).expect("it is optional");
                 assert!(read.key_change.is_none(), "{member} {odd}");
-                assert_eq!(read.renewal_info.is_none(), member == "renewalInfo", "{member} {odd}");
-                assert_eq!(read.meta == Meta::default(), member == "meta", "{member} {odd}");
+                assert_eq!(
+                    read.renewal_info.is_none(),
+                    member == "renewalInfo",
+                    "{member} {odd}"
+                );
+                assert_eq!(
+                    read.meta == Meta::default(),
+                    member == "meta",
+                    "{member} {odd}"
+                );
             }
-            for member in ["termsOfService", "website", "caaIdentities", "externalAccountRequired"] {
-                let read =
-                    read("meta", json!({ member: odd.clone(), "profiles": { "tiny": odd } })).expect("it is optional");
+            for member in [
+                "termsOfService",
+                "website",
+                "caaIdentities",
+                "externalAccountRequired",
+            ] {
+                let read = read(
+                    "meta",
+                    json!({ member: odd.clone(), "profiles": { "tiny": odd } }),
+                )
+                .expect("it is optional");
                 assert!(read.meta.profiles.contains_key("tiny"), "{member} {odd}");
-                assert!(read.meta.caa_identities.is_empty() && read.meta.website.is_none(), "{member} {odd}");
+                assert!(
+                    read.meta.caa_identities.is_empty() && read.meta.website.is_none(),
+                    "{member} {odd}"
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The HTTP client as `instant-acme` sees it: its trait, answers as it can read them, and the headers that it discards.
+//! The HTTP client as `instant-acme` sees it: its trait, answers as it can read them, and the
+//! headers that it discards.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -34,27 +35,44 @@ enum Part {
 
 impl Handle {
     pub(crate) fn new(http: Arc<Http>) -> Self {
-        Self { http, last: Arc::default(), resources: Arc::default() }
+        Self {
+            http,
+            last: Arc::default(),
+            resources: Arc::default(),
+        }
     }
 
-    /// Returns status and headers of the CA's last answer; those of no answer if the last request got none.
+    /// Returns status and headers of the CA's last answer; those of no answer if the last request
+    /// got none.
     pub(crate) fn last(&self) -> Exchange {
-        self.last.lock().expect("nobody panics while holding it").clone()
+        self.last
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone()
     }
 
     fn set_last(&self, exchange: Exchange) {
         *self.last.lock().expect("nobody panics while holding it") = exchange;
     }
 
-    async fn answer(self, method: Method, url: String, body: Bytes) -> Result<BytesResponse, HttpError> {
+    async fn answer(
+        self,
+        method: Method,
+        url: String,
+        body: Bytes,
+    ) -> Result<BytesResponse, HttpError> {
         if method == Method::GET && url == self.http.directory_url() {
             let (body, _) = self.http.directory_answer().await?;
             return Ok(Response::new(Full::new(body)).into());
         }
         if method == Method::HEAD {
             let nonce = self.http.nonce().await?;
-            let response = Response::builder().header("replay-nonce", nonce).body(Full::<Bytes>::default());
-            return Ok(response.expect("a nonce is a valid header: the pool keeps no other").into());
+            let response = Response::builder()
+                .header("replay-nonce", nonce)
+                .body(Full::<Bytes>::default());
+            return Ok(response
+                .expect("a nonce is a valid header: the pool keeps no other")
+                .into());
         }
         self.set_last(Exchange::default());
         let jose = (method == Method::POST).then_some(body);
@@ -68,27 +86,43 @@ impl Handle {
     /// Returns the body of an answer as `instant-acme` can read it.
     fn readable(&self, url: &str, answer: &Answer) -> Result<Bytes, HttpError> {
         if answer.status.is_redirection() {
-            return Err(HttpError::Status { url: url.to_owned(), status: answer.status.as_u16() });
+            return Err(HttpError::Status {
+                url: url.to_owned(),
+                status: answer.status.as_u16(),
+            });
         }
         if !answer.status.is_success() {
             return Ok(problem(answer.status, &answer.body).to_string().into());
         }
-        let mut resources = self.resources.lock().expect("nobody panics while holding it");
+        let mut resources = self
+            .resources
+            .lock()
+            .expect("nobody panics while holding it");
         let read = match resources.get(url) {
             Some(Part::Certificate) => return Ok(answer.body.clone()),
             // The CA has taken the answer, whatever it says about it.
-            Some(Part::Challenge) => {
-                ANSWERED_CHALLENGE.read(&answer.body, url).or_else(|_| ANSWERED_CHALLENGE.read(b"{}", url))?
-            }
+            Some(Part::Challenge) => ANSWERED_CHALLENGE
+                .read(&answer.body, url)
+                .or_else(|_| ANSWERED_CHALLENGE.read(b"{}", url))?,
             Some(Part::Authorization) => AUTHORIZATION.read(&answer.body, url)?,
             None => ORDER.read(&answer.body, url)?,
         };
-        let challenges = read["challenges"].as_array().into_iter().flatten().map(|challenge| &challenge["url"]);
+        let challenges = read["challenges"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|challenge| &challenge["url"]);
         let parts = challenges.map(|url| (url, Part::Challenge));
-        let parts =
-            parts.chain(read["authorizations"].as_array().into_iter().flatten().map(|url| (url, Part::Authorization)));
+        let parts = parts.chain(
+            read["authorizations"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|url| (url, Part::Authorization)),
+        );
         let parts = parts.chain([(&read["certificate"], Part::Certificate)]);
-        resources.extend(parts.filter_map(|(url, part)| Some((Value::as_str(url)?.to_owned(), part))));
+        resources
+            .extend(parts.filter_map(|(url, part)| Some((Value::as_str(url)?.to_owned(), part))));
         Ok(read.to_string().into())
     }
 }
@@ -120,7 +154,9 @@ impl HttpClient for Handle {
                 Ok(body) => body.to_bytes(),
                 Err(never) => match never {},
             };
-            this.answer(parts.method, parts.uri.to_string(), body).await.map_err(|e| Error::Other(Box::new(e)))
+            this.answer(parts.method, parts.uri.to_string(), body)
+                .await
+                .map_err(|e| Error::Other(Box::new(e)))
         })
     }
 }

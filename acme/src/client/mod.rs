@@ -1,7 +1,9 @@
-//! The HTTP client for a CA: bounded in time and size, rate-limited, counted, with a pool of nonces.
+//! The HTTP client for a CA: bounded in time and size, rate-limited, counted, with a pool of
+//! nonces.
 //!
-//! `instant-acme` gets its HTTP client through a trait, which `Handle` implements; the calls that the crate does not
-//! make use the client directly (ARI without `Retry-After`, EAB with a key of ours, key rollover, alternate chains).
+//! `instant-acme` gets its HTTP client through a trait, which `Handle` implements; the calls that
+//! the crate does not make use the client directly (ARI without `Retry-After`, EAB with a key of
+//! ours, key rollover, alternate chains).
 
 pub(crate) mod connector;
 mod directory;
@@ -95,21 +97,41 @@ pub(crate) struct Exchange {
 impl Http {
     /// Makes a client for the CA of the configuration's directory URL. Nothing is sent yet.
     pub fn new(config: HttpConfig) -> Result<Arc<Self>, HttpError> {
-        let malformed = |problem: &'static str| HttpError::Url { url: config.directory_url.clone(), problem };
-        let uri: Uri = config.directory_url.parse().map_err(|_| malformed("it is no URL"))?;
+        let malformed = |problem: &'static str| HttpError::Url {
+            url: config.directory_url.clone(),
+            problem,
+        };
+        let uri: Uri = config
+            .directory_url
+            .parse()
+            .map_err(|_| malformed("it is no URL"))?;
         let host = uri.host().ok_or_else(|| malformed("it has no host"))?;
         let loopback = host == "localhost"
-            || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+            || host
+                .trim_matches(['[', ']'])
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|ip| ip.is_loopback());
         let plain = match uri.scheme_str() {
             Some("https") => false,
             Some("http") if loopback => true,
-            _ => return Err(malformed("it must begin with https:// (http:// on loopback only)")),
+            _ => {
+                return Err(malformed(
+                    "it must begin with https:// (http:// on loopback only)",
+                ));
+            }
         };
         let tls = config.roots.client_config()?;
         let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
-        let builder = if plain { builder.https_or_http() } else { builder.https_only() };
+        let builder = if plain {
+            builder.https_or_http()
+        } else {
+            builder.https_only()
+        };
         let connector = Connector::new(config.proxy.clone(), config.denied.clone(), CONNECT_LIMIT);
-        let connector = builder.enable_http1().enable_http2().wrap_connector(connector);
+        let connector = builder
+            .enable_http1()
+            .enable_http2()
+            .wrap_connector(connector);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(60))
@@ -128,9 +150,13 @@ impl Http {
         &self.config.directory_url
     }
 
-    /// Returns the number of requests by action and status; status 0 is a request without answer. For metrics.
+    /// Returns the number of requests by action and status; status 0 is a request without answer.
+    /// For metrics.
     pub fn counts(&self) -> BTreeMap<(&'static str, u16), u64> {
-        self.counts.lock().expect("nobody panics while holding it").clone()
+        self.counts
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone()
     }
 
     /// Returns the directory of the CA, which is read at most once an hour.
@@ -139,7 +165,11 @@ impl Http {
     }
 
     async fn directory_answer(&self) -> Result<(Bytes, Arc<Directory>), HttpError> {
-        let known = self.directory.lock().expect("nobody panics while holding it").clone();
+        let known = self
+            .directory
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone();
         if let Some((read, body, directory)) = &known
             && read.elapsed() < DIRECTORY_LIFE
         {
@@ -149,7 +179,10 @@ impl Http {
         match (fetched, known) {
             (Ok((body, directory)), _) => {
                 let entry = (std::time::Instant::now(), body.clone(), directory.clone());
-                *self.directory.lock().expect("nobody panics while holding it") = Some(entry);
+                *self
+                    .directory
+                    .lock()
+                    .expect("nobody panics while holding it") = Some(entry);
                 Ok((body, directory))
             }
             // An outdated directory is better than none.
@@ -159,12 +192,21 @@ impl Http {
     }
 
     async fn fetch_directory(&self) -> Result<(Bytes, Arc<Directory>), HttpError> {
-        let answer = self.send("directory", Method::GET, self.directory_url(), None).await?;
+        let answer = self
+            .send("directory", Method::GET, self.directory_url(), None)
+            .await?;
         if !answer.status.is_success() {
-            return Err(HttpError::Status { url: self.directory_url().to_owned(), status: answer.status.as_u16() });
+            return Err(HttpError::Status {
+                url: self.directory_url().to_owned(),
+                status: answer.status.as_u16(),
+            });
         }
-        let directory = Directory::read(&answer.body, self.directory_url())
-            .map_err(|why| HttpError::NoDirectory { url: self.directory_url().to_owned(), why })?;
+        let directory = Directory::read(&answer.body, self.directory_url()).map_err(|why| {
+            HttpError::NoDirectory {
+                url: self.directory_url().to_owned(),
+                why,
+            }
+        })?;
         let body = serde_json::to_vec(&directory).expect("texts and lists are JSON");
         Ok((body.into(), Arc::new(directory)))
     }
@@ -176,11 +218,14 @@ impl Http {
         }
         let url = self.directory().await?.new_nonce.clone();
         let answer = self.send("new-nonce", Method::HEAD, &url, None).await?;
-        self.nonces.take().ok_or(HttpError::NoNonce { url, status: answer.status.as_u16() })
+        self.nonces.take().ok_or(HttpError::NoNonce {
+            url,
+            status: answer.status.as_u16(),
+        })
     }
 
-    /// Sends one request: limited in rate, time and size; counts it and keeps the answer's nonce. Redirects are not
-    /// followed.
+    /// Sends one request: limited in rate, time and size; counts it and keeps the answer's nonce.
+    /// Redirects are not followed.
     pub(crate) async fn send(
         &self,
         action: &'static str,
@@ -191,7 +236,10 @@ impl Http {
         let endpoint = self.endpoint(url);
         let now = Timestamp::now();
         let slot = self.config.address_limits.spend_request(endpoint, now);
-        let slot = slot.map_err(|wait| HttpError::Limited { url: url.to_owned(), until: wait.until })?;
+        let slot = slot.map_err(|wait| HttpError::Limited {
+            url: url.to_owned(),
+            until: wait.until,
+        })?;
         if let Ok(pause) = Duration::try_from(slot.duration_since(now))
             && !pause.is_zero()
         {
@@ -199,14 +247,28 @@ impl Http {
         }
         let result = tokio::time::timeout(self.config.timeout, self.exchange(method, url, jose))
             .await
-            .unwrap_or_else(|_| Err(HttpError::Timeout { url: url.to_owned(), limit: self.config.timeout }));
+            .unwrap_or_else(|_| {
+                Err(HttpError::Timeout {
+                    url: url.to_owned(),
+                    limit: self.config.timeout,
+                })
+            });
         let status = result.as_ref().map_or(0, |a| a.status.as_u16());
-        *self.counts.lock().expect("nobody panics while holding it").entry((action, status)).or_default() += 1;
+        *self
+            .counts
+            .lock()
+            .expect("nobody panics while holding it")
+            .entry((action, status))
+            .or_default() += 1;
         let answer = result?;
-        if let Some(nonce) = answer.headers.get("replay-nonce").and_then(|v| v.to_str().ok()) {
+        if let Some(nonce) = answer
+            .headers
+            .get("replay-nonce")
+            .and_then(|v| v.to_str().ok())
+        {
             if is_bad_nonce(&answer) {
-                // The cause of this bad nonce, a restart of the CA or its age, applies to the others in the pool as
-                // well.
+                // The cause of this bad nonce, a restart of the CA or its age, applies to the
+                // others in the pool as well.
                 self.nonces.clear();
             }
             self.nonces.put(nonce);
@@ -215,12 +277,18 @@ impl Http {
         if answer.status == StatusCode::SERVICE_UNAVAILABLE
             && let Some(after) = answer.exchange().retry_after
         {
-            self.config.address_limits.record_retry_after(endpoint, after, Timestamp::now());
+            self.config
+                .address_limits
+                .record_retry_after(endpoint, after, Timestamp::now());
         }
         if answer.status.is_redirection()
             && let Some(to) = answer.exchange().location
         {
-            return Err(HttpError::Redirected { url: url.to_owned(), status: answer.status.as_u16(), to });
+            return Err(HttpError::Redirected {
+                url: url.to_owned(),
+                status: answer.status.as_u16(),
+                to,
+            });
         }
         Ok(answer)
     }
@@ -230,15 +298,24 @@ impl Http {
         if url == self.directory_url() {
             return Endpoint::Directory;
         }
-        let known = self.directory.lock().expect("nobody panics while holding it");
-        let Some((_, _, directory)) = &*known else { return Endpoint::Other };
+        let known = self
+            .directory
+            .lock()
+            .expect("nobody panics while holding it");
+        let Some((_, _, directory)) = &*known else {
+            return Endpoint::Other;
+        };
         let is = |resource: &Option<String>| resource.as_deref() == Some(url);
         match () {
             () if url == directory.new_order => Endpoint::NewOrder,
             () if url == directory.new_nonce => Endpoint::NewNonce,
             () if url == directory.new_account => Endpoint::NewAccount,
             () if is(&directory.revoke_cert) => Endpoint::Revoke,
-            () if directory.renewal_info.as_ref().is_some_and(|base| url.starts_with(base.as_str())) => {
+            () if directory
+                .renewal_info
+                .as_ref()
+                .is_some_and(|base| url.starts_with(base.as_str())) =>
+            {
                 Endpoint::RenewalInfo
             }
             () => Endpoint::Other,
@@ -250,23 +327,49 @@ impl Http {
         &self.config.address_limits
     }
 
-    async fn exchange(&self, method: Method, url: &str, jose: Option<Bytes>) -> Result<Answer, HttpError> {
-        let mut request = Request::builder().method(method).uri(url).header(USER_AGENT, user_agent());
+    async fn exchange(
+        &self,
+        method: Method,
+        url: &str,
+        jose: Option<Bytes>,
+    ) -> Result<Answer, HttpError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(url)
+            .header(USER_AGENT, user_agent());
         if jose.is_some() {
             request = request.header("content-type", "application/jose+json");
         }
         let request = request
             .body(Full::new(jose.unwrap_or_default()))
-            .map_err(|_| HttpError::Url { url: url.chars().take(300).collect(), problem: "it is no URL" })?;
-        let unreachable = |e: &dyn std::error::Error| HttpError::Unreachable { url: url.to_owned(), cause: chain(e) };
-        let response = self.client.request(request).await.map_err(|e| unreachable(&e))?;
+            .map_err(|_| HttpError::Url {
+                url: url.chars().take(300).collect(),
+                problem: "it is no URL",
+            })?;
+        let unreachable = |e: &dyn std::error::Error| HttpError::Unreachable {
+            url: url.to_owned(),
+            cause: chain(e),
+        };
+        let response = self
+            .client
+            .request(request)
+            .await
+            .map_err(|e| unreachable(&e))?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, LARGEST_ANSWER)
             .collect()
             .await
-            .map_err(|e| HttpError::Unreachable { url: url.to_owned(), cause: e.to_string() })?
+            .map_err(|e| HttpError::Unreachable {
+                url: url.to_owned(),
+                cause: e.to_string(),
+            })?
             .to_bytes();
-        Ok(Answer { url: url.to_owned(), status: parts.status, headers: parts.headers, body })
+        Ok(Answer {
+            url: url.to_owned(),
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        })
     }
 }
 
@@ -275,24 +378,41 @@ impl Answer {
         let text = |v: &HeaderValue| v.to_str().ok().map(str::to_owned);
         let links = |rel: &'static str| {
             let all = self.headers.get_all("link").iter().filter_map(text);
-            let found = all.flat_map(move |l| l.split(',').filter_map(|link| linked(link, rel)).collect::<Vec<_>>());
+            let found = all.flat_map(move |l| {
+                l.split(',')
+                    .filter_map(|link| linked(link, rel))
+                    .collect::<Vec<_>>()
+            });
             found.filter_map(|url| resource::absolute(&self.url, &url))
         };
         Exchange {
             status: self.status.as_u16(),
             retry_after: retry_after(&self.headers, Timestamp::now()),
-            location: self.headers.get(LOCATION).and_then(text).and_then(|url| resource::absolute(&self.url, &url)),
+            location: self
+                .headers
+                .get(LOCATION)
+                .and_then(text)
+                .and_then(|url| resource::absolute(&self.url, &url)),
             alternates: links("alternate").take(10).collect(),
             help: links("help").find(|url| url.len() <= 500 && url.starts_with("https://")),
         }
     }
 }
 
-/// `Retry-After`: seconds or a date (RFC 9110, 10.2.3). A date is one of the server's clock, and so is that of its answer: ours may
-/// be a day behind, and an order must not wait for that.
+/// `Retry-After`: seconds or a date (RFC 9110, 10.2.3). A date is one of the server's clock, and so
+/// is that of its answer: ours may be a day behind, and an order must not wait for that.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let date = |text| jiff::fmt::rfc2822::parse(text).ok().map(|date| date.timestamp());
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim)
+    };
+    let date = |text| {
+        jiff::fmt::rfc2822::parse(text)
+            .ok()
+            .map(|date| date.timestamp())
+    };
     let value = text(RETRY_AFTER)?;
     if let Ok(seconds) = value.parse::<u32>() {
         return Some(SignedDuration::from_secs(i64::from(seconds)));
@@ -301,7 +421,8 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration> {
     Some(date(value)?.duration_since(sent).max(SignedDuration::ZERO))
 }
 
-/// Returns the URL of a `Link` of this relation: `<url>;rel="alternate"` (RFC 8555, 7.4.2), or another one.
+/// Returns the URL of a `Link` of this relation: `<url>;rel="alternate"` (RFC 8555, 7.4.2), or
+/// another one.
 fn linked(link: &str, rel: &str) -> Option<String> {
     let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
     let is_meant = parameters.split(';').any(|p| {
@@ -316,7 +437,11 @@ fn is_bad_nonce(answer: &Answer) -> bool {
 }
 
 fn user_agent() -> &'static str {
-    concat!("gatewright/", env!("CARGO_PKG_VERSION"), " instant-acme/0.8")
+    concat!(
+        "gatewright/",
+        env!("CARGO_PKG_VERSION"),
+        " instant-acme/0.8"
+    )
 }
 
 /// Returns an error's text with its causes; hyper's own text says only "client error".
@@ -419,7 +544,10 @@ mod tests {
     #[test]
     fn links_to_alternate_chains_are_read() {
         let link = "<https://ca.example/cert/1/1>;rel=\"alternate\", <https://ca.example/dir>;rel=\"index\"";
-        let urls: Vec<_> = link.split(',').filter_map(|link| linked(link, "alternate")).collect();
+        let urls: Vec<_> = link
+            .split(',')
+            .filter_map(|link| linked(link, "alternate"))
+            .collect();
         assert_eq!(urls, ["https://ca.example/cert/1/1"]);
     }
 
@@ -433,15 +561,31 @@ mod tests {
             retry_after(&headers, now)
         };
         assert_eq!(after(" 120 ", None), Some(SignedDuration::from_secs(120)));
-        assert_eq!(after("Fri, 31 Dec 1999 23:59:59 GMT", None), Some(SignedDuration::from_secs(59)));
-        assert_eq!(after("Thu, 30 Dec 1999 23:59:59 GMT", None), Some(SignedDuration::ZERO));
+        assert_eq!(
+            after("Fri, 31 Dec 1999 23:59:59 GMT", None),
+            Some(SignedDuration::from_secs(59))
+        );
+        assert_eq!(
+            after("Thu, 30 Dec 1999 23:59:59 GMT", None),
+            Some(SignedDuration::ZERO)
+        );
         assert_eq!(after("soon", None), None);
         // Our clock is a day behind, or ahead.
         for (value, sent) in [
-            ("Sat, 01 Jan 2000 23:59:03 GMT", "Sat, 01 Jan 2000 23:59:00 GMT"),
-            ("Thu, 30 Dec 1999 23:59:03 GMT", "Thu, 30 Dec 1999 23:59:00 GMT"),
+            (
+                "Sat, 01 Jan 2000 23:59:03 GMT",
+                "Sat, 01 Jan 2000 23:59:00 GMT",
+            ),
+            (
+                "Thu, 30 Dec 1999 23:59:03 GMT",
+                "Thu, 30 Dec 1999 23:59:00 GMT",
+            ),
         ] {
-            assert_eq!(after(value, Some(sent)), Some(SignedDuration::from_secs(3)), "{sent}");
+            assert_eq!(
+                after(value, Some(sent)),
+                Some(SignedDuration::from_secs(3)),
+                "{sent}"
+            );
         }
     }
 
@@ -455,7 +599,11 @@ mod tests {
             timeout: Duration::from_secs(1),
             address_limits: Arc::new(AddressLimits::of(url, &Limits::UNKNOWN)),
         };
-        for (url, word) in [("http://ca.example/dir", "https://"), ("/dir", "no host"), ("ftp://x/", "https://")] {
+        for (url, word) in [
+            ("http://ca.example/dir", "https://"),
+            ("/dir", "no host"),
+            ("ftp://x/", "https://"),
+        ] {
             let error = Http::new(config(url)).err().expect(url).to_string();
             assert!(error.contains(word), "{error}");
         }

@@ -29,7 +29,9 @@ impl Nonces {
         // RFC 8555, 6.5.1: base64url characters only; the length is bounded as well.
         if nonce.is_empty()
             || nonce.len() > 256
-            || !nonce.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            || !nonce
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
         {
             return;
         }
@@ -41,7 +43,10 @@ impl Nonces {
     }
 
     pub(super) fn clear(&self) {
-        self.0.lock().expect("nobody panics while holding it").clear();
+        self.0
+            .lock()
+            .expect("nobody panics while holding it")
+            .clear();
     }
 }
 
@@ -55,7 +60,10 @@ mod tests {
         pool.put("abc-_1");
         pool.put("");
         pool.put("a b");
-        assert_eq!((pool.take().as_deref(), pool.take()), (Some("abc-_1"), None));
+        assert_eq!(
+            (pool.take().as_deref(), pool.take()),
+            (Some("abc-_1"), None)
+        );
         for i in 0..1000 {
             pool.put(&format!("n{i}"));
         }

@@ -1,4 +1,5 @@
-//! Rate limits of a CA by source address: requests by endpoint, and new accounts. All accounts at a CA share them.
+//! Rate limits of a CA by source address: requests by endpoint, and new accounts. All accounts at a
+//! CA share them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -30,23 +31,39 @@ impl RateLimits {
         limits: &Limits,
         storage: &dyn Storage,
     ) -> Result<Arc<AddressLimits>, StorageError> {
-        let known = || self.0.lock().expect("nobody panics while holding it").get(directory).cloned();
+        let known = || {
+            self.0
+                .lock()
+                .expect("nobody panics while holding it")
+                .get(directory)
+                .cloned()
+        };
         if let Some(known) = known() {
             return Ok(known);
         }
         let address_limits = Arc::new(AddressLimits::read(directory, limits, storage).await?);
         let mut all = self.0.lock().expect("nobody panics while holding it");
-        Ok(all.entry(directory.to_owned()).or_insert(address_limits).clone())
+        Ok(all
+            .entry(directory.to_owned())
+            .or_insert(address_limits)
+            .clone())
     }
 }
 
 impl AddressLimits {
     /// Makes limits of which nothing is spent.
     pub(crate) fn of(directory: &str, limits: &Limits) -> Self {
-        Self { directory: directory.to_owned(), ledger: Mutex::new(Budget::new(limits.clone())) }
+        Self {
+            directory: directory.to_owned(),
+            ledger: Mutex::new(Budget::new(limits.clone())),
+        }
     }
 
-    async fn read(directory: &str, limits: &Limits, storage: &dyn Storage) -> Result<Self, StorageError> {
+    async fn read(
+        directory: &str,
+        limits: &Limits,
+        storage: &dyn Storage,
+    ) -> Result<Self, StorageError> {
         let stored = match read_json::<Budget>(storage, &key(directory)).await {
             Ok(stored) => stored.map(|(budget, _)| budget),
             // A damaged entry is ignored: nothing in it matters for longer than an hour.
@@ -63,14 +80,26 @@ impl AddressLimits {
         Ok(address_limits)
     }
 
-    /// Counts the next request and returns when it may be sent; returns the wait if the CA refuses requests until then.
-    pub(crate) fn spend_request(&self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
+    /// Counts the next request and returns when it may be sent; returns the wait if the CA refuses
+    /// requests until then.
+    pub(crate) fn spend_request(
+        &self,
+        endpoint: Endpoint,
+        now: Timestamp,
+    ) -> Result<Timestamp, Wait> {
         self.with(|ledger| ledger.spend_request(endpoint, now))
     }
 
     /// Records the CA's `Retry-After`.
-    pub(crate) fn record_retry_after(&self, endpoint: Endpoint, after: SignedDuration, now: Timestamp) {
-        self.with(|ledger| ledger.refuse_until(Scope::Requests(endpoint), now + after.min(MAX_RETRY_AFTER)));
+    pub(crate) fn record_retry_after(
+        &self,
+        endpoint: Endpoint,
+        after: SignedDuration,
+        now: Timestamp,
+    ) {
+        self.with(|ledger| {
+            ledger.refuse_until(Scope::Requests(endpoint), now + after.min(MAX_RETRY_AFTER))
+        });
     }
 
     /// Counts a new account and persists the count, before the account is made.
@@ -86,12 +115,18 @@ impl AddressLimits {
     }
 
     /// Persists the count.
-    pub(crate) async fn save(&self, storage: &dyn Storage, now: Timestamp) -> Result<(), StorageError> {
+    pub(crate) async fn save(
+        &self,
+        storage: &dyn Storage,
+        now: Timestamp,
+    ) -> Result<(), StorageError> {
         let snapshot = self.with(|ledger| {
             ledger.prune(now);
             ledger.clone()
         });
-        write_json(storage, &key(&self.directory), &snapshot, &Expect::Anything).await.map(drop)
+        write_json(storage, &key(&self.directory), &snapshot, &Expect::Anything)
+            .await
+            .map(drop)
     }
 
     /// Returns a copy of the count.
@@ -105,6 +140,8 @@ impl AddressLimits {
 }
 
 fn key(directory: &str) -> Key {
-    let rest = directory.split_once("://").map_or(directory, |(_, rest)| rest);
+    let rest = directory
+        .split_once("://")
+        .map_or(directory, |(_, rest)| rest);
     Key::new(Kind::Budget, &format!("address-{rest}"))
 }

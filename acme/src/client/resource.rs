@@ -1,7 +1,9 @@
-//! The resources of a CA (RFC 8555, 7.1), each by the members that we read, and by the states in which a step needs them.
+//! The resources of a CA (RFC 8555, 7.1), each by the members that we read, and by the states in
+//! which a step needs them.
 //!
-//! In comes the JSON of an answer; out goes JSON of these members alone, each of the type that `instant-acme` expects. `null`, `""`
-//! and a value of another type count as absent. What is absent and not needed has its default: it never hinders a step.
+//! In comes the JSON of an answer; out goes JSON of these members alone, each of the type that
+//! `instant-acme` expects. `null`, `""` and a value of another type count as absent. What is absent
+//! and not needed has its default: it never hinders a step.
 
 use hyper::{StatusCode, Uri};
 use serde_json::{Map, Value};
@@ -52,13 +54,31 @@ enum Holds {
 }
 
 const fn member(name: &'static str, holds: Holds, needed: Needed, default: &'static str) -> Member {
-    Member { name, holds, needed, default }
+    Member {
+        name,
+        holds,
+        needed,
+        default,
+    }
 }
 
 const ORDER_STATES: &[&str] = &["pending", "ready", "processing", "valid", "invalid"];
-const AUTHORIZATION_STATES: &[&str] = &["pending", "valid", "invalid", "revoked", "expired", "deactivated"];
+const AUTHORIZATION_STATES: &[&str] = &[
+    "pending",
+    "valid",
+    "invalid",
+    "revoked",
+    "expired",
+    "deactivated",
+];
 const CHALLENGE_STATES: &[&str] = &["pending", "processing", "valid", "invalid"];
-const CHALLENGE_TYPES: &[&str] = &["http-01", "dns-01", "tls-alpn-01", "dns-account-01", "dns-persist-01"];
+const CHALLENGE_TYPES: &[&str] = &[
+    "http-01",
+    "dns-01",
+    "tls-alpn-01",
+    "dns-account-01",
+    "dns-persist-01",
+];
 
 pub(crate) static DIRECTORY: Resource = Resource {
     name: "directory",
@@ -79,7 +99,12 @@ static META: Resource = Resource {
         member("termsOfService", Holds::Text, Needed::Never, ""),
         member("website", Holds::Text, Needed::Never, ""),
         member("caaIdentities", Holds::Texts, Needed::Never, "[]"),
-        member("externalAccountRequired", Holds::Flag, Needed::Never, "false"),
+        member(
+            "externalAccountRequired",
+            Holds::Flag,
+            Needed::Never,
+            "false",
+        ),
         member("profiles", Holds::Descriptions, Needed::Never, "{}"),
     ],
 };
@@ -88,7 +113,12 @@ pub(crate) static ORDER: Resource = Resource {
     name: "order",
     members: &[
         member("status", Holds::OneOf(ORDER_STATES), Needed::Always, ""),
-        member("authorizations", Holds::Urls, Needed::In(&["pending"]), "[]"),
+        member(
+            "authorizations",
+            Holds::Urls,
+            Needed::In(&["pending"]),
+            "[]",
+        ),
         member("finalize", Holds::Url, Needed::In(&["ready"]), "\"\""),
         member("certificate", Holds::Url, Needed::In(&["valid"]), ""),
         member("error", Holds::Problem, Needed::ReadIn(&["invalid"]), ""),
@@ -100,10 +130,25 @@ pub(crate) static ORDER: Resource = Resource {
 pub(crate) static AUTHORIZATION: Resource = Resource {
     name: "authorization",
     members: &[
-        member("status", Holds::OneOf(AUTHORIZATION_STATES), Needed::Always, ""),
-        member("identifier", Holds::Object(&IDENTIFIER), Needed::In(&["pending"]), r#"{"type":"dns","value":""}"#),
+        member(
+            "status",
+            Holds::OneOf(AUTHORIZATION_STATES),
+            Needed::Always,
+            "",
+        ),
+        member(
+            "identifier",
+            Holds::Object(&IDENTIFIER),
+            Needed::In(&["pending"]),
+            r#"{"type":"dns","value":""}"#,
+        ),
         member("wildcard", Holds::Flag, Needed::Never, "false"),
-        member("challenges", Holds::Objects(&CHALLENGE), Needed::In(&["pending"]), "[]"),
+        member(
+            "challenges",
+            Holds::Objects(&CHALLENGE),
+            Needed::In(&["pending"]),
+            "[]",
+        ),
     ],
 };
 
@@ -115,14 +160,20 @@ static IDENTIFIER: Resource = Resource {
     ],
 };
 
-/// A challenge in its authorization. One of an unknown type is skipped whole; what the chosen one lacks is told by name.
+/// A challenge in its authorization. One of an unknown type is skipped whole; what the chosen one
+/// lacks is told by name.
 static CHALLENGE: Resource = Resource {
     name: "challenge",
     members: &[
         member("type", Holds::OneOf(CHALLENGE_TYPES), Needed::Always, ""),
         member("url", Holds::Url, Needed::Never, "\"\""),
         member("token", Holds::Text, Needed::Never, "\"\""),
-        member("status", Holds::OneOf(CHALLENGE_STATES), Needed::Never, "\"pending\""),
+        member(
+            "status",
+            Holds::OneOf(CHALLENGE_STATES),
+            Needed::Never,
+            "\"pending\"",
+        ),
         // A challenge that the CA tries again has the error of the last time (RFC 8555, 8.2).
         member("error", Holds::Problem, Needed::ReadIn(&["invalid"]), ""),
     ],
@@ -134,7 +185,12 @@ pub(crate) static ANSWERED_CHALLENGE: Resource = Resource {
     members: &[
         member("type", Holds::Text, Needed::Never, "\"\""),
         member("url", Holds::Text, Needed::Never, "\"\""),
-        member("status", Holds::OneOf(CHALLENGE_STATES), Needed::Never, "\"pending\""),
+        member(
+            "status",
+            Holds::OneOf(CHALLENGE_STATES),
+            Needed::Never,
+            "\"pending\"",
+        ),
         member("error", Holds::Problem, Needed::ReadIn(&["invalid"]), ""),
     ],
 };
@@ -143,14 +199,22 @@ pub(crate) static ANSWERED_CHALLENGE: Resource = Resource {
 pub(crate) static RENEWAL_INFO: Resource = Resource {
     name: "renewal window",
     members: &[
-        member("suggestedWindow", Holds::Object(&WINDOW), Needed::Always, ""),
+        member(
+            "suggestedWindow",
+            Holds::Object(&WINDOW),
+            Needed::Always,
+            "",
+        ),
         member("explanationURL", Holds::Text, Needed::Never, ""),
     ],
 };
 
 static WINDOW: Resource = Resource {
     name: "suggestedWindow",
-    members: &[member("start", Holds::Text, Needed::Always, ""), member("end", Holds::Text, Needed::Always, "")],
+    members: &[
+        member("start", Holds::Text, Needed::Always, ""),
+        member("end", Holds::Text, Needed::Always, ""),
+    ],
 };
 
 /// RFC 9457, 3.1: a member of another type is ignored.
@@ -161,7 +225,12 @@ static PROBLEM: Resource = Resource {
         member("title", Holds::Text, Needed::Never, ""),
         member("detail", Holds::Text, Needed::Never, ""),
         member("status", Holds::ErrorStatus, Needed::Never, ""),
-        member("subproblems", Holds::Objects(&SUBPROBLEM), Needed::Never, "[]"),
+        member(
+            "subproblems",
+            Holds::Objects(&SUBPROBLEM),
+            Needed::Never,
+            "[]",
+        ),
     ],
 };
 
@@ -181,10 +250,24 @@ impl Resource {
     }
 
     fn members_of(&self, found: &Value, url: &str) -> Result<Value, Unreadable> {
-        let Value::Object(found) = found else { return Err(Unreadable::NoObject { resource: self.name }) };
-        let state = found.get("status").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+        let Value::Object(found) = found else {
+            return Err(Unreadable::NoObject {
+                resource: self.name,
+            });
+        };
+        let state = found
+            .get("status")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         let mut read = Map::new();
-        for Member { name, holds, needed, default } in self.members {
+        for Member {
+            name,
+            holds,
+            needed,
+            default,
+        } in self.members
+        {
             let value = found.get(*name).unwrap_or(&Value::Null);
             let (is_needed, is_read) = match needed {
                 Needed::Always => (true, true),
@@ -192,10 +275,19 @@ impl Resource {
                 Needed::In(states) => (states.contains(&state.as_str()), true),
                 Needed::ReadIn(states) => (false, states.contains(&state.as_str())),
             };
-            let taken = if is_read { holds.take(value, url) } else { None };
+            let taken = if is_read {
+                holds.take(value, url)
+            } else {
+                None
+            };
             if taken.is_none() && is_needed {
                 let (resource, expected) = (self.name, holds.to_string());
-                return Err(Unreadable::Member { resource, member: name, expected, found: kind_of(value) });
+                return Err(Unreadable::Member {
+                    resource,
+                    member: name,
+                    expected,
+                    found: kind_of(value),
+                });
             }
             let value = taken.or_else(|| serde_json::from_str(default).ok());
             read.extend(value.map(|value| ((*name).to_owned(), value)));
@@ -204,13 +296,18 @@ impl Resource {
     }
 }
 
-/// Returns the problem document of an answer with the status of an error. One is made for a page of HTML or an empty body, whose text
-/// helps nobody.
+/// Returns the problem document of an answer with the status of an error. One is made for a page of
+/// HTML or an empty body, whose text helps nobody.
 pub(crate) fn problem(status: StatusCode, body: &[u8]) -> Value {
     let found = serde_json::from_slice(body).unwrap_or_default();
-    let mut problem = Holds::Problem.take(&found, "").unwrap_or_else(|| Value::Object(Map::new()));
+    let mut problem = Holds::Problem
+        .take(&found, "")
+        .unwrap_or_else(|| Value::Object(Map::new()));
     if problem["detail"].is_null() {
-        let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
+        let reason = status
+            .canonical_reason()
+            .map(|reason| format!(" {reason}"))
+            .unwrap_or_default();
         problem["detail"] = format!("status {}{reason}", status.as_u16()).into();
     }
     if problem["status"].is_null() {
@@ -225,7 +322,14 @@ impl Holds {
         let text = found.as_str().filter(|text| !text.trim().is_empty());
         match self {
             Self::Text => text.map(Value::from),
-            Self::Texts => Some(found.as_array()?.iter().filter(|text| text.is_string()).cloned().collect()),
+            Self::Texts => Some(
+                found
+                    .as_array()?
+                    .iter()
+                    .filter(|text| text.is_string())
+                    .cloned()
+                    .collect(),
+            ),
             Self::Url => Some(absolute(url, text?)?.into()),
             Self::Urls => {
                 let mut urls: Vec<String> = Vec::new();
@@ -238,14 +342,20 @@ impl Holds {
                 Some(urls.into())
             }
             Self::Flag => found.as_bool().map(Value::from),
-            Self::ErrorStatus => found.as_u64().filter(|status| (400..600).contains(status)).map(Value::from),
+            Self::ErrorStatus => found
+                .as_u64()
+                .filter(|status| (400..600).contains(status))
+                .map(Value::from),
             Self::OneOf(texts) => {
                 let text = text?.to_ascii_lowercase();
                 texts.contains(&text.as_str()).then(|| text.into())
             }
             Self::Object(resource) => resource.members_of(found, url).ok(),
             Self::Objects(resource) => {
-                let readable = found.as_array()?.iter().filter_map(|element| resource.members_of(element, url).ok());
+                let readable = found
+                    .as_array()?
+                    .iter()
+                    .filter_map(|element| resource.members_of(element, url).ok());
                 Some(readable.collect())
             }
             Self::Problem => {
@@ -277,8 +387,18 @@ impl std::fmt::Display for Holds {
             Self::ErrorStatus => f.write_str("a status"),
             Self::OneOf(texts) => write!(f, "one of {}", texts.join(", ")),
             Self::Object(resource) => {
-                let needed = resource.members.iter().filter(|member| matches!(member.needed, Needed::Always));
-                write!(f, "an object with {}", needed.map(|member| member.name).collect::<Vec<_>>().join(" and "))
+                let needed = resource
+                    .members
+                    .iter()
+                    .filter(|member| matches!(member.needed, Needed::Always));
+                write!(
+                    f,
+                    "an object with {}",
+                    needed
+                        .map(|member| member.name)
+                        .collect::<Vec<_>>()
+                        .join(" and ")
+                )
             }
             Self::Problem | Self::Descriptions => f.write_str("an object"),
         }
@@ -297,14 +417,22 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Returns a URL as it stands, or, where it is relative, resolved against that of the resource that has it.
+/// Returns a URL as it stands, or, where it is relative, resolved against that of the resource that
+/// has it.
 pub(super) fn absolute(base: &str, reference: &str) -> Option<String> {
     let reference = reference.trim();
-    if reference.parse().is_ok_and(|url: Uri| url.scheme().is_some() && url.host().is_some()) {
+    if reference
+        .parse()
+        .is_ok_and(|url: Uri| url.scheme().is_some() && url.host().is_some())
+    {
         return Some(reference.to_owned());
     }
     let is_plain = !reference.is_empty() && reference.bytes().all(|byte| byte.is_ascii_graphic());
-    let joined = Url::parse(base).ok().filter(|_| is_plain)?.join(reference).ok()?;
+    let joined = Url::parse(base)
+        .ok()
+        .filter(|_| is_plain)?
+        .join(reference)
+        .ok()?;
     joined.has_host().then(|| joined.into())
 }
 
@@ -348,7 +476,9 @@ mod tests {
     }
 
     fn of(resource: &Resource, found: &Value) -> Result<Value, String> {
-        resource.read(found.to_string().as_bytes(), AT).map_err(|unreadable| unreadable.to_string())
+        resource
+            .read(found.to_string().as_bytes(), AT)
+            .map_err(|unreadable| unreadable.to_string())
     }
 
     fn odd() -> impl Strategy<Value = Option<Value>> {
@@ -386,10 +516,20 @@ mod tests {
             let read = of(&ORDER, &found);
             assert_eq!(read.is_err(), needed, "{status} {member}");
             let told = read.err().unwrap_or_default();
-            assert!(!needed || told.starts_with(&format!("the order has no usable {member}: expected ")), "{told}");
+            assert!(
+                !needed
+                    || told.starts_with(&format!("the order has no usable {member}: expected ")),
+                "{told}"
+            );
         }
-        assert_eq!(of(&ORDER, &json!([])), Err("the order is no JSON object".to_owned()));
-        assert_eq!(ORDER.read(b"<html>", AT), Err(Unreadable::NoObject { resource: "order" }));
+        assert_eq!(
+            of(&ORDER, &json!([])),
+            Err("the order is no JSON object".to_owned())
+        );
+        assert_eq!(
+            ORDER.read(b"<html>", AT),
+            Err(Unreadable::NoObject { resource: "order" })
+        );
     }
 
     #[test]
@@ -409,16 +549,31 @@ mod tests {
                 { "type": "dns-01", "url": "", "token": "t", "status": "processing" },
             ])
         );
-        assert_eq!((&read["wildcard"], &read["status"]), (&json!(false), &json!("pending")));
+        assert_eq!(
+            (&read["wildcard"], &read["status"]),
+            (&json!(false), &json!("pending"))
+        );
     }
 
     #[test]
     fn a_problem_is_what_can_be_read_of_it() {
         let status = StatusCode::FORBIDDEN;
         for (body, kind, detail) in [
-            (r#"{"type":"urn:x:caa","detail":"no","status":"403","subproblems":null}"#, json!("urn:x:caa"), "no"),
-            (r#"{"type":["x"],"title":"Go away","detail":"","status":99999}"#, Value::Null, "Go away"),
-            (r#"{"type":"x","subproblems":[3,{"identifier":"a","detail":{}}]}"#, json!("x"), "status 403 Forbidden"),
+            (
+                r#"{"type":"urn:x:caa","detail":"no","status":"403","subproblems":null}"#,
+                json!("urn:x:caa"),
+                "no",
+            ),
+            (
+                r#"{"type":["x"],"title":"Go away","detail":"","status":99999}"#,
+                Value::Null,
+                "Go away",
+            ),
+            (
+                r#"{"type":"x","subproblems":[3,{"identifier":"a","detail":{}}]}"#,
+                json!("x"),
+                "status 403 Forbidden",
+            ),
             ("<html>", Value::Null, "status 403 Forbidden"),
             ("", Value::Null, "status 403 Forbidden"),
         ] {
@@ -435,7 +590,10 @@ mod tests {
     #[test]
     fn relative_urls_are_resolved_and_absolute_ones_stay_as_they_are() {
         for (given, wanted) in [
-            ("https://CA.example:443/a?b", Some("https://CA.example:443/a?b")),
+            (
+                "https://CA.example:443/a?b",
+                Some("https://CA.example:443/a?b"),
+            ),
             ("/finalize/1", Some("https://ca.example/finalize/1")),
             ("2", Some("https://ca.example/acme/order/2")),
             ("../authz/1", Some("https://ca.example/acme/authz/1")),
@@ -451,7 +609,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in members that the state does not need, `instant-acme` can read the order, and so with a directory.
+        /// Whatever stands in members that the state does not need, `instant-acme` can read the
+        /// order, and so with a directory.
         #[test]
         fn no_odd_member_hinders_a_step_that_does_not_need_it(
             status in proptest::sample::select(ORDER_STATES.to_vec()), values in proptest::collection::vec(odd(), 7),
@@ -468,7 +627,8 @@ mod tests {
                 }
             }
             let read = of(&ORDER, &found).expect("it is readable");
-            // `replaces` of another form than ARI's is what it fails by; the order is then read again without it.
+            // `replaces` of another form than ARI's is what it fails by; the order is then read
+            // again without it.
             let without = read.as_object().expect("an object").iter().filter(|(name, _)| *name != "replaces");
             let without: Map<_, _> = without.map(|(name, value)| (name.clone(), value.clone())).collect();
             serde_json::from_value::<instant_acme::OrderState>(without.into()).expect("instant-acme reads it");

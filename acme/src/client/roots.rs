@@ -33,7 +33,8 @@ impl Roots {
         };
         if system {
             let found = rustls_native_certs::load_native_certs();
-            // A damaged certificate of the machine is skipped; a trust store without any certificate is an error.
+            // A damaged certificate of the machine is skipped; a trust store without any
+            // certificate is an error.
             store.add_parsable_certificates(found.certs);
             if store.is_empty() {
                 return Err(HttpError::Roots(
@@ -56,9 +57,15 @@ impl Roots {
 
 /// Adds the certificates of a bundle to the store.
 fn add(store: &mut RootCertStore, pem: &str) -> Result<(), String> {
-    let certificates = pki::bundle(pem.as_bytes()).map_err(|why| format!("expected certificates in PEM: {why}"))?;
+    let certificates = pki::bundle(pem.as_bytes())
+        .map_err(|why| format!("expected certificates in PEM: {why}"))?;
     for (index, der) in certificates.into_iter().enumerate() {
-        store.add(der).map_err(|error| format!("certificate {} cannot be a root of trust: {error}", index + 1))?;
+        store.add(der).map_err(|error| {
+            format!(
+                "certificate {} cannot be a root of trust: {error}",
+                index + 1
+            )
+        })?;
     }
     Ok(())
 }
@@ -69,8 +76,17 @@ mod tests {
 
     #[test]
     fn a_bundle_without_certificates_is_refused() {
-        for pem in ["nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-            assert!(matches!(Roots::Pem(pem.to_owned()).client_config(), Err(HttpError::Roots(_))), "{pem}");
+        for pem in [
+            "nonsense",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        ] {
+            assert!(
+                matches!(
+                    Roots::Pem(pem.to_owned()).client_config(),
+                    Err(HttpError::Roots(_))
+                ),
+                "{pem}"
+            );
             assert!(Roots::check(pem).is_err(), "{pem}");
         }
     }

@@ -1,8 +1,8 @@
-//! Queries to the authoritative servers of a zone: the CNAME that a challenge is delegated by, and the visibility of a
-//! TXT record.
+//! Queries to the authoritative servers of a zone: the CNAME that a challenge is delegated by, and
+//! the visibility of a TXT record.
 //!
-//! The challenge name itself is queried at authoritative servers only. A resolver that is asked before the record
-//! exists would cache its absence, and so might the CA's.
+//! The challenge name itself is queried at authoritative servers only. A resolver that is asked
+//! before the record exists would cache its absence, and so might the CA's.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -49,7 +49,11 @@ struct Server {
 impl Authorities {
     /// Finds the servers through `resolver` and queries them on port 53.
     pub fn new(resolver: Resolver) -> Self {
-        Self { resolver, port: 53, denied: DeniedNetworks::default() }
+        Self {
+            resolver,
+            port: 53,
+            denied: DeniedNetworks::default(),
+        }
     }
 
     /// Queries the servers on another port: for tests and split-horizon DNS.
@@ -58,41 +62,69 @@ impl Authorities {
         self
     }
 
-    /// Queries no servers in these networks: the owner of a zone names its servers, and could direct us to any address.
+    /// Queries no servers in these networks: the owner of a zone names its servers, and could
+    /// direct us to any address.
     pub fn denying(self, denied: DeniedNetworks) -> Self {
         Self { denied, ..self }
     }
 
-    /// Returns the authoritative servers of the zone that contains `name`, following delegations below the first zone,
-    /// and their answer to a CNAME query for it.
+    /// Returns the authoritative servers of the zone that contains `name`, following delegations
+    /// below the first zone, and their answer to a CNAME query for it.
     async fn servers(&self, name: &Name) -> Result<(Vec<Server>, Message), DnsError> {
         let mut zone = self.zone_above(name).await?;
         let mut servers = self.servers_of_zone(&zone).await?;
         for _referral in 0..REFERRAL_LIMIT {
-            // Every type of query leads to the referral, but a CNAME query is not answered by following CNAMEs.
+            // Every type of query leads to the referral, but a CNAME query is not answered by
+            // following CNAMEs.
             let answer = first_answer(&servers, name, RecordType::CNAME)
                 .await
-                .map_err(|why| unavailable(format!("no authoritative server of {} answers: {why}", plain(&zone))))?;
-            let Some(child) = referral(&answer, &zone, name) else { return Ok((servers, answer)) };
+                .map_err(|why| {
+                    unavailable(format!(
+                        "no authoritative server of {} answers: {why}",
+                        plain(&zone)
+                    ))
+                })?;
+            let Some(child) = referral(&answer, &zone, name) else {
+                return Ok((servers, answer));
+            };
             servers = self.servers_of_child(&answer, &child).await?;
             zone = child;
         }
-        Err(unavailable(format!("{} lies below more than {REFERRAL_LIMIT} delegations", plain(name))))
+        Err(unavailable(format!(
+            "{} lies below more than {REFERRAL_LIMIT} delegations",
+            plain(name)
+        )))
     }
 
-    /// Finds the apex of the zone that contains the parent of `name`, through the resolver, without a query for the
-    /// name itself or any other name that begins with an underscore (see the module's documentation).
+    /// Finds the apex of the zone that contains the parent of `name`, through the resolver, without
+    /// a query for the name itself or any other name that begins with an underscore (see the
+    /// module's documentation).
     async fn zone_above(&self, name: &Name) -> Result<Name, DnsError> {
         let mut asked = name.base_name();
-        while asked.iter().next().is_some_and(|label| label.starts_with(b"_")) {
+        while asked
+            .iter()
+            .next()
+            .is_some_and(|label| label.starts_with(b"_"))
+        {
             asked = asked.base_name();
         }
         while !asked.is_root() {
-            let answer = self.resolver.look_up(&asked, RecordType::SOA).await.map_err(|error| {
-                unavailable(format!("finding the zone of {}: {error} for SOA {}", plain(name), plain(&asked)))
-            })?;
+            let answer = self
+                .resolver
+                .look_up(&asked, RecordType::SOA)
+                .await
+                .map_err(|error| {
+                    unavailable(format!(
+                        "finding the zone of {}: {error} for SOA {}",
+                        plain(name),
+                        plain(&asked)
+                    ))
+                })?;
             // If the name has a CNAME, the SOA is that of the target's zone.
-            let alias = answer.answers.iter().any(|record| record.record_type() == RecordType::CNAME);
+            let alias = answer
+                .answers
+                .iter()
+                .any(|record| record.record_type() == RecordType::CNAME);
             let apex = answer
                 .answers
                 .iter()
@@ -117,11 +149,21 @@ impl Authorities {
             .resolver
             .look_up(zone, RecordType::NS)
             .await
-            .map_err(|error| unavailable(format!("finding the name servers of {}: {error}", plain(zone))))?;
-        self.addresses(zone, &server_names(&answer.answers, zone), &[]).await
+            .map_err(|error| {
+                unavailable(format!(
+                    "finding the name servers of {}: {error}",
+                    plain(zone)
+                ))
+            })?;
+        self.addresses(zone, &server_names(&answer.answers, zone), &[])
+            .await
     }
 
-    async fn servers_of_child(&self, referral: &Message, child: &Name) -> Result<Vec<Server>, DnsError> {
+    async fn servers_of_child(
+        &self,
+        referral: &Message,
+        child: &Name,
+    ) -> Result<Vec<Server>, DnsError> {
         let names = server_names(&referral.authorities, child);
         self.addresses(child, &names, &referral.additionals).await
     }
@@ -133,8 +175,16 @@ impl Authorities {
         glue: &[hickory_proto::rr::Record],
     ) -> Result<Vec<Server>, DnsError> {
         let looked = names.iter().take(SERVER_LIMIT).map(|name| async move {
-            let found: Vec<_> = glue.iter().filter(|record| record.name == *name).filter_map(address).collect();
-            let found = if found.is_empty() { self.resolver.addresses(name).await.unwrap_or_default() } else { found };
+            let found: Vec<_> = glue
+                .iter()
+                .filter(|record| record.name == *name)
+                .filter_map(address)
+                .collect();
+            let found = if found.is_empty() {
+                self.resolver.addresses(name).await.unwrap_or_default()
+            } else {
+                found
+            };
             (name, found)
         });
         let mut servers = Vec::new();
@@ -152,10 +202,16 @@ impl Authorities {
         if servers.is_empty() && private {
             let text = "are in private networks alone, which are asked only if the issuer's allowedNetworks \
                         (--acme-allowed-network) name them";
-            return Err(unavailable(format!("the name servers of {} {text}", plain(zone))));
+            return Err(unavailable(format!(
+                "the name servers of {} {text}",
+                plain(zone)
+            )));
         }
         if servers.is_empty() {
-            return Err(unavailable(format!("none of the name servers of {} has an address", plain(zone))));
+            return Err(unavailable(format!(
+                "none of the name servers of {} has an address",
+                plain(zone)
+            )));
         }
         Ok(servers)
     }
@@ -180,9 +236,14 @@ impl Authorities {
     async fn follow(&self, name: &str) -> Result<String, DnsError> {
         let mut chain = vec![absolute(name)?];
         while chain.len() <= CNAME_LIMIT {
-            let at = chain.last().expect("the chain begins with the name").clone();
+            let at = chain
+                .last()
+                .expect("the chain begins with the name")
+                .clone();
             let (servers, answer) = self.servers(&at).await?;
-            let Some(target) = cname(&answer, &at) else { return Ok(plain(&at)) };
+            let Some(target) = cname(&answer, &at) else {
+                return Ok(plain(&at));
+            };
             if is_synthesised(&servers, &at, &target).await? {
                 return Ok(plain(&at));
             }
@@ -193,10 +254,15 @@ impl Authorities {
 
     /// Queries every authoritative server for the TXT records at a name.
     async fn texts(&self, name: &Name) -> Result<Vec<(Server, Result<Message, String>)>, DnsError> {
-        let asked = self.servers(name).await?.0.into_iter().map(|server| async move {
-            let answer = authoritative_answer(&server, name, RecordType::TXT).await;
-            (server, answer)
-        });
+        let asked = self
+            .servers(name)
+            .await?
+            .0
+            .into_iter()
+            .map(|server| async move {
+                let answer = authoritative_answer(&server, name, RecordType::TXT).await;
+                (server, answer)
+            });
         Ok(join_all(asked).await)
     }
 
@@ -206,17 +272,26 @@ impl Authorities {
         for (server, answer) in self.texts(&at).await? {
             match answer {
                 Ok(answer) => {
-                    let held: Vec<String> =
-                        texts(&answer, &at).filter_map(|text| String::from_utf8(text).ok()).collect();
+                    let held: Vec<String> = texts(&answer, &at)
+                        .filter_map(|text| String::from_utf8(text).ok())
+                        .collect();
                     common = Some(match common {
-                        Some(before) => before.into_iter().filter(|value| held.contains(value)).collect(),
+                        Some(before) => before
+                            .into_iter()
+                            .filter(|value| held.contains(value))
+                            .collect(),
                         None => held,
                     });
                 }
                 Err(why) => silent.push(format!("{}: {why}", server.label)),
             }
         }
-        common.ok_or_else(|| unavailable(format!("no authoritative server answers for {name}: {}", silent.join("; "))))
+        common.ok_or_else(|| {
+            unavailable(format!(
+                "no authoritative server answers for {name}: {}",
+                silent.join("; ")
+            ))
+        })
     }
 
     async fn look(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
@@ -225,7 +300,9 @@ impl Authorities {
         let (mut having, mut missing, mut silent) = (0, Vec::new(), Vec::new());
         for (server, answer) in answers {
             match answer {
-                Ok(answer) if texts(&answer, &name).any(|text| text == record.value.as_bytes()) => having += 1,
+                Ok(answer) if texts(&answer, &name).any(|text| text == record.value.as_bytes()) => {
+                    having += 1
+                }
                 Ok(_) => missing.push(server.label.clone()),
                 Err(why) => silent.push(format!("{}: {why}", server.label)),
             }
@@ -244,21 +321,42 @@ impl Authorities {
     }
 }
 
-async fn bounded<T>(name: &str, look: impl Future<Output = Result<T, DnsError>>) -> Result<T, DnsError> {
+async fn bounded<T>(
+    name: &str,
+    look: impl Future<Output = Result<T, DnsError>>,
+) -> Result<T, DnsError> {
     timeout(LOOK_LIMIT, look).await.unwrap_or_else(|_| {
-        Err(unavailable(format!("looking at {name} took more than {} s; check its name servers", LOOK_LIMIT.as_secs())))
+        Err(unavailable(format!(
+            "looking at {name} took more than {} s; check its name servers",
+            LOOK_LIMIT.as_secs()
+        )))
     })
 }
 
 /// Returns the first usable answer of any server; a referral is usable.
-async fn first_answer(servers: &[Server], name: &Name, kind: RecordType) -> Result<Message, String> {
+async fn first_answer(
+    servers: &[Server],
+    name: &Name,
+    kind: RecordType,
+) -> Result<Message, String> {
     let mut why = "there are none".to_owned();
     for server in servers {
         match answer(server, name, kind).await {
-            Ok(answer) if matches!(answer.response_code, ResponseCode::NoError | ResponseCode::NXDomain) => {
+            Ok(answer)
+                if matches!(
+                    answer.response_code,
+                    ResponseCode::NoError | ResponseCode::NXDomain
+                ) =>
+            {
                 return Ok(answer);
             }
-            Ok(answer) => why = format!("{} answers {}", server.label, code_name(answer.response_code)),
+            Ok(answer) => {
+                why = format!(
+                    "{} answers {}",
+                    server.label,
+                    code_name(answer.response_code)
+                )
+            }
             Err(error) => why = format!("{}: {error}", server.label),
         }
     }
@@ -266,11 +364,19 @@ async fn first_answer(servers: &[Server], name: &Name, kind: RecordType) -> Resu
 }
 
 /// Returns an authoritative answer, or the reason why there is none.
-async fn authoritative_answer(server: &Server, name: &Name, kind: RecordType) -> Result<Message, String> {
-    let answer = answer(server, name, kind).await.map_err(|error| error.to_string())?;
+async fn authoritative_answer(
+    server: &Server,
+    name: &Name,
+    kind: RecordType,
+) -> Result<Message, String> {
+    let answer = answer(server, name, kind)
+        .await
+        .map_err(|error| error.to_string())?;
     match answer.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain if answer.authoritative => Ok(answer),
-        ResponseCode::NoError | ResponseCode::NXDomain => Err("is not authoritative for the zone".to_owned()),
+        ResponseCode::NoError | ResponseCode::NXDomain => {
+            Err("is not authoritative for the zone".to_owned())
+        }
         code => Err(format!("answers {}", code_name(code))),
     }
 }
@@ -286,21 +392,30 @@ async fn answer(server: &Server, name: &Name, kind: RecordType) -> Result<Messag
     Err(last)
 }
 
-/// Returns true if a wildcard synthesised the CNAME: then a random sibling name has it, too (RFC 4592, 2.1.1). A CNAME
-/// that was made for the challenge does not exist there.
+/// Returns true if a wildcard synthesised the CNAME: then a random sibling name has it, too (RFC
+/// 4592, 2.1.1). A CNAME that was made for the challenge does not exist there.
 async fn is_synthesised(servers: &[Server], at: &Name, target: &Name) -> Result<bool, DnsError> {
     // At a name that leaves no room for a sibling of this length nobody intends a wildcard.
-    let Some(sibling) = random_sibling(at)? else { return Ok(false) };
+    let Some(sibling) = random_sibling(at)? else {
+        return Ok(false);
+    };
     let answer = first_answer(servers, &sibling, RecordType::CNAME)
         .await
-        .map_err(|why| unavailable(format!("asking for CNAME {}: {why}", plain(&at.base_name()))))?;
+        .map_err(|why| {
+            unavailable(format!(
+                "asking for CNAME {}: {why}",
+                plain(&at.base_name())
+            ))
+        })?;
     Ok(cname(&answer, &sibling).as_ref() == Some(target))
 }
 
 /// Returns a name beside another one that nobody uses; `None` where its parent leaves no room.
 pub(super) fn random_sibling(at: &Name) -> Result<Option<Name>, DnsError> {
     let mut random = [0; 8];
-    SystemRandom::new().fill(&mut random).map_err(|_| unavailable("the machine has no random numbers".to_owned()))?;
+    SystemRandom::new()
+        .fill(&mut random)
+        .map_err(|_| unavailable("the machine has no random numbers".to_owned()))?;
     let label = format!("_gw-{:016x}", u64::from_be_bytes(random));
     Ok(at.base_name().prepend_label(label.as_bytes()).ok())
 }
@@ -310,32 +425,52 @@ pub(super) fn append(name: &str, chain: &mut Vec<Name>, target: Name) -> Result<
     let is_loop = chain.contains(&target);
     chain.push(target);
     if is_loop {
-        return Err(refused(name, format!("its CNAMEs form a loop, {}; remove one of them", join(chain))));
+        return Err(refused(
+            name,
+            format!(
+                "its CNAMEs form a loop, {}; remove one of them",
+                join(chain)
+            ),
+        ));
     }
     Ok(())
 }
 
 pub(super) fn too_long(name: &str, chain: &[Name]) -> DnsError {
-    refused(name, format!("more than {CNAME_LIMIT} CNAMEs follow each other, {}; shorten the chain", join(chain)))
+    refused(
+        name,
+        format!(
+            "more than {CNAME_LIMIT} CNAMEs follow each other, {}; shorten the chain",
+            join(chain)
+        ),
+    )
 }
 
 pub(super) fn cname(answer: &Message, at: &Name) -> Option<Name> {
-    answer.answers.iter().filter(|record| record.name == *at).find_map(|record| match &record.data {
-        RData::CNAME(target) => {
-            let mut target = target.0.to_lowercase();
-            target.set_fqdn(true);
-            Some(target)
-        }
-        _ => None,
-    })
+    answer
+        .answers
+        .iter()
+        .filter(|record| record.name == *at)
+        .find_map(|record| match &record.data {
+            RData::CNAME(target) => {
+                let mut target = target.0.to_lowercase();
+                target.set_fqdn(true);
+                Some(target)
+            }
+            _ => None,
+        })
 }
 
 /// Returns the TXT values at a name.
 pub(super) fn texts<'a>(answer: &'a Message, at: &'a Name) -> impl Iterator<Item = Vec<u8>> + 'a {
-    answer.answers.iter().filter(|record| record.name == *at).filter_map(|record| match &record.data {
-        RData::TXT(text) => Some(text.txt_data.concat()),
-        _ => None,
-    })
+    answer
+        .answers
+        .iter()
+        .filter(|record| record.name == *at)
+        .filter_map(|record| match &record.data {
+            RData::TXT(text) => Some(text.txt_data.concat()),
+            _ => None,
+        })
 }
 
 /// Returns the zone that a server refers us to, if the answer is a referral downwards.
@@ -375,8 +510,8 @@ fn address(record: &hickory_proto::rr::Record) -> Option<std::net::IpAddr> {
 
 /// Parses a name into the form that DNS compares: lower case, fully qualified.
 pub(crate) fn absolute(name: &str) -> Result<Name, DnsError> {
-    let mut parsed =
-        Name::from_ascii(name.to_ascii_lowercase()).map_err(|_| refused(name, "it is not a domain name".to_owned()))?;
+    let mut parsed = Name::from_ascii(name.to_ascii_lowercase())
+        .map_err(|_| refused(name, "it is not a domain name".to_owned()))?;
     parsed.set_fqdn(true);
     Ok(parsed)
 }
@@ -391,9 +526,16 @@ pub(crate) fn join(chain: &[Name]) -> String {
 }
 
 fn refused(name: &str, message: String) -> DnsError {
-    DnsError::Refused { provider: PROVIDER.to_owned(), name: name.to_owned(), message }
+    DnsError::Refused {
+        provider: PROVIDER.to_owned(),
+        name: name.to_owned(),
+        message,
+    }
 }
 
 fn unavailable(message: String) -> DnsError {
-    DnsError::Unavailable { provider: PROVIDER.to_owned(), message }
+    DnsError::Unavailable {
+        provider: PROVIDER.to_owned(),
+        message,
+    }
 }

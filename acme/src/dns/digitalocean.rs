@@ -13,7 +13,8 @@ use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
 /// The URL of DigitalOcean's API.
 pub const DIGITALOCEAN_ENDPOINT: &str = "https://api.digitalocean.com";
 
-const FIX: &str = "create a token with the scopes domain:read, domain:create, domain:update and domain:delete";
+const FIX: &str =
+    "create a token with the scopes domain:read, domain:create, domain:update and domain:delete";
 /// The shortest time to live that the API accepts, in seconds.
 const TTL_FLOOR: u32 = 30;
 
@@ -37,8 +38,16 @@ impl DigitalOcean {
     /// Checks the configuration; sends nothing yet.
     pub fn new(config: DigitalOceanConfig) -> Result<Self, DnsError> {
         let endpoint = config.endpoint.as_deref().unwrap_or(DIGITALOCEAN_ENDPOINT);
-        let api = Api::new("digitalocean", endpoint, config.token, config.ca_bundle.as_deref())?;
-        Ok(Self { api, zones: ZoneCache::new() })
+        let api = Api::new(
+            "digitalocean",
+            endpoint,
+            config.token,
+            config.ca_bundle.as_deref(),
+        )?;
+        Ok(Self {
+            api,
+            zones: ZoneCache::new(),
+        })
     }
 
     async fn zone(&self, name: &str) -> Result<String, DnsError> {
@@ -47,7 +56,14 @@ impl DigitalOcean {
         }
         // A top-level domain is never a domain of an account.
         for candidate in zone_candidates(name).filter(|candidate| candidate.contains('.')) {
-            let answer = self.api.call(Method::GET, &format!("/v2/domains/{}", encode(candidate)), None).await?;
+            let answer = self
+                .api
+                .call(
+                    Method::GET,
+                    &format!("/v2/domains/{}", encode(candidate)),
+                    None,
+                )
+                .await?;
             match answer.status {
                 StatusCode::NOT_FOUND => {}
                 status if status.is_success() => {
@@ -58,7 +74,10 @@ impl DigitalOcean {
                 _ => return Err(self.refused(name, &answer)),
             }
         }
-        Err(self.api.no_zone(name, "none of its parent domains is in this account; add the domain to it"))
+        Err(self.api.no_zone(
+            name,
+            "none of its parent domains is in this account; add the domain to it",
+        ))
     }
 
     /// Returns the identifiers of our records: exactly this name, type and value.
@@ -81,24 +100,37 @@ impl DigitalOcean {
             }
             let listed: Listing = self.api.json(&answer)?;
             let ours = |found: &Record| {
-                found.kind == "TXT" && found.name.eq_ignore_ascii_case(relative) && found.data == record.value
+                found.kind == "TXT"
+                    && found.name.eq_ignore_ascii_case(relative)
+                    && found.data == record.value
             };
-            ids.extend(listed.domain_records.into_iter().filter(ours).map(|found| found.id));
+            ids.extend(
+                listed
+                    .domain_records
+                    .into_iter()
+                    .filter(ours)
+                    .map(|found| found.id),
+            );
             if listed.links.pages.is_none_or(|pages| pages.next.is_none()) {
                 return Ok(ids);
             }
         }
-        Err(self.api.protocol(format!("more than {PAGE_LIMIT} pages of TXT records at {}", record.name)))
+        Err(self.api.protocol(format!(
+            "more than {PAGE_LIMIT} pages of TXT records at {}",
+            record.name
+        )))
     }
 
-    /// Maps an answer to an error. The body has a `request_id` beside the message; only the message is used, so that
-    /// the error is stable.
+    /// Maps an answer to an error. The body has a `request_id` beside the message; only the message
+    /// is used, so that the error is stable.
     fn refused(&self, name: &str, answer: &Answer) -> DnsError {
         #[derive(Deserialize)]
         struct Said {
             message: String,
         }
-        let said = serde_json::from_slice::<Said>(&answer.body).map(|said| said.message).unwrap_or_default();
+        let said = serde_json::from_slice::<Said>(&answer.body)
+            .map(|said| said.message)
+            .unwrap_or_default();
         self.api.refusal(name, answer, &said, FIX)
     }
 }
@@ -109,7 +141,8 @@ impl DnsProvider for DigitalOcean {
         self.api.provider
     }
 
-    /// Also tests for write permission: record 0 never exists, and its deletion is refused to a read-only token.
+    /// Also tests for write permission: record 0 never exists, and its deletion is refused to a
+    /// read-only token.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
         let zone = self.zone(name).await?;
         let path = format!("/v2/domains/{}/records/0", encode(&zone));
@@ -131,12 +164,22 @@ impl DnsProvider for DigitalOcean {
             "data": record.value,
             "ttl": record.ttl.max(TTL_FLOOR),
         });
-        let answer =
-            self.api.call(Method::POST, &format!("/v2/domains/{}/records", encode(&zone)), Some(&body)).await?;
+        let answer = self
+            .api
+            .call(
+                Method::POST,
+                &format!("/v2/domains/{}/records", encode(&zone)),
+                Some(&body),
+            )
+            .await?;
         if answer.status == StatusCode::NOT_FOUND {
             self.zones.forget(&record.name);
         }
-        if answer.status.is_success() { Ok(()) } else { Err(self.refused(&record.name, &answer)) }
+        if answer.status.is_success() {
+            Ok(())
+        } else {
+            Err(self.refused(&record.name, &answer))
+        }
     }
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
@@ -161,7 +204,9 @@ fn relative<'a>(name: &'a str, zone: &str) -> &'a str {
     if name == zone {
         return "@";
     }
-    name.strip_suffix(zone).and_then(|rest| rest.strip_suffix('.')).unwrap_or(name)
+    name.strip_suffix(zone)
+        .and_then(|rest| rest.strip_suffix('.'))
+        .unwrap_or(name)
 }
 
 #[derive(Deserialize)]
@@ -196,7 +241,10 @@ mod tests {
 
     #[test]
     fn names_are_relative_to_the_domain() {
-        assert_eq!(relative("_acme-challenge.a.example.com", "example.com"), "_acme-challenge.a");
+        assert_eq!(
+            relative("_acme-challenge.a.example.com", "example.com"),
+            "_acme-challenge.a"
+        );
         assert_eq!(relative("example.com", "example.com"), "@");
     }
 }

@@ -1,10 +1,12 @@
-//! A DNS provider that runs a program: it reads one JSON object on standard input and answers by its exit code.
+//! A DNS provider that runs a program: it reads one JSON object on standard input and answers by
+//! its exit code.
 //!
-//! Input: `{"version":1,"action":"zone"|"present"|"cleanup","name":…,"value":…,"ttl":…}` (no value and ttl for `zone`).
-//! Exit code 0 is success; `zone` then prints `{"zone":"example.com"}`. 65 means that it has no zone for the name, 75
-//! that the call may be retried (`EX_TEMPFAIL`), 77 that the credentials are refused (`EX_NOPERM`); any other code is a
-//! refusal. Its standard error becomes the message. Adding a value that exists, and removing one that does not, must
-//! succeed; only the one value may be removed.
+//! Input: `{"version":1,"action":"zone"|"present"|"cleanup","name":…,"value":…,"ttl":…}` (no value
+//! and ttl for `zone`). Exit code 0 is success; `zone` then prints `{"zone":"example.com"}`. 65
+//! means that it has no zone for the name, 75 that the call may be retried (`EX_TEMPFAIL`), 77 that
+//! the credentials are refused (`EX_NOPERM`); any other code is a refusal. Its standard error
+//! becomes the message. Adding a value that exists, and removing one that does not, must succeed;
+//! only the one value may be removed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +37,8 @@ pub struct ExecConfig {
     pub args: Vec<String>,
     /// Its environment, in addition to `PATH`.
     pub env: BTreeMap<String, Secret>,
-    /// Time limit of one call, after which the program is killed, with the programs that it started.
+    /// Time limit of one call, after which the program is killed, with the programs that it
+    /// started.
     pub limit: Duration,
 }
 
@@ -54,13 +57,20 @@ struct Ended {
 impl Exec {
     /// Checks the configuration; runs nothing yet.
     pub fn new(config: ExecConfig) -> Result<Self, DnsError> {
-        let wrong = |message: String| DnsError::Config { provider: PROVIDER.to_owned(), message };
+        let wrong = |message: String| DnsError::Config {
+            provider: PROVIDER.to_owned(),
+            message,
+        };
         let program = config.program.display();
         if !config.program.is_absolute() {
-            return Err(wrong(format!("program: {program} must be an absolute path")));
+            return Err(wrong(format!(
+                "program: {program} must be an absolute path"
+            )));
         }
         if !config.program.is_file() {
-            return Err(wrong(format!("program: {program} is not a file; mount it into this container")));
+            return Err(wrong(format!(
+                "program: {program} is not a file; mount it into this container"
+            )));
         }
         Ok(Self { config })
     }
@@ -71,20 +81,39 @@ impl Exec {
             Ok(Ok(ended)) => ended,
             Ok(Err(error)) => return Err(unavailable(format!("running {program}: {error}"))),
             Err(_) => {
-                return Err(unavailable(format!("{program} did not end within {} s", self.config.limit.as_secs_f32())));
+                return Err(unavailable(format!(
+                    "{program} did not end within {} s",
+                    self.config.limit.as_secs_f32()
+                )));
             }
         };
-        let said = self.config.env.values().fold(ended.stderr, |said, secret| secret.blot(&said));
+        let said = self
+            .config
+            .env
+            .values()
+            .fold(ended.stderr, |said, secret| secret.blot(&said));
         let said = quote(&said);
-        let message = if said.is_empty() { format!("{program} says nothing") } else { said };
+        let message = if said.is_empty() {
+            format!("{program} says nothing")
+        } else {
+            said
+        };
         let provider = PROVIDER.to_owned();
         let name = name.to_owned();
         match ended.code {
             Some(0) => Ok(ended.stdout),
-            Some(65) => Err(DnsError::NoZone { provider, name, message }),
+            Some(65) => Err(DnsError::NoZone {
+                provider,
+                name,
+                message,
+            }),
             Some(75) => Err(DnsError::Unavailable { provider, message }),
             Some(77) => Err(DnsError::Credentials { provider, message }),
-            Some(code) => Err(DnsError::Refused { provider, name, message: format!("{message} (exit code {code})") }),
+            Some(code) => Err(DnsError::Refused {
+                provider,
+                name,
+                message: format!("{message} (exit code {code})"),
+            }),
             None => Err(unavailable(format!("{program} was killed: {message}"))),
         }
     }
@@ -93,8 +122,17 @@ impl Exec {
         let mut command = Command::new(&self.config.program);
         command.args(&self.config.args).env_clear();
         command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-        command.envs(self.config.env.iter().map(|(name, value)| (name, value.expose())));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.envs(
+            self.config
+                .env
+                .iter()
+                .map(|(name, value)| (name, value.expose())),
+        );
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.process_group(0).spawn()?;
         let mut group = Group::of(&child);
         let mut stdin = child.stdin.take().expect("standard input was asked for");
@@ -109,7 +147,11 @@ impl Exec {
         let status = child.wait().await;
         group.forget();
         let stderr = String::from_utf8_lossy(&stderr?).into_owned();
-        Ok(Ended { code: status?.code(), stdout: stdout?, stderr })
+        Ok(Ended {
+            code: status?.code(),
+            stdout: stdout?,
+            stderr,
+        })
     }
 }
 
@@ -118,7 +160,11 @@ struct Group(Option<Pid>);
 
 impl Group {
     fn of(leader: &Child) -> Self {
-        Self(leader.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)))
+        Self(
+            leader
+                .id()
+                .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)),
+        )
     }
 
     fn forget(&mut self) {
@@ -138,7 +184,10 @@ impl Drop for Group {
 /// Reads to the end, so that the program never blocks on a full pipe, and keeps the beginning.
 async fn drain(mut pipe: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
-    (&mut pipe).take(OUTPUT_LIMIT).read_to_end(&mut kept).await?;
+    (&mut pipe)
+        .take(OUTPUT_LIMIT)
+        .read_to_end(&mut kept)
+        .await?;
     tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
     Ok(kept)
 }
@@ -155,11 +204,15 @@ impl DnsProvider for Exec {
     }
 
     async fn present(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        self.run(&record.name, &order("present", record)).await.map(|_| ())
+        self.run(&record.name, &order("present", record))
+            .await
+            .map(|_| ())
     }
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        self.run(&record.name, &order("cleanup", record)).await.map(|_| ())
+        self.run(&record.name, &order("cleanup", record))
+            .await
+            .map(|_| ())
     }
 }
 
@@ -187,10 +240,20 @@ pub(crate) fn read_zone(provider: &str, name: &str, body: &[u8]) -> Result<Strin
     if super::api::zone_candidates(name).any(|candidate| candidate == zone) {
         return Ok(zone);
     }
-    let message = format!("it named the zone {}, which does not hold the name", quote(&zone));
-    Err(DnsError::NoZone { provider: provider.to_owned(), name: name.to_owned(), message })
+    let message = format!(
+        "it named the zone {}, which does not hold the name",
+        quote(&zone)
+    );
+    Err(DnsError::NoZone {
+        provider: provider.to_owned(),
+        name: name.to_owned(),
+        message,
+    })
 }
 
 fn unavailable(message: String) -> DnsError {
-    DnsError::Unavailable { provider: PROVIDER.to_owned(), message }
+    DnsError::Unavailable {
+        provider: PROVIDER.to_owned(),
+        message,
+    }
 }

@@ -1,5 +1,5 @@
-//! The HTTP client for APIs of DNS providers: follows no redirects, is limited in time and size, and uses TLS except on
-//! loopback and link-local addresses.
+//! The HTTP client for APIs of DNS providers: follows no redirects, is limited in time and size,
+//! and uses TLS except on loopback and link-local addresses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,13 +36,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Parses a URL. Plain `http` is allowed for loopback addresses and link-local metadata services only, because
-    /// requests carry credentials.
+    /// Parses a URL. Plain `http` is allowed for loopback addresses and link-local metadata
+    /// services only, because requests carry credentials.
     pub fn parse(url: &str) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL"))?;
-        let authority = uri.authority().ok_or_else(|| format!("{url:?} has no host"))?;
+        let authority = uri
+            .authority()
+            .ok_or_else(|| format!("{url:?} has no host"))?;
         if authority.as_str().contains('@') {
-            return Err("a URL must not hold a user name or password; credentials have fields of their own".to_owned());
+            return Err(
+                "a URL must not hold a user name or password; credentials have fields of their own"
+                    .to_owned(),
+            );
         }
         if uri.query().is_some() {
             return Err(format!("{url:?} must not have a query"));
@@ -51,7 +56,9 @@ impl Endpoint {
             Some("https") => {}
             Some("http") if is_local(authority.host()) => {}
             Some("http") => {
-                return Err(format!("{url:?} must be https: plain http is only for loopback and link-local addresses"));
+                return Err(format!(
+                    "{url:?} must be https: plain http is only for loopback and link-local addresses"
+                ));
             }
             _ => return Err(format!("{url:?} must begin with https://")),
         }
@@ -105,7 +112,9 @@ impl Answer {
             Ok(seconds) => Duration::from_secs(seconds),
             Err(_) => {
                 let date = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-                SystemTime::from(date).duration_since(now).unwrap_or_default()
+                SystemTime::from(date)
+                    .duration_since(now)
+                    .unwrap_or_default()
             }
         };
         Some(wait.min(PATIENCE_LIMIT))
@@ -123,34 +132,48 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Makes a client that trusts the machine's roots and, if given, the certificates of a PEM bundle.
+    /// Makes a client that trusts the machine's roots and, if given, the certificates of a PEM
+    /// bundle.
     pub(crate) fn new(ca_bundle: Option<&str>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         // A machine without roots is no error: the bundle may suffice, or the endpoint is local.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(bundle) = ca_bundle {
-            for certificate in pki::bundle(bundle.as_bytes()).map_err(|why| format!("the CA bundle: {why}"))? {
-                roots.add(certificate).map_err(|error| format!("the CA bundle holds a bad certificate: {error}"))?;
+            for certificate in
+                pki::bundle(bundle.as_bytes()).map_err(|why| format!("the CA bundle: {why}"))?
+            {
+                roots
+                    .add(certificate)
+                    .map_err(|error| format!("the CA bundle holds a bad certificate: {error}"))?;
             }
         }
-        let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let tls =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| error.to_string())?
+                .with_root_certificates(roots)
+                .with_no_client_auth();
         let client = |proxy| {
             let connector = HttpsConnectorBuilder::new()
                 .with_tls_config(tls.clone())
                 .https_or_http()
                 .enable_http1()
-                .wrap_connector(Connector::new(proxy, DeniedNetworks::default(), CONNECT_LIMIT));
+                .wrap_connector(Connector::new(
+                    proxy,
+                    DeniedNetworks::default(),
+                    CONNECT_LIMIT,
+                ));
             Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(Duration::from_secs(30))
                 .pool_max_idle_per_host(2)
                 .build(connector)
         };
-        Ok(Self { outside: client(Proxy::from_env()), local: client(None), answer_limit: ANSWER_LIMIT })
+        Ok(Self {
+            outside: client(Proxy::from_env()),
+            local: client(None),
+            answer_limit: ANSWER_LIMIT,
+        })
     }
 
     /// Sets another time limit of an exchange.
@@ -159,30 +182,51 @@ impl Http {
         self
     }
 
-    /// Sends a request and reads the answer. Errors are stable texts, without addresses that change and without
-    /// headers.
+    /// Sends a request and reads the answer. Errors are stable texts, without addresses that change
+    /// and without headers.
     pub(crate) async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Answer, String> {
-        let host = request.uri().authority().map(|authority| authority.to_string()).unwrap_or_default();
+        let host = request
+            .uri()
+            .authority()
+            .map(|authority| authority.to_string())
+            .unwrap_or_default();
         let agent = HeaderValue::from_static(concat!("gatewright/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, agent);
-        let client = if request.uri().host().is_some_and(is_local) { &self.local } else { &self.outside };
+        let client = if request.uri().host().is_some_and(is_local) {
+            &self.local
+        } else {
+            &self.outside
+        };
         let exchange = async {
-            let answer = client.request(request).await.map_err(|error| format!("{host}: {}", innermost(&error)))?;
+            let answer = client
+                .request(request)
+                .await
+                .map_err(|error| format!("{host}: {}", innermost(&error)))?;
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, BODY_LIMIT)
                 .collect()
                 .await
-                .map_err(|error| format!("{host}: reading the answer: {}", innermost(error.as_ref())))?;
-            Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+                .map_err(|error| {
+                    format!("{host}: reading the answer: {}", innermost(error.as_ref()))
+                })?;
+            Ok(Answer {
+                status: head.status,
+                headers: head.headers,
+                body: body.to_bytes(),
+            })
         };
         match timeout(self.answer_limit, exchange).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("{host}: no answer within {} s", self.answer_limit.as_secs_f32())),
+            Err(_) => Err(format!(
+                "{host}: no answer within {} s",
+                self.answer_limit.as_secs_f32()
+            )),
         }
     }
 }
 
-/// Returns the root cause, which a reader can act on ("connection refused", "invalid peer certificate").
+/// Returns the root cause, which a reader can act on ("connection refused", "invalid peer
+/// certificate").
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -192,7 +236,11 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// All characters but the unreserved ones (RFC 3986, 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Percent-encodes all characters but the unreserved ones, as SigV4 requires.
 pub(crate) fn encode(text: &str) -> String {
@@ -230,8 +278,14 @@ mod tests {
     #[test]
     fn an_endpoint_keeps_its_path() {
         let endpoint = Endpoint::parse("https://proxy.example/cloudflare/").expect("a URL");
-        assert_eq!(endpoint.url("/zones"), "https://proxy.example/cloudflare/zones");
-        assert_eq!((endpoint.authority(), endpoint.path()), ("proxy.example", "/cloudflare"));
+        assert_eq!(
+            endpoint.url("/zones"),
+            "https://proxy.example/cloudflare/zones"
+        );
+        assert_eq!(
+            (endpoint.authority(), endpoint.path()),
+            ("proxy.example", "/cloudflare")
+        );
     }
 
     #[test]
@@ -240,16 +294,27 @@ mod tests {
         let after = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, text.parse().expect("a header value"));
-            Answer { status: StatusCode::TOO_MANY_REQUESTS, headers, body: Bytes::new() }.retry_after(now)
+            Answer {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                headers,
+                body: Bytes::new(),
+            }
+            .retry_after(now)
         };
         assert_eq!(after("17"), Some(Duration::from_secs(17)));
-        assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::from_secs(7)));
+        assert_eq!(
+            after("Sun, 06 Nov 1994 08:49:37 GMT"),
+            Some(Duration::from_secs(7))
+        );
         assert_eq!(after("99999999"), Some(PATIENCE_LIMIT));
         assert_eq!(after("soon"), None);
     }
 
     #[test]
     fn encoding_leaves_only_unreserved_characters() {
-        assert_eq!(encode("_acme-challenge.a/b c*"), "_acme-challenge.a%2Fb%20c%2A");
+        assert_eq!(
+            encode("_acme-challenge.a/b c*"),
+            "_acme-challenge.a%2Fb%20c%2A"
+        );
     }
 }

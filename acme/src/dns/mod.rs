@@ -1,9 +1,10 @@
-//! DNS: providers that write challenge records, look-ups of records, and the pre-flight check of a name before an
-//! order.
+//! DNS: providers that write challenge records, look-ups of records, and the pre-flight check of a
+//! name before an order.
 //!
-//! In come settings with credentials, and names; out come [`DnsProvider`](crate::challenge::dns::DnsProvider)s, a
-//! [`DnsView`](crate::challenge::dns::DnsView), and the findings of a pre-flight check. Records of others are never
-//! changed, no credential is ever printed, and every wait has a time limit.
+//! In come settings with credentials, and names; out come
+//! [`DnsProvider`](crate::challenge::dns::DnsProvider)s, a
+//! [`DnsView`](crate::challenge::dns::DnsView), and the findings of a pre-flight check. Records of
+//! others are never changed, no credential is ever printed, and every wait has a time limit.
 
 mod api;
 mod authority;

@@ -1,4 +1,5 @@
-//! One query to one DNS server: UDP first, TCP if the answer is truncated; limited in time and size.
+//! One query to one DNS server: UDP first, TCP if the answer is truncated; limited in time and
+//! size.
 
 use std::fmt;
 use std::io;
@@ -55,9 +56,15 @@ pub(crate) fn question(name: &Name, kind: RecordType, recursive: bool) -> Messag
 }
 
 /// Queries one server. A truncated answer is requested again over TCP (RFC 7766, 5).
-pub(crate) async fn ask(server: SocketAddr, question: &Message, limit: Duration) -> Result<Message, QueryError> {
+pub(crate) async fn ask(
+    server: SocketAddr,
+    question: &Message,
+    limit: Duration,
+) -> Result<Message, QueryError> {
     let bytes = question.to_vec().map_err(|_| QueryError::Garbled)?;
-    let answer = timeout(limit, over_udp(server, question, &bytes)).await.map_err(|_| QueryError::Silent)??;
+    let answer = timeout(limit, over_udp(server, question, &bytes))
+        .await
+        .map_err(|_| QueryError::Silent)??;
     // A server that does not implement EDNS answers FORMERR (RFC 6891, 7).
     if answer.response_code == ResponseCode::FormErr && question.edns.is_some() {
         let mut plain = question.clone();
@@ -69,13 +76,26 @@ pub(crate) async fn ask(server: SocketAddr, question: &Message, limit: Duration)
     }
     let answer = over_tcp(server, &bytes, limit).await?;
     let answer = Message::from_vec(&answer).map_err(|_| QueryError::Garbled)?;
-    if answers(&answer, question) { Ok(answer) } else { Err(QueryError::Garbled) }
+    if answers(&answer, question) {
+        Ok(answer)
+    } else {
+        Err(QueryError::Garbled)
+    }
 }
 
-async fn over_udp(server: SocketAddr, question: &Message, bytes: &[u8]) -> Result<Message, QueryError> {
-    let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+async fn over_udp(
+    server: SocketAddr,
+    question: &Message,
+    bytes: &[u8],
+) -> Result<Message, QueryError> {
+    let any: SocketAddr = if server.is_ipv4() {
+        ([0, 0, 0, 0], 0).into()
+    } else {
+        ([0u16; 8], 0).into()
+    };
     let socket = UdpSocket::bind(any).await?;
-    // A connected socket: the kernel drops datagrams from other addresses, and reports a closed port.
+    // A connected socket: the kernel drops datagrams from other addresses, and reports a closed
+    // port.
     socket.connect(server).await?;
     socket.send(bytes).await?;
     let mut buffer = [0; 4096];
@@ -91,7 +111,11 @@ async fn over_udp(server: SocketAddr, question: &Message, bytes: &[u8]) -> Resul
 }
 
 /// Sends one message and receives one over TCP, each prefixed by its length (RFC 1035, 4.2.2).
-pub(crate) async fn over_tcp(server: SocketAddr, message: &[u8], limit: Duration) -> Result<Vec<u8>, QueryError> {
+pub(crate) async fn over_tcp(
+    server: SocketAddr,
+    message: &[u8],
+    limit: Duration,
+) -> Result<Vec<u8>, QueryError> {
     let length = u16::try_from(message.len()).map_err(|_| QueryError::Garbled)?;
     let exchange = async {
         let mut stream = TcpStream::connect(server).await?;
@@ -104,7 +128,9 @@ pub(crate) async fn over_tcp(server: SocketAddr, message: &[u8], limit: Duration
         stream.read_exact(&mut answer).await?;
         Ok::<_, QueryError>(answer)
     };
-    timeout(limit, exchange).await.map_err(|_| QueryError::Silent)?
+    timeout(limit, exchange)
+        .await
+        .map_err(|_| QueryError::Silent)?
 }
 
 /// Returns true if this is the answer to that query (RFC 5452, 9).

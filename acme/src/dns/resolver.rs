@@ -45,7 +45,10 @@ impl Resolver {
         if servers.is_empty() || servers.len() > SERVER_LIMIT {
             return Err(DnsError::Config {
                 provider: "dns".to_owned(),
-                message: format!("resolvers: {} are given; give 1 to {SERVER_LIMIT}", servers.len()),
+                message: format!(
+                    "resolvers: {} are given; give 1 to {SERVER_LIMIT}",
+                    servers.len()
+                ),
             });
         }
         Ok(Self { servers })
@@ -53,10 +56,13 @@ impl Resolver {
 
     /// Queries the servers of `/etc/resolv.conf`.
     pub fn system() -> Result<Self, DnsError> {
-        let text = std::fs::read_to_string("/etc/resolv.conf").map_err(|error| DnsError::Config {
-            provider: "dns".to_owned(),
-            message: format!("resolvers: none are given and /etc/resolv.conf cannot be read: {error}"),
-        })?;
+        let text =
+            std::fs::read_to_string("/etc/resolv.conf").map_err(|error| DnsError::Config {
+                provider: "dns".to_owned(),
+                message: format!(
+                    "resolvers: none are given and /etc/resolv.conf cannot be read: {error}"
+                ),
+            })?;
         let mut servers = nameservers(&text);
         servers.truncate(SERVER_LIMIT);
         // resolv.conf(5): without any, the server on the local machine.
@@ -67,7 +73,11 @@ impl Resolver {
     }
 
     /// Queries one server after the other, two rounds, until one answers `NOERROR` or `NXDOMAIN`.
-    pub(crate) async fn look_up(&self, name: &Name, kind: RecordType) -> Result<Message, LookupError> {
+    pub(crate) async fn look_up(
+        &self,
+        name: &Name,
+        kind: RecordType,
+    ) -> Result<Message, LookupError> {
         let mut worst = LookupError::Silent;
         for _round in 0..ROUNDS {
             for server in &self.servers {
@@ -76,7 +86,9 @@ impl Resolver {
                         ResponseCode::NoError | ResponseCode::NXDomain => return Ok(answer),
                         code => worst = LookupError::Code(code_name(code)),
                     },
-                    Err(error) => tracing::debug!(%server, %name, %kind, %error, "a resolver does not answer"),
+                    Err(error) => {
+                        tracing::debug!(%server, %name, %kind, %error, "a resolver does not answer")
+                    }
                 }
             }
         }
@@ -85,14 +97,22 @@ impl Resolver {
 
     /// Returns the IPv4 and IPv6 addresses of a name; the resolver follows CNAMEs.
     pub(crate) async fn addresses(&self, name: &Name) -> Result<Vec<IpAddr>, LookupError> {
-        let (v4, v6) = tokio::join!(self.look_up(name, RecordType::A), self.look_up(name, RecordType::AAAA));
+        let (v4, v6) = tokio::join!(
+            self.look_up(name, RecordType::A),
+            self.look_up(name, RecordType::AAAA)
+        );
         let mut found = Vec::new();
         for answer in [&v4, &v6].into_iter().flatten() {
-            found.extend(answer.answers.iter().filter_map(|record| match &record.data {
-                RData::A(a) => Some(IpAddr::V4(a.0)),
-                RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
-                _ => None,
-            }));
+            found.extend(
+                answer
+                    .answers
+                    .iter()
+                    .filter_map(|record| match &record.data {
+                        RData::A(a) => Some(IpAddr::V4(a.0)),
+                        RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
+                        _ => None,
+                    }),
+            );
         }
         match (v4, v6) {
             (Err(error), _) | (_, Err(error)) if found.is_empty() => Err(error),
@@ -133,8 +153,13 @@ mod tests {
 
     #[test]
     fn resolv_conf_is_read() {
-        let text =
-            "# nameserver 9.9.9.9\nsearch a.b\nnameserver 10.0.0.10\n nameserver\tfd00::1 ; x\nnameservers 1.1.1.1\n";
-        assert_eq!(nameservers(text), ["10.0.0.10:53".parse().expect("v4"), "[fd00::1]:53".parse().expect("v6")]);
+        let text = "# nameserver 9.9.9.9\nsearch a.b\nnameserver 10.0.0.10\n nameserver\tfd00::1 ; x\nnameservers 1.1.1.1\n";
+        assert_eq!(
+            nameservers(text),
+            [
+                "10.0.0.10:53".parse().expect("v4"),
+                "[fd00::1]:53".parse().expect("v6")
+            ]
+        );
     }
 }

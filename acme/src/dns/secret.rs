@@ -2,12 +2,14 @@
 
 use zeroize::Zeroizing;
 
-/// A token, a key or a password. By design it implements neither `Debug` nor `Display` nor `Serialize`.
+/// A token, a key or a password. By design it implements neither `Debug` nor `Display` nor
+/// `Serialize`.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the configured text; surrounding white space (the line end of a mounted file) is removed.
+    /// Takes the configured text; surrounding white space (the line end of a mounted file) is
+    /// removed.
     pub fn new(text: impl Into<String>) -> Self {
         let text = Zeroizing::new(text.into());
         Self(Zeroizing::new(text.trim().to_owned()))
@@ -25,7 +27,11 @@ impl Secret {
 
     /// Redacts this secret in a foreign text that may quote it.
     pub(crate) fn blot(&self, text: &str) -> String {
-        if self.is_empty() { text.to_owned() } else { text.replace(self.expose(), "[redacted]") }
+        if self.is_empty() {
+            text.to_owned()
+        } else {
+            text.replace(self.expose(), "[redacted]")
+        }
     }
 }
 
@@ -37,7 +43,10 @@ mod tests {
     fn a_quoted_secret_is_redacted() {
         let secret = Secret::new("s3cret\n");
         assert_eq!(secret.expose(), "s3cret");
-        assert_eq!(secret.blot("token s3cret is bad"), "token [redacted] is bad");
+        assert_eq!(
+            secret.blot("token s3cret is bad"),
+            "token [redacted] is bad"
+        );
         assert_eq!(Secret::new(" ").blot("unchanged"), "unchanged");
     }
 }

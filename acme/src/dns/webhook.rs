@@ -1,8 +1,8 @@
 //! A DNS provider by web service: it receives the object that [`super::exec`] describes by `POST`.
 //!
-//! 2xx is success, and the answer to `zone` is `{"zone":"example.com"}`. 404 means that it has no zone for the name,
-//! 401 and 403 that the credentials are refused, 429 and 503 with `Retry-After` that the call may be retried later;
-//! other 4xx are a refusal, whose `{"message":…}` is shown.
+//! 2xx is success, and the answer to `zone` is `{"zone":"example.com"}`. 404 means that it has no
+//! zone for the name, 401 and 403 that the credentials are refused, 429 and 503 with `Retry-After`
+//! that the call may be retried later; other 4xx are a refusal, whose `{"message":…}` is shown.
 
 use async_trait::async_trait;
 use hyper::{Method, StatusCode};
@@ -35,7 +35,12 @@ pub struct Webhook {
 impl Webhook {
     /// Checks the configuration; sends nothing yet.
     pub fn new(config: WebhookConfig) -> Result<Self, DnsError> {
-        let api = Api::new(PROVIDER, &config.endpoint, config.token, config.ca_bundle.as_deref())?;
+        let api = Api::new(
+            PROVIDER,
+            &config.endpoint,
+            config.token,
+            config.ca_bundle.as_deref(),
+        )?;
         Ok(Self { api })
     }
 
@@ -48,13 +53,23 @@ impl Webhook {
         struct Said {
             message: String,
         }
-        let said = serde_json::from_slice::<Said>(&answer.body).map(|said| said.message).unwrap_or_default();
+        let said = serde_json::from_slice::<Said>(&answer.body)
+            .map(|said| said.message)
+            .unwrap_or_default();
         if answer.status == StatusCode::NOT_FOUND {
-            let said =
-                if said.is_empty() { "HTTP 404".to_owned() } else { super::api::quote(&self.api.token.blot(&said)) };
+            let said = if said.is_empty() {
+                "HTTP 404".to_owned()
+            } else {
+                super::api::quote(&self.api.token.blot(&said))
+            };
             return Err(self.api.no_zone(name, said));
         }
-        Err(self.api.refusal(name, &answer, &said, "give it the token that the service expects"))
+        Err(self.api.refusal(
+            name,
+            &answer,
+            &said,
+            "give it the token that the service expects",
+        ))
     }
 }
 
@@ -70,7 +85,9 @@ impl DnsProvider for Webhook {
     }
 
     async fn present(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        self.post(&record.name, &order("present", record)).await.map(|_| ())
+        self.post(&record.name, &order("present", record))
+            .await
+            .map(|_| ())
     }
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {

@@ -1,5 +1,5 @@
-//! One attempt at an order: its persisted record, its permit to send requests to the CA, and the challenges to clean
-//! up.
+//! One attempt at an order: its persisted record, its permit to send requests to the CA, and the
+//! challenges to clean up.
 
 use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
@@ -25,7 +25,9 @@ macro_rules! retry_bad_nonce {
         let mut tries = 6;
         loop {
             match $call {
-                Err(error) if tries > 0 && $crate::engine::problem::is_bad_nonce(&error) => tries -= 1,
+                Err(error) if tries > 0 && $crate::engine::problem::is_bad_nonce(&error) => {
+                    tries -= 1
+                }
                 other => break other,
             }
         }
@@ -73,8 +75,9 @@ impl<'a> OrderAttempt<'a> {
                 if let Some(old) = other {
                     txt_records = remove_txt_records(issuer, old.txt).await;
                 }
-                let key_pem = PrivateKeyPem::generate_p256()
-                    .map_err(|e| Failure::new(Class::Bug, format!("issuer {}: {e}", issuer.config.name)))?;
+                let key_pem = PrivateKeyPem::generate_p256().map_err(|e| {
+                    Failure::new(Class::Bug, format!("issuer {}: {e}", issuer.config.name))
+                })?;
                 OrderRecord {
                     id: request.id.clone(),
                     issuer: issuer.config.name.clone(),
@@ -93,8 +96,10 @@ impl<'a> OrderAttempt<'a> {
                 }
             }
         };
-        let (protocol, handle) =
-            account.protocol().await.map_err(|e| of_protocol(issuer, &e, None, None, Timestamp::now()))?;
+        let (protocol, handle) = account
+            .protocol()
+            .await
+            .map_err(|e| of_protocol(issuer, &e, None, None, Timestamp::now()))?;
         let started = Instant::now();
         Ok(Self {
             issuer,
@@ -113,12 +118,15 @@ impl<'a> OrderAttempt<'a> {
         })
     }
 
-    /// Persists budget and rate limits after an answer of the CA. A failure is only logged: the CA would repeat its
-    /// limits.
+    /// Persists budget and rate limits after an answer of the CA. A failure is only logged: the CA
+    /// would repeat its limits.
     pub(super) async fn write_budget(&self) {
         let now = Timestamp::now();
         let address_limits = self.issuer.http.address_limits();
-        let written = futures::join!(self.issuer.write_budget(now), address_limits.save(&*self.issuer.storage, now));
+        let written = futures::join!(
+            self.issuer.write_budget(now),
+            address_limits.save(&*self.issuer.storage, now)
+        );
         if let Err(error) = written.0.and(written.1) {
             tracing::warn!(issuer = self.issuer.config.name, %error, "the budget could not be written");
         }
@@ -126,7 +134,13 @@ impl<'a> OrderAttempt<'a> {
 
     /// Waits for a permit to send requests to the CA.
     pub(super) async fn acquire_ca_permit(&mut self) {
-        self.ca_permit = Some(self.issuer.ca_permits.acquire().await.expect("nobody closes it"));
+        self.ca_permit = Some(
+            self.issuer
+                .ca_permits
+                .acquire()
+                .await
+                .expect("nobody closes it"),
+        );
     }
 
     /// Releases the permit while we wait for something else.
@@ -149,14 +163,22 @@ impl<'a> OrderAttempt<'a> {
     /// Waits until the persisted record survives a power failure: before a step that spends budget.
     pub(super) async fn flush(&self) -> Result<(), Failure> {
         let key = self.issuer.order_key(&self.record.id);
-        self.issuer.storage.flush(&key).await.map_err(|e| of_storage(&e))
+        self.issuer
+            .storage
+            .flush(&key)
+            .await
+            .map_err(|e| of_storage(&e))
     }
 
     /// Starts to flush the persisted record to the disk, while requests to the CA go on.
     pub(super) fn start_flush(&mut self) {
-        let (storage, key) = (self.issuer.storage.clone(), self.issuer.order_key(&self.record.id));
+        let (storage, key) = (
+            self.issuer.storage.clone(),
+            self.issuer.order_key(&self.record.id),
+        );
         let flush = async move { storage.flush(&key).await };
-        self.pending_flushes.spawn(flush.instrument(tracing::error_span!("flush of an order")));
+        self.pending_flushes
+            .spawn(flush.instrument(tracing::error_span!("flush of an order")));
     }
 
     /// Waits until all writes are flushed to the disk, without the permit while there are some.
@@ -169,7 +191,10 @@ impl<'a> OrderAttempt<'a> {
                     self.pending_flushes.join_next().await
                 }
             };
-            ended.expect("one is under way").expect("nobody ends it").map_err(|e| of_storage(&e))?;
+            ended
+                .expect("one is under way")
+                .expect("nobody ends it")
+                .map_err(|e| of_storage(&e))?;
         }
         // Writes since then.
         self.flush().await?;
@@ -189,7 +214,13 @@ impl<'a> OrderAttempt<'a> {
             );
             return Failure::new(Class::Transient, message);
         }
-        of_protocol(self.issuer, error, Some(&exchange), Some(&self.record.names), Timestamp::now())
+        of_protocol(
+            self.issuer,
+            error,
+            Some(&exchange),
+            Some(&self.record.names),
+            Timestamp::now(),
+        )
     }
 
     pub(super) fn exempt(&self) -> Exempt {
@@ -198,14 +229,17 @@ impl<'a> OrderAttempt<'a> {
 }
 
 impl OrderRecord {
-    /// Returns true if this is the order that a request is about: not one that ended or whose certificate is to be
-    /// replaced.
+    /// Returns true if this is the order that a request is about: not one that ended or whose
+    /// certificate is to be replaced.
     fn continues(&self, request: &IssueRequest, profile: Option<&str>) -> bool {
         if self.over || self.names != request.names || self.profile.as_deref() != profile {
             return false;
         }
-        let Some(chain) = &self.downloaded else { return true };
-        // Downloaded, but not confirmed as installed: it is returned again, unless the caller holds it already.
+        let Some(chain) = &self.downloaded else {
+            return true;
+        };
+        // Downloaded, but not confirmed as installed: it is returned again, unless the caller holds
+        // it already.
         match IssuedCertificate::read(chain.clone(), self.key.clone(), &self.issuer) {
             Err(_) => false,
             Ok(c) => {
@@ -218,17 +252,29 @@ impl OrderRecord {
 
 /// Returns the certificate profile to request.
 async fn profile(issuer: &AcmeIssuer) -> Result<Option<String>, Failure> {
-    let Some(want) = &issuer.config.profile else { return Ok(None) };
+    let Some(want) = &issuer.config.profile else {
+        return Ok(None);
+    };
     let directory = issuer.directory().await?;
     let offered = &directory.meta.profiles;
     match (offered.contains_key(&want.name), want.required) {
         (true, _) => Ok(Some(want.name.clone())),
         (false, false) => Ok(None),
         (false, true) => {
-            let list = offered.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let there = if list.is_empty() { "no profiles".to_owned() } else { list };
-            let message =
-                format!("issuer {}: profile {} is required; the CA offers {there}", issuer.config.name, want.name);
+            let list = offered
+                .keys()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
+            let there = if list.is_empty() {
+                "no profiles".to_owned()
+            } else {
+                list
+            };
+            let message = format!(
+                "issuer {}: profile {} is required; the CA offers {there}",
+                issuer.config.name, want.name
+            );
             Err(Failure::new(Class::Config, message))
         }
     }

@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::task::Poll;
 
 use futures::poll;
-use instant_acme::{AuthorizationState, AuthorizationStatus, ChallengeType, Error, Identifier, Order, Problem};
+use instant_acme::{
+    AuthorizationState, AuthorizationStatus, ChallengeType, Error, Identifier, Order, Problem,
+};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -39,7 +41,9 @@ impl OpenChallenge {
     async fn present(&self, solvers: &Solvers) -> Result<(), Failure> {
         match (self.kind, &solvers.http, &solvers.alpn) {
             (ChallengeKind::Http01, Some(solver), _) => {
-                solver.present(self.name.as_str(), &self.token, &self.key_authorization).await
+                solver
+                    .present(self.name.as_str(), &self.token, &self.key_authorization)
+                    .await
             }
             (ChallengeKind::TlsAlpn01, _, Some(solver)) => {
                 let certificate = alpn::certificate(self.name.as_str(), &self.key_authorization)
@@ -51,10 +55,14 @@ impl OpenChallenge {
     }
 }
 
-/// Presents every open challenge of an order and tells the CA to validate them. Records are persisted before they are
-/// made. Returns false if no challenge is open.
-pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order) -> Result<bool, Failure> {
-    // Reading authorizations changes nothing at the CA, so that the order's URL may be persisted at the same time.
+/// Presents every open challenge of an order and tells the CA to validate them. Records are
+/// persisted before they are made. Returns false if no challenge is open.
+pub(super) async fn authorize(
+    attempt: &mut OrderAttempt<'_>,
+    order: &mut Order,
+) -> Result<bool, Failure> {
+    // Reading authorizations changes nothing at the CA, so that the order's URL may be persisted at
+    // the same time.
     let (saved, open_challenges) = futures::join!(attempt.save(), open_challenges(attempt, order));
     saved?;
     attempt.written = true;
@@ -66,16 +74,25 @@ pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order)
     if let Some(solver) = attempt.issuer.config.solvers.dns.clone() {
         prepare_dns(attempt, &solver, &open_challenges).await?;
     }
-    for open in open_challenges.iter().filter(|t| t.kind == ChallengeKind::DnsPersist01) {
+    for open in open_challenges
+        .iter()
+        .filter(|t| t.kind == ChallengeKind::DnsPersist01)
+    {
         persist::ensure(attempt, &open.name, &open.url).await?;
     }
     let answered: Vec<&OpenChallenge> = open_challenges
         .iter()
         .filter(|open| matches!(open.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01))
         .collect();
-    attempt.answering.extend(answered.iter().map(|open| (open.name.to_string(), open.token.clone())));
+    attempt.answering.extend(
+        answered
+            .iter()
+            .map(|open| (open.name.to_string(), open.token.clone())),
+    );
     let solvers = &attempt.issuer.config.solvers;
-    let mut presenting = pin!(run_concurrently(answered.into_iter().map(|open| open.present(solvers))));
+    let mut presenting = pin!(run_concurrently(
+        answered.into_iter().map(|open| open.present(solvers))
+    ));
     let presented = match poll!(&mut presenting) {
         Poll::Ready(presented) => presented,
         // Our own responders may take seconds: other orders send requests to the CA meanwhile.
@@ -87,8 +104,8 @@ pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order)
         }
     };
     all(presented)?;
-    // The record must be on the disk before the certificate is requested: the flush starts here, in parallel with the
-    // requests to the CA.
+    // The record must be on the disk before the certificate is requested: the flush starts here, in
+    // parallel with the requests to the CA.
     attempt.start_flush();
     set_ready(attempt, order, &open_challenges).await?;
     attempt.has_answered |= !open_challenges.is_empty();
@@ -108,8 +125,8 @@ impl From<Failure> for ListError {
     }
 }
 
-/// Ends an order for which the CA requires authorization of a name that is not in it. Nothing is presented or written
-/// to DNS for such a name: it may be somebody else's.
+/// Ends an order for which the CA requires authorization of a name that is not in it. Nothing is
+/// presented or written to DNS for such a name: it may be somebody else's.
 async fn close_order(attempt: &mut OrderAttempt<'_>, found: &str) -> Failure {
     let name = &attempt.issuer.config.name;
     let asked = attempt.record.names.to_strings().join(", ");
@@ -130,18 +147,31 @@ async fn close_order(attempt: &mut OrderAttempt<'_>, found: &str) -> Failure {
 
 /// Makes the failure of a name that the CA offers no challenge for that is configured.
 fn no_solver(attempt: &OrderAttempt<'_>, name: &DnsName, offered: &[ChallengeKind]) -> Failure {
-    let listed = |kinds: &[ChallengeKind]| kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
+    let listed = |kinds: &[ChallengeKind]| {
+        kinds
+            .iter()
+            .map(|kind| kind.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let ours = listed(&attempt.issuer.config.solvers.kinds());
     let message = if offered.is_empty() {
         format!("the CA offers no challenge of a known type for {name}; configured are {ours}")
     } else {
-        format!("the CA proves {name} by {}; configured are {ours}", listed(offered))
+        format!(
+            "the CA proves {name} by {}; configured are {ours}",
+            listed(offered)
+        )
     };
     Failure::new(Class::Config, message).by(vec![name.to_string()])
 }
 
-/// Returns the open challenges, one for each name of the order that is not proven yet (RFC 8555, 7.1.3).
-async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<OpenChallenge>, ListError> {
+/// Returns the open challenges, one for each name of the order that is not proven yet (RFC 8555,
+/// 7.1.3).
+async fn open_challenges(
+    attempt: &OrderAttempt<'_>,
+    order: &mut Order,
+) -> Result<Vec<OpenChallenge>, ListError> {
     let thumbprint = attempt.account.thumbprint();
     let mut tries = 6;
     'again: loop {
@@ -157,16 +187,28 @@ async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Resul
                 }
                 Err(error) => return Err(attempt.unread("authorization", &error).into()),
             };
-            // One that is valid needs nothing; with any other status, the order has it too when it is read again.
+            // One that is valid needs nothing; with any other status, the order has it too when it
+            // is read again.
             if authorization.status != AuthorizationStatus::Pending {
                 continue;
             }
-            let taken: Vec<&DnsName> = open_challenges.iter().map(|open: &OpenChallenge| &open.name).collect();
+            let taken: Vec<&DnsName> = open_challenges
+                .iter()
+                .map(|open: &OpenChallenge| &open.name)
+                .collect();
             let name = match named(&authorization, &attempt.record.names, &taken) {
                 Ok(name) => name,
-                Err(found) => return Err(ListError::ForeignName(found.chars().take(MAX_QUOTED_NAME).collect())),
+                Err(found) => {
+                    return Err(ListError::ForeignName(
+                        found.chars().take(MAX_QUOTED_NAME).collect(),
+                    ));
+                }
             };
-            let offered: Vec<_> = authorization.challenges.iter().filter_map(|c| kind_of(&c.r#type)).collect();
+            let offered: Vec<_> = authorization
+                .challenges
+                .iter()
+                .filter_map(|c| kind_of(&c.r#type))
+                .collect();
             let Some(kind) = attempt.issuer.config.solvers.choose(&name, &offered) else {
                 return Err(no_solver(attempt, &name, &offered).into());
             };
@@ -175,17 +217,25 @@ async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Resul
                 .iter()
                 .find(|c| kind_of(&c.r#type) == Some(kind))
                 .expect("it was chosen among those offered");
-            // Nobody answers to another one, and a self-check would ask a host for whatever path the CA likes.
+            // Nobody answers to another one, and a self-check would ask a host for whatever path
+            // the CA likes.
             if kind != ChallengeKind::DnsPersist01 && !is_token(&challenge.token) {
-                let message = format!("the CA's token for {name} is none: expected 16 to 128 characters of base64url");
+                let message = format!(
+                    "the CA's token for {name} is none: expected 16 to 128 characters of base64url"
+                );
                 return Err(Failure::new(Class::Bug, message).into());
             }
             if challenge.url.is_empty() {
-                let message = format!("the CA's {} challenge for {name} has no usable url", kind.as_str());
-                return Err(Failure::new(Class::Transient, message).with_dependency(Dependency::Ca).into());
+                let message = format!(
+                    "the CA's {} challenge for {name} has no usable url",
+                    kind.as_str()
+                );
+                return Err(Failure::new(Class::Transient, message)
+                    .with_dependency(Dependency::Ca)
+                    .into());
             }
-            // One that is `processing` is answered as well: it may not have been ours, and to answer twice is to ask the CA to try
-            // again (RFC 8555, 8.2).
+            // One that is `processing` is answered as well: it may not have been ours, and to
+            // answer twice is to ask the CA to try again (RFC 8555, 8.2).
             open_challenges.push(OpenChallenge {
                 authorization: authorization.url().to_owned(),
                 name,
@@ -199,18 +249,36 @@ async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Resul
     }
 }
 
-/// Returns the name of an order that an authorization is about, or the name that the CA gives it. A wildcard's authorization has the
-/// name without the star and the member `wildcard` (RFC 8555, 7.1.4); some CAs keep the star, and some leave the member out, which
-/// changes nothing in what proves it.
-fn named(authorization: &AuthorizationState, names: &Names, taken: &[&DnsName]) -> Result<DnsName, String> {
+/// Returns the name of an order that an authorization is about, or the name that the CA gives it. A
+/// wildcard's authorization has the name without the star and the member `wildcard` (RFC 8555,
+/// 7.1.4); some CAs keep the star, and some leave the member out, which changes nothing in what
+/// proves it.
+fn named(
+    authorization: &AuthorizationState,
+    names: &Names,
+    taken: &[&DnsName],
+) -> Result<DnsName, String> {
     let identifier = authorization.identifier();
-    let Identifier::Dns(text) = identifier.identifier else { return Err(identifier.to_string()) };
+    let Identifier::Dns(text) = identifier.identifier else {
+        return Err(identifier.to_string());
+    };
     let base = text.strip_prefix("*.").unwrap_or(text);
     let wildcard = format!("*.{base}");
-    let exact = if identifier.wildcard || base != text { vec![] } else { vec![base] };
-    let meant = exact.iter().copied().chain([wildcard.as_str()]).filter_map(|name| DnsName::parse(name).ok());
+    let exact = if identifier.wildcard || base != text {
+        vec![]
+    } else {
+        vec![base]
+    };
+    let meant = exact
+        .iter()
+        .copied()
+        .chain([wildcard.as_str()])
+        .filter_map(|name| DnsName::parse(name).ok());
     let meant: Vec<DnsName> = meant.filter(|name| names.contains(name)).collect();
-    let free = meant.iter().find(|name| !taken.contains(name)).or(meant.first());
+    let free = meant
+        .iter()
+        .find(|name| !taken.contains(name))
+        .or(meant.first());
     let told = exact.first().copied().unwrap_or(&wildcard);
     free.cloned().ok_or_else(|| told.to_owned())
 }
@@ -222,13 +290,21 @@ async fn prepare_dns(
 ) -> Result<(), Failure> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
     let (mut records, mut hosts) = (Vec::new(), Vec::new());
-    let by_dns =
-        open_challenges.iter().filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
+    let by_dns = open_challenges
+        .iter()
+        .filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
     let url = attempt.account.url();
-    let targets = by_dns.clone().map(|open| target(solver, open.kind, &open.name, url));
+    let targets = by_dns
+        .clone()
+        .map(|open| target(solver, open.kind, &open.name, url));
     for (open, (name, _)) in by_dns.zip(all(run_concurrently(targets).await)?) {
-        let value = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(open.key_authorization.as_bytes()));
-        records.push(TxtRecord { name, value, ttl: solver.ttl });
+        let value =
+            BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(open.key_authorization.as_bytes()));
+        records.push(TxtRecord {
+            name,
+            value,
+            ttl: solver.ttl,
+        });
         hosts.push(&open.name);
     }
     if records.is_empty() {
@@ -241,21 +317,28 @@ async fn prepare_dns(
     }
     attempt.save().await?;
     let presented = records.iter().zip(&hosts).map(|(record, host)| async move {
-        solver.provider.present(record).await.map_err(|e| of_dns(&e, host, Timestamp::now()))
+        solver
+            .provider
+            .present(record)
+            .await
+            .map_err(|e| of_dns(&e, host, Timestamp::now()))
     });
     all(run_concurrently(presented).await)?;
     // Propagation may take minutes: other orders send requests to the CA meanwhile.
     attempt.release_ca_permit();
     let until = Instant::now() + solver.propagation_limit;
     let polls = records.iter().zip(&hosts).map(|(record, host)| async move {
-        wait_until_visible(solver, record, until).await.map_err(|failure| failure.by(vec![host.to_string()]))
+        wait_until_visible(solver, record, until)
+            .await
+            .map_err(|failure| failure.by(vec![host.to_string()]))
     });
     all(run_concurrently(polls).await)?;
     attempt.acquire_ca_permit().await;
     Ok(())
 }
 
-/// Returns the name of a challenge's record, after CNAMEs, and the provider's zone that contains it.
+/// Returns the name of a challenge's record, after CNAMEs, and the provider's zone that contains
+/// it.
 pub(super) async fn target(
     solver: &DnsSolver,
     kind: ChallengeKind,
@@ -263,13 +346,22 @@ pub(super) async fn target(
     account_url: &str,
 ) -> Result<(String, String), Failure> {
     let failed = |e| of_dns(&e, name, Timestamp::now());
-    let target = solver.view.challenge_target(&dns_label(kind, name, account_url)).await.map_err(failed)?;
+    let target = solver
+        .view
+        .challenge_target(&dns_label(kind, name, account_url))
+        .await
+        .map_err(failed)?;
     let zone = solver.provider.zone_of(&target).await.map_err(failed)?;
     Ok((target, zone))
 }
 
-/// Waits until all authoritative servers have a record: a CA that looks it up too early fails the order for good.
-pub(super) async fn wait_until_visible(solver: &DnsSolver, record: &TxtRecord, until: Instant) -> Result<(), Failure> {
+/// Waits until all authoritative servers have a record: a CA that looks it up too early fails the
+/// order for good.
+pub(super) async fn wait_until_visible(
+    solver: &DnsSolver,
+    record: &TxtRecord,
+    until: Instant,
+) -> Result<(), Failure> {
     loop {
         let trouble = match solver.view.seen(record).await {
             Ok(Seen::Everywhere { silent }) => {
@@ -300,11 +392,20 @@ async fn set_ready(
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
         let mut authorization = next.map_err(|error| attempt.failed(&error))?;
-        let Some(open) = open_challenges.iter().find(|open| open.authorization == authorization.url()) else {
+        let Some(open) = open_challenges
+            .iter()
+            .find(|open| open.authorization == authorization.url())
+        else {
             continue;
         };
-        let kind = authorization.challenges.iter().map(|c| c.r#type.clone()).find(|t| kind_of(t) == Some(open.kind));
-        let Some(mut challenge) = kind.and_then(|kind| authorization.challenge(kind)) else { continue };
+        let kind = authorization
+            .challenges
+            .iter()
+            .map(|c| c.r#type.clone())
+            .find(|t| kind_of(t) == Some(open.kind));
+        let Some(mut challenge) = kind.and_then(|kind| authorization.challenge(kind)) else {
+            continue;
+        };
         match retry_bad_nonce!(challenge.set_ready().await) {
             Ok(()) => {}
             // The challenge is not pending any more: the CA received an earlier request after all.
@@ -326,7 +427,10 @@ async fn set_ready(
 }
 
 /// Returns the names whose authorization failed, each with the CA's problem.
-pub(super) async fn culprits(order: &mut Order, names: &Names) -> Result<Vec<(DnsName, Problem)>, Error> {
+pub(super) async fn culprits(
+    order: &mut Order,
+    names: &Names,
+) -> Result<Vec<(DnsName, Problem)>, Error> {
     let mut culprits: Vec<(DnsName, Problem)> = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
@@ -337,7 +441,10 @@ pub(super) async fn culprits(order: &mut Order, names: &Names) -> Result<Vec<(Dn
         }
         let taken: Vec<&DnsName> = culprits.iter().map(|(name, _)| name).collect();
         let name = named(&authorization, names, &taken);
-        let problem = authorization.challenges.iter().find_map(|c| c.error.clone());
+        let problem = authorization
+            .challenges
+            .iter()
+            .find_map(|c| c.error.clone());
         if let (Ok(name), Some(problem)) = (name, problem) {
             culprits.push((name, problem));
         }
@@ -345,7 +452,8 @@ pub(super) async fn culprits(order: &mut Order, names: &Names) -> Result<Vec<(Dn
     Ok(culprits)
 }
 
-/// Deactivates authorizations that are still pending, since the CA limits their number. Failures are only logged.
+/// Deactivates authorizations that are still pending, since the CA limits their number. Failures
+/// are only logged.
 pub(super) async fn deactivate_pending(order: &mut Order) {
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
@@ -363,7 +471,10 @@ pub(super) async fn deactivate_all(order: &mut Order) {
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
         if let Ok(mut authorization) = next
-            && matches!(authorization.status, AuthorizationStatus::Pending | AuthorizationStatus::Valid)
+            && matches!(
+                authorization.status,
+                AuthorizationStatus::Pending | AuthorizationStatus::Valid
+            )
             && let Err(error) = authorization.deactivate().await
         {
             tracing::debug!(%error, "an authorization could not be deactivated");
@@ -376,8 +487,12 @@ fn kind_of(kind: &ChallengeType) -> Option<ChallengeKind> {
         ChallengeType::Http01 => Some(ChallengeKind::Http01),
         ChallengeType::Dns01 => Some(ChallengeKind::Dns01),
         ChallengeType::TlsAlpn01 => Some(ChallengeKind::TlsAlpn01),
-        ChallengeType::Unknown(name) if name == "dns-account-01" => Some(ChallengeKind::DnsAccount01),
-        ChallengeType::Unknown(name) if name == "dns-persist-01" => Some(ChallengeKind::DnsPersist01),
+        ChallengeType::Unknown(name) if name == "dns-account-01" => {
+            Some(ChallengeKind::DnsAccount01)
+        }
+        ChallengeType::Unknown(name) if name == "dns-persist-01" => {
+            Some(ChallengeKind::DnsPersist01)
+        }
         _ => None,
     }
 }

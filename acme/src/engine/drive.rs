@@ -15,22 +15,26 @@ use crate::budget::Reserve;
 use crate::certificate::{IssuedCertificate, leads_to};
 use crate::failure::{Class, Failure};
 
-/// Longest `Retry-After` that is waited for within one attempt; beyond it, the order is resumed later.
+/// Longest `Retry-After` that is waited for within one attempt; beyond it, the order is resumed
+/// later.
 const MAX_RETRY_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Longest wait for the CA during which an order keeps its permit.
 const MAX_WAIT_WITH_PERMIT: Duration = Duration::from_millis(50);
 
-/// Time for which the CA may not know a resource of an order before the order is abandoned: a replica of the CA may lag.
+/// Time for which the CA may not know a resource of an order before the order is abandoned: a
+/// replica of the CA may lag.
 const MAX_LOST: SignedDuration = SignedDuration::from_mins(10);
-/// The same for an order that was finalized: it may still give its certificate, and another one would cost a second.
+/// The same for an order that was finalized: it may still give its certificate, and another one
+/// would cost a second.
 const MAX_LOST_FINALIZED: SignedDuration = SignedDuration::from_hours(1);
 
 impl OrderAttempt<'_> {
     /// Runs the attempt. After a failure the order can be resumed.
     pub(super) async fn drive(mut self) -> Result<IssuedCertificate, Failure> {
         let result = self.obtain().await;
-        let is_lost = result.is_err() && (self.is_lost || matches!(self.handle.last().status, 404 | 410));
+        let is_lost =
+            result.is_err() && (self.is_lost || matches!(self.handle.last().status, 404 | 410));
         self.record_lost(is_lost).await;
         for (name, token) in std::mem::take(&mut self.answering) {
             if let Some(solver) = &self.issuer.config.solvers.http {
@@ -43,15 +47,20 @@ impl OrderAttempt<'_> {
         result
     }
 
-    /// Records since when the CA answers 404 or 410 for a resource of the order. Another replica of the CA may know it; an order that
-    /// stays lost is abandoned, so that the next attempt places a new one.
+    /// Records since when the CA answers 404 or 410 for a resource of the order. Another replica of
+    /// the CA may know it; an order that stays lost is abandoned, so that the next attempt places a
+    /// new one.
     async fn record_lost(&mut self, is_lost: bool) {
         if self.record.url.is_none() || !is_lost && self.record.lost_since.is_none() {
             return;
         }
         // A plan may be made for a later time.
         let now = Timestamp::now().max(self.request.now);
-        let limit = if self.record.finalized { MAX_LOST_FINALIZED } else { MAX_LOST };
+        let limit = if self.record.finalized {
+            MAX_LOST_FINALIZED
+        } else {
+            MAX_LOST
+        };
         let since = self.record.lost_since.unwrap_or(now);
         self.record.lost_since = is_lost.then_some(since);
         self.record.over |= is_lost && now.duration_since(since) >= limit;
@@ -85,13 +94,14 @@ impl OrderAttempt<'_> {
         loop {
             match (order.state().status, &mut accepted, &mut finalized) {
                 (OrderStatus::Pending, None, _) => {
-                    // If everything was proven already, the CA says so at once, and there is nothing to wait for.
+                    // If everything was proven already, the CA says so at once, and there is
+                    // nothing to wait for.
                     let responded = authorize::authorize(self, &mut order).await?;
                     let (mut polls, asked) = (validation.polls(), Instant::now());
                     let may_finalize = polls.is_immediate() && !order.state().finalize.is_empty();
                     if responded && may_finalize && self.handle.last().retry_after.is_none() {
-                        // A CA this fast is not polled: the order is finalized at once, and the CA answers
-                        // orderNotReady if it is not done.
+                        // A CA this fast is not polled: the order is finalized at once, and the CA
+                        // answers orderNotReady if it is not done.
                         polls.pause();
                         if self.flush_and_finalize(&mut order).await? {
                             learn(validation, Some((polls, asked)));
@@ -106,16 +116,19 @@ impl OrderAttempt<'_> {
                     } else {
                         idle = Some(validation.polls());
                     }
-                    // Where nothing was answered, a replica of the CA may have been behind: the authorizations are read again.
+                    // Where nothing was answered, a replica of the CA may have been behind: the
+                    // authorizations are read again.
                     accepted = responded.then_some((polls, asked));
                 }
-                (OrderStatus::Pending, Some((polls, _)), _) | (OrderStatus::Processing, _, Some((polls, _))) => {
+                (OrderStatus::Pending, Some((polls, _)), _)
+                | (OrderStatus::Processing, _, Some((polls, _))) => {
                     self.wait(polls).await?;
                 }
                 (OrderStatus::Ready, ..) => {
                     learn(validation, accepted.take());
                     self.proven().await;
-                    // The names are proven: challenge records may be removed before the certificate is issued.
+                    // The names are proven: challenge records may be removed before the certificate
+                    // is issued.
                     self.tidy().await?;
                     let finalized_now = self.flush_and_finalize(&mut order).await?;
                     let mut polls = issuance.polls();
@@ -145,18 +158,22 @@ impl OrderAttempt<'_> {
         self.download(&mut order).await
     }
 
-    /// Makes the failure of a read of the order. One that the CA does not show to us counts as lost.
+    /// Makes the failure of a read of the order. One that the CA does not show to us counts as
+    /// lost.
     fn unread_order(&mut self, error: &Error) -> Failure {
         self.is_lost |= is_kind(error, "unauthorized");
         self.unread("order", error)
     }
 
-    /// Makes the failure of a read of a resource. That we may not read it says nothing about the names, which the CA did
-    /// not try to validate.
+    /// Makes the failure of a read of a resource. That we may not read it says nothing about the
+    /// names, which the CA did not try to validate.
     pub(super) fn unread(&self, resource: &str, error: &Error) -> Failure {
         if is_kind(error, "unauthorized") {
             let name = &self.issuer.config.name;
-            let text = format!("{name}: the CA does not let our account read its own {resource}: {}", said(error));
+            let text = format!(
+                "{name}: the CA does not let our account read its own {resource}: {}",
+                said(error)
+            );
             return Failure::new(Class::Transient, text);
         }
         self.failed(error)
@@ -177,7 +194,10 @@ impl OrderAttempt<'_> {
                 // Some CAs answer 400 for an order that they do not know.
                 Err(error) if is_kind(&error, "malformed") => {
                     self.is_lost = true;
-                    Err(Failure::new(Class::Transient, format!("{}: {}", self.issuer.config.name, said(&error))))
+                    Err(Failure::new(
+                        Class::Transient,
+                        format!("{}: {}", self.issuer.config.name, said(&error)),
+                    ))
                 }
                 answered => answered.map_err(|error| self.unread_order(&error)),
             };
@@ -189,7 +209,8 @@ impl OrderAttempt<'_> {
         Ok(order)
     }
 
-    /// Prepares a new order: pre-flight check, trial write to DNS, budget. Then persists the record with the key.
+    /// Prepares a new order: pre-flight check, trial write to DNS, budget. Then persists the record
+    /// with the key.
     async fn prepare(&mut self) -> Result<(), Failure> {
         self.issuer.run_preflight(&self.record.names).await?;
         if let Some(solver) = self.issuer.config.solvers.dns.clone() {
@@ -202,7 +223,8 @@ impl OrderAttempt<'_> {
         Ok(())
     }
 
-    /// Counts the order before it is placed: one count too many after a crash is better than an overrun limit.
+    /// Counts the order before it is placed: one count too many after a crash is better than an
+    /// overrun limit.
     async fn charge(&mut self) -> Result<(), Failure> {
         if self.record.charged {
             return Ok(());
@@ -218,7 +240,10 @@ impl OrderAttempt<'_> {
             Err(wait) => Err(budget_spent(&wait)),
             Ok(counted) => {
                 if counted {
-                    self.issuer.write_budget(now).await.map_err(|e| of_storage(&e))?;
+                    self.issuer
+                        .write_budget(now)
+                        .await
+                        .map_err(|e| of_storage(&e))?;
                 }
                 self.record.charged = true;
                 Ok(())
@@ -226,7 +251,8 @@ impl OrderAttempt<'_> {
         }
     }
 
-    /// Finalizes the order once all that is needed to resume it is on the disk. Returns false if the CA is not ready.
+    /// Finalizes the order once all that is needed to resume it is on the disk. Returns false if
+    /// the CA is not ready.
     async fn flush_and_finalize(&mut self, order: &mut Order) -> Result<bool, Failure> {
         self.written &= self.record.finalized;
         self.record.finalized = true;
@@ -238,11 +264,12 @@ impl OrderAttempt<'_> {
 
     /// Sends the CSR, always with the persisted key. Returns false if the CA answers orderNotReady.
     async fn finalize(&self, order: &mut Order) -> Result<bool, Failure> {
-        let csr = self
-            .record
-            .key
-            .csr(&self.record.names)
-            .map_err(|e| Failure::new(Class::Bug, format!("issuer {}: {e}", self.issuer.config.name)))?;
+        let csr = self.record.key.csr(&self.record.names).map_err(|e| {
+            Failure::new(
+                Class::Bug,
+                format!("issuer {}: {e}", self.issuer.config.name),
+            )
+        })?;
         match retry_bad_nonce!(order.finalize_csr(&csr).await) {
             Ok(()) => Ok(true),
             // RFC 8555, 7.4: the order is read again.
@@ -251,40 +278,61 @@ impl OrderAttempt<'_> {
         }
     }
 
-    /// Downloads the chain, or an alternate chain where one is preferred and offered (RFC 8555, 7.4.2).
+    /// Downloads the chain, or an alternate chain where one is preferred and offered (RFC 8555,
+    /// 7.4.2).
     async fn download(&self, order: &mut Order) -> Result<String, Failure> {
         let name = &self.issuer.config.name;
-        let chain = retry_bad_nonce!(order.certificate().await).map_err(|error| match self.failed(&error) {
-            // The names are proven: neither their DNS nor the account is at fault.
-            refused if matches!(refused.class, Class::HostFault | Class::Account) => {
-                let message =
-                    format!("{name}: the CA has issued the certificate and refuses its download: {}", said(&error));
-                Failure::new(Class::Transient, message)
+        let chain = retry_bad_nonce!(order.certificate().await).map_err(|error| {
+            match self.failed(&error) {
+                // The names are proven: neither their DNS nor the account is at fault.
+                refused if matches!(refused.class, Class::HostFault | Class::Account) => {
+                    let message = format!(
+                        "{name}: the CA has issued the certificate and refuses its download: {}",
+                        said(&error)
+                    );
+                    Failure::new(Class::Transient, message)
+                }
+                failure => failure,
             }
-            failure => failure,
         })?;
         // The order is kept: what stands there may be a page of a proxy.
-        let chain = chain.filter(|chain| chain.contains("-----BEGIN")).ok_or_else(|| {
-            Failure::new(Class::Transient, format!("{name}: at the URL of the certificate there is none yet"))
-        })?;
-        let Some(preferred) = &self.issuer.config.preferred_chain else { return Ok(chain) };
+        let chain = chain
+            .filter(|chain| chain.contains("-----BEGIN"))
+            .ok_or_else(|| {
+                Failure::new(
+                    Class::Transient,
+                    format!("{name}: at the URL of the certificate there is none yet"),
+                )
+            })?;
+        let Some(preferred) = &self.issuer.config.preferred_chain else {
+            return Ok(chain);
+        };
         if leads_to(&chain, preferred) {
             return Ok(chain);
         }
         let alternate = self.alternate(preferred, self.handle.last().alternates);
-        if let Ok(Some(alternate)) = tokio::time::timeout(self.issuer.config.timeout, alternate).await {
+        if let Ok(Some(alternate)) =
+            tokio::time::timeout(self.issuer.config.timeout, alternate).await
+        {
             return Ok(alternate);
         }
-        tracing::info!(issuer = name, preferred, "the CA offers no such chain that can be used; its own is taken");
+        tracing::info!(
+            issuer = name,
+            preferred,
+            "the CA offers no such chain that can be used; its own is taken"
+        );
         Ok(chain)
     }
 
-    /// Returns the first alternate chain that is the preferred one and may be served. One that cannot be fetched is skipped.
+    /// Returns the first alternate chain that is the preferred one and may be served. One that
+    /// cannot be fetched is skipped.
     async fn alternate(&self, preferred: &str, urls: Vec<String>) -> Option<String> {
         let (record, issuer) = (&self.record, &self.issuer.config.name);
         for url in urls {
             let fetched = match self.account.post_as_get(&url).await {
-                Ok(answer) if answer.status.is_success() => String::from_utf8(answer.body.to_vec()).unwrap_or_default(),
+                Ok(answer) if answer.status.is_success() => {
+                    String::from_utf8(answer.body.to_vec()).unwrap_or_default()
+                }
                 Ok(answer) => {
                     tracing::warn!(
                         issuer,
@@ -309,7 +357,8 @@ impl OrderAttempt<'_> {
         None
     }
 
-    /// Returns the certificate if it may be served; else closes the order, so that the next attempt places a new one.
+    /// Returns the certificate if it may be served; else closes the order, so that the next attempt
+    /// places a new one.
     async fn verified(&mut self, chain: String) -> Result<IssuedCertificate, Failure> {
         let record = &self.record;
         // The current time, not the request's: a certificate is valid from its issuance.
@@ -320,12 +369,16 @@ impl OrderAttempt<'_> {
             Err(unfit) => {
                 self.record.over = true;
                 self.save().await?;
-                Err(Failure::new(Class::Bug, format!("{}: {unfit}", self.issuer.config.name)))
+                Err(Failure::new(
+                    Class::Bug,
+                    format!("{}: {unfit}", self.issuer.config.name),
+                ))
             }
         }
     }
 
-    /// Removes the order's records from DNS; those that cannot be removed now stay in the persisted record.
+    /// Removes the order's records from DNS; those that cannot be removed now stay in the persisted
+    /// record.
     async fn tidy(&mut self) -> Result<(), Failure> {
         if self.record.txt.is_empty() {
             return Ok(());
@@ -348,7 +401,10 @@ impl OrderAttempt<'_> {
                     .take(5)
                     .map(|(host, problem)| {
                         let text = of_problem(name, problem, None, None, now).message;
-                        format!("{host}: {}", text.strip_prefix(&format!("{name}: ")).unwrap_or(&text))
+                        format!(
+                            "{host}: {}",
+                            text.strip_prefix(&format!("{name}: ")).unwrap_or(&text)
+                        )
                     })
                     .collect::<Vec<_>>()
                     .join("; ");
@@ -358,11 +414,23 @@ impl OrderAttempt<'_> {
                     }
                 });
                 self.write_budget().await;
-                failure.by(culprits.into_iter().map(|(host, _)| host.to_string()).collect())
+                failure.by(culprits
+                    .into_iter()
+                    .map(|(host, _)| host.to_string())
+                    .collect())
             }
             Ok(_) => match &order.state().error {
-                Some(problem) => of_problem(name, problem, Some(&exchange), Some(&self.record.names), now),
-                None => Failure::new(Class::HostFault, format!("{name}: the order became invalid, without a reason")),
+                Some(problem) => of_problem(
+                    name,
+                    problem,
+                    Some(&exchange),
+                    Some(&self.record.names),
+                    now,
+                ),
+                None => Failure::new(
+                    Class::HostFault,
+                    format!("{name}: the order became invalid, without a reason"),
+                ),
             },
             Err(error) => self.failed(&error),
         };
@@ -378,22 +446,41 @@ impl OrderAttempt<'_> {
         failure
     }
 
-    /// Waits for the CA's `Retry-After`, or for the learned poll interval, which grows with each poll. Releases the
-    /// permit unless the wait is short, so that orders that never end block no others.
+    /// Waits for the CA's `Retry-After`, or for the learned poll interval, which grows with each
+    /// poll. Releases the permit unless the wait is short, so that orders that never end block no
+    /// others.
     async fn wait(&mut self, polls: &mut Polls) -> Result<(), Failure> {
-        let left = self.issuer.config.attempt_timeout.saturating_sub(self.started.elapsed());
+        let left = self
+            .issuer
+            .config
+            .attempt_timeout
+            .saturating_sub(self.started.elapsed());
         let asked = self.handle.last().retry_after.filter(|d| !d.is_zero());
         if let Some(asked) = asked.filter(|d| *d > MAX_RETRY_AFTER) {
-            let message = format!("{}: the CA needs longer for this order", self.issuer.config.name);
-            return Err(Failure::new(Class::Transient, message).not_before(Timestamp::now() + asked));
+            let message = format!(
+                "{}: the CA needs longer for this order",
+                self.issuer.config.name
+            );
+            return Err(
+                Failure::new(Class::Transient, message).not_before(Timestamp::now() + asked)
+            );
         }
         let ours = polls.pause();
-        let wanted = asked.and_then(|d| Duration::try_from(d).ok()).unwrap_or(ours);
+        let wanted = asked
+            .and_then(|d| Duration::try_from(d).ok())
+            .unwrap_or(ours);
         if left.is_zero() || wanted > left {
-            let idle = "none of its authorizations asks for a proof, so that nothing was answered; ";
-            let idle = if self.has_answered || self.record.finalized { "" } else { idle };
-            let message =
-                format!("{}: the CA has not decided yet; {idle}the order is taken up again", self.issuer.config.name);
+            let idle =
+                "none of its authorizations asks for a proof, so that nothing was answered; ";
+            let idle = if self.has_answered || self.record.finalized {
+                ""
+            } else {
+                idle
+            };
+            let message = format!(
+                "{}: the CA has not decided yet; {idle}the order is taken up again",
+                self.issuer.config.name
+            );
             return Err(Failure::new(Class::Transient, message));
         }
         if wanted < MAX_WAIT_WITH_PERMIT {

@@ -1,7 +1,8 @@
 //! The ACME issuer: one account at one CA.
 //!
-//! An order is a state machine whose state is persisted before each step that sends requests to the CA (`record.rs`); a
-//! process that is killed at any point resumes the same order, with the same key.
+//! An order is a state machine whose state is persisted before each step that sends requests to the
+//! CA (`record.rs`); a process that is killed at any point resumes the same order, with the same
+//! key.
 
 mod attempt;
 mod authorize;
@@ -76,7 +77,8 @@ pub struct AcmeConfig {
     pub solvers: Solvers,
     /// The certificate profile; None for the CA's default.
     pub profile: Option<RequestedProfile>,
-    /// The preferred chain, by the common name of its root or an intermediate, where the CA offers several.
+    /// The preferred chain, by the common name of its root or an intermediate, where the CA offers
+    /// several.
     pub preferred_chain: Option<String>,
     /// The CA's limits; None for those known for its directory.
     pub limits: Option<Limits>,
@@ -131,7 +133,8 @@ pub struct AcmeIssuer {
     storage: Arc<dyn Storage>,
     account: tokio::sync::Mutex<Option<Arc<Account>>>,
     thumbprint: watch::Sender<Arc<str>>,
-    /// Taken for reading by orders and for writing by a key rollover: no challenge is answered with two keys.
+    /// Taken for reading by orders and for writing by a key rollover: no challenge is answered with
+    /// two keys.
     rollover: RwLock<()>,
     /// Permits to send requests to the CA.
     ca_permits: Semaphore,
@@ -151,10 +154,14 @@ pub struct AcmeIssuer {
 }
 
 impl AcmeIssuer {
-    /// Opens the issuer: loads, or generates, its account key, and loads its budget. Sends nothing yet.
+    /// Opens the issuer: loads, or generates, its account key, and loads its budget. Sends nothing
+    /// yet.
     pub async fn open(mut config: AcmeConfig, storage: Arc<dyn Storage>) -> Result<Self, Failure> {
         config.directory = directory_url(&config.directory).to_owned();
-        let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
+        let limits = config
+            .limits
+            .clone()
+            .unwrap_or_else(|| Limits::of(&config.directory));
         let address_limits = config
             .rate_limits
             .for_directory(&config.directory, &limits, &*storage)
@@ -232,7 +239,10 @@ impl AcmeIssuer {
 
     /// Returns the CA's directory.
     pub async fn directory(&self) -> Result<Arc<Directory>, Failure> {
-        self.http.directory().await.map_err(|e| problem::of_http(&self.config.name, &e))
+        self.http
+            .directory()
+            .await
+            .map_err(|e| problem::of_http(&self.config.name, &e))
     }
 
     /// Rejects names for which the CA could not issue, before any request.
@@ -241,7 +251,9 @@ impl AcmeIssuer {
         let most = Limits::most_names(profile);
         if names.count() > most {
             let (count, issuer) = (names.count(), &self.config.name);
-            let of = profile.map(|p| format!("profile {p} of ")).unwrap_or_default();
+            let of = profile
+                .map(|p| format!("profile {p} of "))
+                .unwrap_or_default();
             let message = format!(
                 "{count} names in one certificate, and {of}{issuer} takes at most {most}: spread them over several certificates"
             );
@@ -249,12 +261,16 @@ impl AcmeIssuer {
         }
         for name in names.iter() {
             if name.is_public_suffix() {
-                let message = format!("{name} is a public suffix; no CA issues for it. Use a name below it");
+                let message =
+                    format!("{name} is a public suffix; no CA issues for it. Use a name below it");
                 return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]));
             }
             if !self.config.solvers.can_prove(name) {
-                let need =
-                    if name.is_wildcard() { "a wildcard needs a DNS-01 provider" } else { "no solver is configured" };
+                let need = if name.is_wildcard() {
+                    "a wildcard needs a DNS-01 provider"
+                } else {
+                    "no solver is configured"
+                };
                 let message = format!("issuer {} cannot prove {name}: {need}", self.config.name);
                 return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]));
             }
@@ -262,33 +278,51 @@ impl AcmeIssuer {
         Ok(())
     }
 
-    /// Returns the findings of the configured pre-flight check for a name. Spends none of the CA's limits.
+    /// Returns the findings of the configured pre-flight check for a name. Spends none of the CA's
+    /// limits.
     pub async fn findings(&self, name: &DnsName) -> Result<Vec<String>, Failure> {
-        let Some(policy) = &self.config.preflight else { return Ok(Vec::new()) };
+        let Some(policy) = &self.config.preflight else {
+            return Ok(Vec::new());
+        };
         self.check(&Names::one(name.clone()))?;
         let kinds = self.config.solvers.kinds();
         let kind = self.config.solvers.choose(name, &kinds).ok_or_else(|| {
             Failure::new(
                 Class::Config,
-                format!("issuer {} cannot prove {name}: no solver is configured", self.config.name),
+                format!(
+                    "issuer {} cannot prove {name}: no solver is configured",
+                    self.config.name
+                ),
             )
         })?;
         let directory = self.directory().await?;
         let account = self.account().await?;
         let thumbprint = account.thumbprint();
-        let request =
-            PreflightRequest { name, kind, directory: &directory, account_url: account.url(), thumbprint: &thumbprint };
+        let request = PreflightRequest {
+            name,
+            kind,
+            directory: &directory,
+            account_url: account.url(),
+            thumbprint: &thumbprint,
+        };
         Ok(policy.preflight.findings(&request).await)
     }
 
-    /// Runs the pre-flight check before an order is placed; a finding stops the order, or is only logged.
+    /// Runs the pre-flight check before an order is placed; a finding stops the order, or is only
+    /// logged.
     async fn run_preflight(&self, names: &Names) -> Result<(), Failure> {
-        let Some(policy) = self.config.preflight.as_ref().filter(|g| g.strictness != Strictness::Skip) else {
+        let Some(policy) = self
+            .config
+            .preflight
+            .as_ref()
+            .filter(|g| g.strictness != Strictness::Skip)
+        else {
             return Ok(());
         };
         let mut sentences = Vec::new();
         let mut culprits = Vec::new();
-        let found = concurrency::run_concurrently(names.iter().map(|name| self.findings(name))).await;
+        let found =
+            concurrency::run_concurrently(names.iter().map(|name| self.findings(name))).await;
         for (name, found) in names.iter().zip(concurrency::all(found)?) {
             if !found.is_empty() {
                 culprits.push(name.to_string());
@@ -306,16 +340,18 @@ impl AcmeIssuer {
         Err(Failure::new(Class::HostFault, message).by(culprits))
     }
 
-    /// Rolls the account's key over: waits for pending orders, changes the key, and lets orders go on. HTTP-01
-    /// responders learn the new thumbprint from [`Self::thumbprints`]; a solver that waits until the right answer is
-    /// served (see [`HttpSolver`](crate::challenge::http::HttpSolver)) keeps challenges from failing meanwhile.
+    /// Rolls the account's key over: waits for pending orders, changes the key, and lets orders go
+    /// on. HTTP-01 responders learn the new thumbprint from [`Self::thumbprints`]; a solver that
+    /// waits until the right answer is served (see
+    /// [`HttpSolver`](crate::challenge::http::HttpSolver)) keeps challenges from failing meanwhile.
     pub async fn roll_over_key(&self) -> Result<(), Failure> {
         let _alone = self.rollover.write().await;
         let account = self.account().await?;
         let failed = |e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now());
         match account.roll_over(&*self.storage, &self.config.name).await {
             Ok(account) => {
-                self.thumbprint.send_replace(Arc::from(account.thumbprint()));
+                self.thumbprint
+                    .send_replace(Arc::from(account.thumbprint()));
                 *self.account.lock().await = Some(Arc::new(account));
                 Ok(())
             }
@@ -327,8 +363,8 @@ impl AcmeIssuer {
         }
     }
 
-    /// Registers another account with another key, in place of one that the CA has closed or whose key is lost. The old
-    /// record is set aside, and its orders are closed.
+    /// Registers another account with another key, in place of one that the CA has closed or whose
+    /// key is lost. The old record is set aside, and its orders are closed.
     pub async fn replace_account(&self) -> Result<(), Failure> {
         let _alone = self.rollover.write().await;
         account::discard(&*self.storage, &self.config.name)
@@ -354,14 +390,20 @@ impl AcmeIssuer {
     }
 
     async fn account(&self) -> Result<Arc<Account>, Failure> {
-        // Locked during the opening: of concurrent orders one registers the account, and the others wait.
+        // Locked during the opening: of concurrent orders one registers the account, and the others
+        // wait.
         let mut account = self.account.lock().await;
         if let Some(account) = &*account {
             return Ok(account.clone());
         }
-        let opened = Account::open(&*self.storage, &self.config.name, self.http.clone(), &self.config.registration)
-            .await
-            .map_err(|e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
+        let opened = Account::open(
+            &*self.storage,
+            &self.config.name,
+            self.http.clone(),
+            &self.config.registration,
+        )
+        .await
+        .map_err(|e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
         self.thumbprint.send_if_modified(|known| {
             let found = opened.thumbprint();
             let other = **known != *found;
@@ -409,17 +451,32 @@ impl Issuer for AcmeIssuer {
         let _share = self.rollover.read().await;
         let account = self.account().await?;
         // Waits for a concurrent attempt at this order, in this process or another one.
-        let _lock = self.storage.lock(&self.order_key(&request.id)).await.map_err(|e| of_storage(&e))?;
-        OrderAttempt::start(self, &account, request).await?.drive().await
+        let _lock = self
+            .storage
+            .lock(&self.order_key(&request.id))
+            .await
+            .map_err(|e| of_storage(&e))?;
+        OrderAttempt::start(self, &account, request)
+            .await?
+            .drive()
+            .await
     }
 
     async fn installed(&self, id: &CertificateId) -> Result<(), Failure> {
-        let _lock = self.storage.lock(&self.order_key(id)).await.map_err(|e| of_storage(&e))?;
+        let _lock = self
+            .storage
+            .lock(&self.order_key(id))
+            .await
+            .map_err(|e| of_storage(&e))?;
         record::close(self, id).await
     }
 
     async fn abandon(&self, id: &CertificateId) -> Result<(), Failure> {
-        let _lock = self.storage.lock(&self.order_key(id)).await.map_err(|e| of_storage(&e))?;
+        let _lock = self
+            .storage
+            .lock(&self.order_key(id))
+            .await
+            .map_err(|e| of_storage(&e))?;
         let Some(record) = record::read(self, &self.order_key(id)).await? else {
             return record::close(self, id).await;
         };
@@ -428,9 +485,15 @@ impl Issuer for AcmeIssuer {
                 solver.cleanup(name.as_str()).await;
             }
         }
-        if let OrderRecord { url: Some(url), downloaded: None, over: false, .. } = record {
-            // Pending authorizations count against the account's limits, and valid ones let the holder of its key
-            // issue. A failure here changes nothing for us.
+        if let OrderRecord {
+            url: Some(url),
+            downloaded: None,
+            over: false,
+            ..
+        } = record
+        {
+            // Pending authorizations count against the account's limits, and valid ones let the
+            // holder of its key issue. A failure here changes nothing for us.
             let given_up = tokio::time::timeout(self.config.timeout, async {
                 let account = self.account().await?;
                 let (protocol, _) = account
@@ -444,8 +507,12 @@ impl Issuer for AcmeIssuer {
             });
             match given_up.await {
                 Ok(Ok(())) => {}
-                Ok(Err(failure)) => tracing::warn!(%id, %failure, "authorizations stay as they are at the CA"),
-                Err(_) => tracing::warn!(%id, "authorizations stay as they are: the CA does not answer"),
+                Ok(Err(failure)) => {
+                    tracing::warn!(%id, %failure, "authorizations stay as they are at the CA")
+                }
+                Err(_) => {
+                    tracing::warn!(%id, "authorizations stay as they are: the CA does not answer")
+                }
             }
         }
         record::close(self, id).await
@@ -453,12 +520,17 @@ impl Issuer for AcmeIssuer {
 
     async fn tidy(&self, known: &Known, now: Timestamp) -> Result<(), Failure> {
         for key in record::keys(&*self.storage, &self.config.name).await? {
-            let Some(record) = record::read(self, &key).await? else { continue };
+            let Some(record) = record::read(self, &key).await? else {
+                continue;
+            };
             if record.issuer != self.config.name {
                 continue;
             }
-            let stored = record.serial().is_some_and(|s| known.stored.get(&record.id) == Some(&s));
-            let unwanted = !known.wanted.contains(&record.id) && record.since + MAX_UNWANTED_AGE < now;
+            let stored = record
+                .serial()
+                .is_some_and(|s| known.stored.get(&record.id) == Some(&s));
+            let unwanted =
+                !known.wanted.contains(&record.id) && record.since + MAX_UNWANTED_AGE < now;
             if stored || record.over {
                 self.installed(&record.id).await?;
             } else if unwanted {
@@ -473,11 +545,19 @@ impl Issuer for AcmeIssuer {
     }
 
     fn underway(&self) -> Vec<Underway> {
-        self.underway.lock().expect("nobody panics while holding it").values().cloned().collect()
+        self.underway
+            .lock()
+            .expect("nobody panics while holding it")
+            .values()
+            .cloned()
+            .collect()
     }
 
     fn budget(&self) -> Option<Budget> {
-        Some(self.with_budget(|b| b.clone()).with_address(&self.http.address_limits().ledger()))
+        Some(
+            self.with_budget(|b| b.clone())
+                .with_address(&self.http.address_limits().ledger()),
+        )
     }
 
     async fn renewal_window(
@@ -486,8 +566,12 @@ impl Issuer for AcmeIssuer {
         previous: Option<&Window>,
         now: Timestamp,
     ) -> Result<Option<Window>, Failure> {
-        let Some(id) = &held.ari_id else { return Ok(None) };
-        let Some(base) = self.directory().await?.renewal_info.clone() else { return Ok(None) };
+        let Some(id) = &held.ari_id else {
+            return Ok(None);
+        };
+        let Some(base) = self.directory().await?.renewal_info.clone() else {
+            return Ok(None);
+        };
         // RFC 9773, 4.1: the identifier is appended as a path segment.
         let url = format!("{}/{id}", base.trim_end_matches('/'));
         let answer = self
@@ -496,14 +580,23 @@ impl Issuer for AcmeIssuer {
             .await
             .map_err(|e| problem::of_http(&self.config.name, &e))?;
         if !answer.status.is_success() {
-            let message =
-                format!("{} has no renewal window for this certificate: status {}", self.config.name, answer.status);
+            let message = format!(
+                "{} has no renewal window for this certificate: status {}",
+                self.config.name, answer.status
+            );
             return Err(Failure::new(Class::Transient, message));
         }
-        let nonsense =
-            |what: &str| Failure::new(Class::Bug, format!("{}: invalid ARI response: {what}", self.config.name));
-        let info = RENEWAL_INFO.read(&answer.body, &url).map_err(|why| nonsense(&why.to_string()))?;
-        let info: RenewalInfo = serde_json::from_value(info).map_err(|_| nonsense("a time of its window is none"))?;
+        let nonsense = |what: &str| {
+            Failure::new(
+                Class::Bug,
+                format!("{}: invalid ARI response: {what}", self.config.name),
+            )
+        };
+        let info = RENEWAL_INFO
+            .read(&answer.body, &url)
+            .map_err(|why| nonsense(&why.to_string()))?;
+        let info: RenewalInfo =
+            serde_json::from_value(info).map_err(|_| nonsense("a time of its window is none"))?;
         Window::answered(
             previous,
             id,

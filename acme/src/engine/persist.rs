@@ -1,5 +1,5 @@
-//! dns-persist-01 (draft-ietf-acme-dns-persist): a permanent record binds a name to our account, so that no record is
-//! written for each order.
+//! dns-persist-01 (draft-ietf-acme-dns-persist): a permanent record binds a name to our account, so
+//! that no record is written for each order.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -12,7 +12,8 @@ use crate::names::DnsName;
 
 /// Time to live of a record in seconds; records do not change, so that caches may keep them.
 const TTL: u32 = 3600;
-/// Remaining validity below which a record counts as expired: the CA looks it up later, and by another clock.
+/// Remaining validity below which a record counts as expired: the CA looks it up later, and by
+/// another clock.
 const MARGIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// The members of the challenge that are specific to its type.
@@ -22,8 +23,8 @@ struct Challenge {
     issuers: Vec<String>,
 }
 
-/// A parsed record: the issuer's domain, the account, wildcard policy and expiry. The syntax is that of a CAA property
-/// (RFC 8659, 4.2).
+/// A parsed record: the issuer's domain, the account, wildcard policy and expiry. The syntax is
+/// that of a CAA property (RFC 8659, 4.2).
 #[derive(Debug, PartialEq, Eq)]
 struct Binding {
     issuer: String,
@@ -38,7 +39,9 @@ impl Binding {
         let mut parts = text.split(';').map(str::trim);
         let issuer = parts.next()?.trim_end_matches('.').to_ascii_lowercase();
         let (mut account, mut wildcard, mut until) = (None, false, None);
-        for (tag, value) in parts.filter(|part| !part.is_empty()).map(|part| part.split_once('=').unwrap_or((part, "")))
+        for (tag, value) in parts
+            .filter(|part| !part.is_empty())
+            .map(|part| part.split_once('=').unwrap_or((part, "")))
         {
             match tag.trim().to_ascii_lowercase().as_str() {
                 "accounturi" => account = Some(value.trim().to_owned()),
@@ -49,7 +52,12 @@ impl Binding {
                 _ => {}
             }
         }
-        Some(Self { issuer, account: account?, wildcard, until })
+        Some(Self {
+            issuer,
+            account: account?,
+            wildcard,
+            until,
+        })
     }
 
     /// Returns true if this record suffices for `wanted`; one for wildcards includes the base name.
@@ -78,30 +86,61 @@ impl std::fmt::Display for Binding {
     }
 }
 
-/// Makes sure that a name has its record: finds it, or writes it where a provider is configured. A valid record is
-/// never removed; an expired one of ours is, once its successor is visible.
-pub(super) async fn ensure(attempt: &OrderAttempt<'_>, name: &DnsName, url: &str) -> Result<(), Failure> {
+/// Makes sure that a name has its record: finds it, or writes it where a provider is configured. A
+/// valid record is never removed; an expired one of ours is, once its successor is visible.
+pub(super) async fn ensure(
+    attempt: &OrderAttempt<'_>,
+    name: &DnsName,
+    url: &str,
+) -> Result<(), Failure> {
     let solvers = &attempt.issuer.config.solvers;
-    let Some(persist) = &solvers.persist else { return Ok(()) };
+    let Some(persist) = &solvers.persist else {
+        return Ok(());
+    };
     let issuer = &attempt.issuer.config.name;
     let now = Timestamp::now();
-    let answer = attempt.account.post_as_get(url).await.map_err(|e| of_account(issuer, &e, now))?;
+    let answer = attempt
+        .account
+        .post_as_get(url)
+        .await
+        .map_err(|e| of_account(issuer, &e, now))?;
     let challenge: Option<Challenge> = serde_json::from_slice(&answer.body).ok();
-    let domain = challenge.and_then(|c| c.issuers.into_iter().next()).filter(|d| DnsName::parse(d).is_ok());
+    let domain = challenge
+        .and_then(|c| c.issuers.into_iter().next())
+        .filter(|d| DnsName::parse(d).is_ok());
     let Some(domain) = domain else {
-        return Err(Failure::new(Class::Bug, format!("{issuer}: the dns-persist-01 challenge names no issuer domain")));
+        return Err(Failure::new(
+            Class::Bug,
+            format!("{issuer}: the dns-persist-01 challenge names no issuer domain"),
+        ));
     };
     let failed = |e| of_dns(&e, name, Timestamp::now());
-    let at = persist.view.challenge_target(&format!("_validation-persist.{}", name.base())).await.map_err(failed)?;
-    let until = persist.days.map(|days| (now + SignedDuration::from_hours(24 * i64::from(days))).as_second());
+    let at = persist
+        .view
+        .challenge_target(&format!("_validation-persist.{}", name.base()))
+        .await
+        .map_err(failed)?;
+    let until = persist
+        .days
+        .map(|days| (now + SignedDuration::from_hours(24 * i64::from(days))).as_second());
     let issuer = domain.trim_end_matches('.').to_ascii_lowercase();
-    let wanted = Binding { issuer, account: attempt.account.url().to_owned(), wildcard: name.is_wildcard(), until };
+    let wanted = Binding {
+        issuer,
+        account: attempt.account.url().to_owned(),
+        wildcard: name.is_wildcard(),
+        until,
+    };
     let there = persist.view.values(&at).await.map_err(failed)?;
-    let binds = |text: &String| Binding::parse(text).is_some_and(|found| found.covers(&wanted, now));
+    let binds =
+        |text: &String| Binding::parse(text).is_some_and(|found| found.covers(&wanted, now));
     if there.iter().any(binds) {
         return Ok(());
     }
-    let record = |value: String| TxtRecord { name: at.clone(), value, ttl: TTL };
+    let record = |value: String| TxtRecord {
+        name: at.clone(),
+        value,
+        ttl: TTL,
+    };
     let Some(dns) = &solvers.dns else {
         let message = format!("{name} is not bound to our account: create {at} TXT \"{wanted}\"");
         return Err(Failure::new(Class::HostFault, message).by(vec![name.to_string()]));
@@ -109,9 +148,15 @@ pub(super) async fn ensure(attempt: &OrderAttempt<'_>, name: &DnsName, url: &str
     dns.provider.zone_of(&at).await.map_err(failed)?;
     let made = record(wanted.to_string());
     dns.provider.present(&made).await.map_err(failed)?;
-    super::authorize::wait_until_visible(dns, &made, tokio::time::Instant::now() + dns.propagation_limit).await?;
+    super::authorize::wait_until_visible(
+        dns,
+        &made,
+        tokio::time::Instant::now() + dns.propagation_limit,
+    )
+    .await?;
     for ended in there.into_iter().filter(|text| {
-        Binding::parse(text).is_some_and(|found| found.account == wanted.account && found.has_ended(now))
+        Binding::parse(text)
+            .is_some_and(|found| found.account == wanted.account && found.has_ended(now))
     }) {
         if let Err(error) = dns.provider.cleanup(&record(ended)).await {
             tracing::warn!(record = at, %error, "cannot remove an expired TXT record now");
@@ -126,7 +171,12 @@ mod tests {
 
     fn wanted(wildcard: bool) -> Binding {
         let account = "https://ca.example/acct/1".to_owned();
-        Binding { issuer: "ca.example".to_owned(), account, wildcard, until: None }
+        Binding {
+            issuer: "ca.example".to_owned(),
+            account,
+            wildcard,
+            until: None,
+        }
     }
 
     #[test]
@@ -135,16 +185,46 @@ mod tests {
         let later = now.as_second() + 86_400;
         let soon = now.as_second() + 60;
         for (text, bare, wildcard) in [
-            ("ca.example; accounturi=https://ca.example/acct/1".to_owned(), true, false),
-            ("CA.example. ;AccountURI=https://ca.example/acct/1;policy=Wildcard;x=y".to_owned(), true, true),
-            (format!("ca.example; accounturi=https://ca.example/acct/1; persistUntil={later}"), true, false),
-            (format!("ca.example; accounturi=https://ca.example/acct/1; persistUntil={soon}"), false, false),
-            ("ca.example; accounturi=https://ca.example/acct/1; persistUntil=soon".to_owned(), false, false),
-            ("ca.example; accounturi=https://ca.example/acct/2; policy=wildcard".to_owned(), false, false),
-            ("other.example; accounturi=https://ca.example/acct/1".to_owned(), false, false),
+            (
+                "ca.example; accounturi=https://ca.example/acct/1".to_owned(),
+                true,
+                false,
+            ),
+            (
+                "CA.example. ;AccountURI=https://ca.example/acct/1;policy=Wildcard;x=y".to_owned(),
+                true,
+                true,
+            ),
+            (
+                format!("ca.example; accounturi=https://ca.example/acct/1; persistUntil={later}"),
+                true,
+                false,
+            ),
+            (
+                format!("ca.example; accounturi=https://ca.example/acct/1; persistUntil={soon}"),
+                false,
+                false,
+            ),
+            (
+                "ca.example; accounturi=https://ca.example/acct/1; persistUntil=soon".to_owned(),
+                false,
+                false,
+            ),
+            (
+                "ca.example; accounturi=https://ca.example/acct/2; policy=wildcard".to_owned(),
+                false,
+                false,
+            ),
+            (
+                "other.example; accounturi=https://ca.example/acct/1".to_owned(),
+                false,
+                false,
+            ),
             ("ca.example".to_owned(), false, false),
         ] {
-            let covers = |wildcard| Binding::parse(&text).is_some_and(|found| found.covers(&wanted(wildcard), now));
+            let covers = |wildcard| {
+                Binding::parse(&text).is_some_and(|found| found.covers(&wanted(wildcard), now))
+            };
             assert_eq!((covers(false), covers(true)), (bare, wildcard), "{text}");
         }
     }
@@ -152,7 +232,10 @@ mod tests {
     #[test]
     fn a_written_record_is_parsed_again() {
         for until in [None, Some(1_900_000_000)] {
-            let made = Binding { until, ..wanted(true) };
+            let made = Binding {
+                until,
+                ..wanted(true)
+            };
             assert_eq!(Binding::parse(&made.to_string()), Some(made));
         }
     }

@@ -1,13 +1,14 @@
 //! The interval of polls: learned from the time that the CA needed for earlier orders.
 //!
-//! RFC 8555, 7.5.1 leaves polling to the client where the CA sends no `Retry-After`. Polling too early costs the CA a
-//! request, polling too late costs us time; the time of the last orders is the best guess for the next.
+//! RFC 8555, 7.5.1 leaves polling to the client where the CA sends no `Retry-After`. Polling too
+//! early costs the CA a request, polling too late costs us time; the time of the last orders is the
+//! best guess for the next.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// The first guess: short, so that orders that start together do not wait in vain for a fast CA; a slow one is learned
-/// after a few more polls.
+/// The first guess: short, so that orders that start together do not wait in vain for a fast CA; a
+/// slow one is learned after a few more polls.
 const INITIAL_GUESS: Duration = Duration::from_millis(10);
 /// Latest first poll.
 const MAX_FIRST_POLL: Duration = Duration::from_secs(5);
@@ -28,7 +29,10 @@ impl Default for PollInterval {
 impl PollInterval {
     /// Starts the polls of one wait.
     pub(super) fn polls(&self) -> Polls {
-        Polls { first: *self.0.lock().expect("nobody panics while holding it"), count: 0 }
+        Polls {
+            first: *self.0.lock().expect("nobody panics while holding it"),
+            count: 0,
+        }
     }
 
     /// Learns from a wait: the CA was done `took` after the request.
@@ -39,7 +43,11 @@ impl PollInterval {
         } else {
             // Done at the first poll, and perhaps long before: the guess is lowered.
             let sooner = guess.min(polls.first) * 3 / 4;
-            if sooner < IMMEDIATE_BELOW { Duration::ZERO } else { sooner }
+            if sooner < IMMEDIATE_BELOW {
+                Duration::ZERO
+            } else {
+                sooner
+            }
         };
     }
 }
@@ -62,7 +70,9 @@ impl Polls {
         match self.count {
             1 => self.first,
             n => {
-                let grown = (self.first / 4).max(MIN_PAUSE).mul_f64(1.6_f64.powi(n.min(40) as i32 - 2));
+                let grown = (self.first / 4)
+                    .max(MIN_PAUSE)
+                    .mul_f64(1.6_f64.powi(n.min(40) as i32 - 2));
                 grown.min(MAX_PAUSE)
             }
         }
@@ -73,8 +83,8 @@ impl Polls {
 mod tests {
     use super::*;
 
-    /// Simulates one wait for a CA that needs `takes`; returns the number of polls and the time at which it was found
-    /// done.
+    /// Simulates one wait for a CA that needs `takes`; returns the number of polls and the time at
+    /// which it was found done.
     fn wait(pace: &PollInterval, takes: Duration) -> (u32, Duration) {
         let mut polls = pace.polls();
         let mut passed = Duration::ZERO;
@@ -116,6 +126,9 @@ mod tests {
     fn pauses_grow_up_to_ten_seconds() {
         let mut polls = PollInterval::default().polls();
         let pauses: Vec<_> = (0..60).map(|_| polls.pause()).collect();
-        assert!(pauses[1..].is_sorted() && pauses[59] == MAX_PAUSE, "{pauses:?}");
+        assert!(
+            pauses[1..].is_sorted() && pauses[59] == MAX_PAUSE,
+            "{pauses:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Maps errors of the CA, the protocol and DNS to failures: class, message, remedy and retry time (RFC 8555, 6.7).
+//! Maps errors of the CA, the protocol and DNS to failures: class, message, remedy and retry time
+//! (RFC 8555, 6.7).
 
 use instant_acme::{Error, Identifier, Problem};
 use jiff::{SignedDuration, Timestamp};
@@ -26,7 +27,8 @@ pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
         | "invalidProfile"
         | "unsupportedContact"
         | "invalidContact" => Class::Policy,
-        // A resource that a replica of the CA does not know yet, or that the CA lost: the request is not at fault.
+        // A resource that a replica of the CA does not know yet, or that the CA lost: the request
+        // is not at fault.
         "malformed" if matches!(status, Some(404 | 410)) => Class::Transient,
         "accountDoesNotExist" | "externalAccountRequired" | "userActionRequired" => Class::Account,
         "malformed"
@@ -60,7 +62,8 @@ pub(super) fn of_problem(
     let kind = problem.r#type.as_deref().unwrap_or_default();
     let said = problem.detail.as_deref().unwrap_or("no reason given");
     let detail = stable(said);
-    // The status of the document is advisory (RFC 9457, 3.1.3); that of a problem without an answer of its own is all there is.
+    // The status of the document is advisory (RFC 9457, 3.1.3); that of a problem without an answer
+    // of its own is all there is.
     let status = problem.status.or(exchange.map(|e| e.status));
     let class = class_of(kind, status, said);
     let mut message = format!("{issuer}: {detail}");
@@ -70,17 +73,25 @@ pub(super) fn of_problem(
         }
     }
     // A page that explains the error (RFC 8555, 6.7; Boulder links it for rate limits).
-    if let Some(help) = exchange.and_then(|e| e.help.as_ref()).filter(|help| !message.contains(help.as_str())) {
+    if let Some(help) = exchange
+        .and_then(|e| e.help.as_ref())
+        .filter(|help| !message.contains(help.as_str()))
+    {
         message.push_str(&format!("; see {help}"));
     }
     message.push_str(remedy(kind, class, said));
     let mut failure = Failure::new(class, message).by(refusal::culprits(problem, names));
     match (class, status) {
-        (Class::Transient, Some(500..) | None) => failure.dependency = Some(Box::new(Dependency::Ca)),
+        (Class::Transient, Some(500..) | None) => {
+            failure.dependency = Some(Box::new(Dependency::Ca))
+        }
         (Class::Account, _) => failure.dependency = Some(Box::new(Dependency::Account)),
         _ => {}
     }
-    let retry_at = exchange.and_then(|e| e.retry_after).map(|d| now + d).or_else(|| refusal::retry_after(said, now));
+    let retry_at = exchange
+        .and_then(|e| e.retry_after)
+        .map(|d| now + d)
+        .or_else(|| refusal::retry_after(said, now));
     if let Some(at) = retry_at
         && matches!(class, Class::RateLimited | Class::Transient)
     {
@@ -117,7 +128,8 @@ pub(super) fn remedy(kind: &str, class: Class, detail: &str) -> &'static str {
     }
 }
 
-/// Makes the failure of an error of `instant-acme`. `exchange` has status and headers of the answer.
+/// Makes the failure of an error of `instant-acme`. `exchange` has status and headers of the
+/// answer.
 pub(super) fn of_protocol(
     issuer: &AcmeIssuer,
     error: &Error,
@@ -130,13 +142,22 @@ pub(super) fn of_protocol(
         Error::Api(problem) => of_problem(name, problem, exchange, names, now),
         Error::Other(other) => match other.downcast_ref::<HttpError>() {
             Some(http) => of_http(name, http),
-            None => Failure::new(Class::Bug, format!("{name}: {}", stable(&other.to_string()))),
+            None => Failure::new(
+                Class::Bug,
+                format!("{name}: {}", stable(&other.to_string())),
+            ),
         },
         Error::Json(error) => {
-            let text = format!("{name} answered with something that is no ACME JSON: {}", stable(&error.to_string()));
+            let text = format!(
+                "{name} answered with something that is no ACME JSON: {}",
+                stable(&error.to_string())
+            );
             Failure::new(Class::Transient, text).with_dependency(Dependency::Ca)
         }
-        other => Failure::new(Class::Bug, format!("{name}: {}", stable(&other.to_string()))),
+        other => Failure::new(
+            Class::Bug,
+            format!("{name}: {}", stable(&other.to_string())),
+        ),
     }
 }
 
@@ -146,13 +167,18 @@ pub(super) fn of_http(issuer: &str, error: &HttpError) -> Failure {
         | HttpError::Roots(_)
         | HttpError::NoDirectory { .. }
         | HttpError::Redirected { .. }
-        | HttpError::NoNonce { status: 200..300 | 404 | 405, .. } => Class::Config,
+        | HttpError::NoNonce {
+            status: 200..300 | 404 | 405,
+            ..
+        } => Class::Config,
         // Waiting does not make an untrusted certificate trusted.
-        HttpError::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => Class::Config,
-        HttpError::Status { status: 404, .. } => Class::Config,
-        HttpError::Limited { .. } | HttpError::Status { status: 429, .. } | HttpError::NoNonce { status: 429, .. } => {
-            Class::RateLimited
+        HttpError::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => {
+            Class::Config
         }
+        HttpError::Status { status: 404, .. } => Class::Config,
+        HttpError::Limited { .. }
+        | HttpError::Status { status: 429, .. }
+        | HttpError::NoNonce { status: 429, .. } => Class::RateLimited,
         HttpError::Unreachable { .. }
         | HttpError::Timeout { .. }
         | HttpError::Status { .. }
@@ -178,17 +204,29 @@ pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> 
         AccountError::Http(e) => of_http(issuer, e),
         AccountError::Storage(e) => super::of_storage(e),
         AccountError::Limited(wait) => {
-            Failure::new(Class::RateLimited, format!("issuer {issuer}: {wait}")).not_before(wait.until)
+            Failure::new(Class::RateLimited, format!("issuer {issuer}: {wait}"))
+                .not_before(wait.until)
         }
-        AccountError::Refused { kind, detail, status, retry_after, external } => {
+        AccountError::Refused {
+            kind,
+            detail,
+            status,
+            retry_after,
+            external,
+        } => {
             let class = match class_of(kind, Some(*status), detail) {
                 Class::HostFault | Class::Policy | Class::Bug => Class::Account,
                 class => class,
             };
-            let text = format!("issuer {issuer}: the CA refuses the account: {}", stable(detail));
+            let text = format!(
+                "issuer {issuer}: the CA refuses the account: {}",
+                stable(detail)
+            );
             let remedy = match external {
                 Some(external)
-                    if class == Class::Account && !kind.is_empty() && !kind.ends_with(":userActionRequired") =>
+                    if class == Class::Account
+                        && !kind.is_empty()
+                        && !kind.ends_with(":userActionRequired") =>
                 {
                     format!("; the account was to be bound to {external}: check both at the CA")
                 }
@@ -209,7 +247,8 @@ pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> 
     }
 }
 
-/// Makes the failure of a DNS provider or look-up. A transient one trips the breaker of this provider or zone only.
+/// Makes the failure of a DNS provider or look-up. A transient one trips the breaker of this
+/// provider or zone only.
 pub(super) fn of_dns(error: &DnsError, name: &DnsName, now: Timestamp) -> Failure {
     let failure = match error.retry() {
         DnsRetry::Never => Failure::new(Class::Config, error.to_string()),
@@ -246,23 +285,33 @@ pub(super) fn is_kind(error: &Error, kind: &str) -> bool {
     matches!(error, Error::Api(p) if p.r#type.as_deref().is_some_and(|t| t.rsplit(':').next() == Some(kind)))
 }
 
-/// Makes a foreign text fit for a message: one bounded line without control characters and without parts that differ in
-/// each attempt, above all tokens of challenges. Links are kept whole: a paused name can be resumed only there.
+/// Makes a foreign text fit for a message: one bounded line without control characters and without
+/// parts that differ in each attempt, above all tokens of challenges. Links are kept whole: a
+/// paused name can be resumed only there.
 fn stable(text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_LINK).collect();
+    let text: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(LONGEST_LINK)
+        .collect();
     let mut stable = String::new();
     for word in text.split_inclusive(' ') {
         let is_link = word.contains("://");
         let word = match word.split_once(CHALLENGES) {
             Some((before, rest)) => {
-                let after = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+                let after = rest.trim_start_matches(|c: char| {
+                    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+                });
                 format!("{before}{CHALLENGES}…{after}")
             }
             None if is_link => word.to_owned(),
             None => without_tokens(word),
         };
         if stable.chars().count() + word.chars().count() > LONGEST_TEXT && !is_link {
-            stable.extend(word.chars().take(LONGEST_TEXT.saturating_sub(stable.chars().count())));
+            stable.extend(
+                word.chars()
+                    .take(LONGEST_TEXT.saturating_sub(stable.chars().count())),
+            );
             continue;
         }
         stable.push_str(&word);
@@ -273,23 +322,28 @@ fn stable(text: &str) -> String {
 /// The path prefix of HTTP-01 challenges.
 const CHALLENGES: &str = crate::challenge::http::PREFIX;
 
-/// Removes parts of a word that look like a token, a digest or a key authorization: 20 or more base64url characters in
-/// both cases, which no host name, number or word has.
+/// Removes parts of a word that look like a token, a digest or a key authorization: 20 or more
+/// base64url characters in both cases, which no host name, number or word has.
 fn without_tokens(word: &str) -> String {
     let is_token = |part: &str| {
-        part.len() >= 20 && part.bytes().any(|b| b.is_ascii_uppercase()) && part.bytes().any(|b| b.is_ascii_lowercase())
+        part.len() >= 20
+            && part.bytes().any(|b| b.is_ascii_uppercase())
+            && part.bytes().any(|b| b.is_ascii_lowercase())
     };
     let mut text = String::new();
     let mut rest = word;
     while !rest.is_empty() {
         let end = |is: bool| {
-            rest.find(|c: char| (c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) != is).unwrap_or(rest.len())
+            rest.find(|c: char| (c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) != is)
+                .unwrap_or(rest.len())
         };
         let (part, others) = rest.split_at(end(true));
         text.push_str(if is_token(part) { "…" } else { part });
         rest = others;
-        let (between, others) = rest
-            .split_at(rest.find(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).unwrap_or(rest.len()));
+        let (between, others) = rest.split_at(
+            rest.find(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+                .unwrap_or(rest.len()),
+        );
         text.push_str(between);
         rest = others;
     }
@@ -314,22 +368,66 @@ mod tests {
     #[test]
     fn each_problem_has_its_class() {
         for (kind, status, detail, class) in [
-            ("urn:ietf:params:acme:error:rateLimited", 429, "too many new orders", Class::RateLimited),
-            ("urn:ietf:params:acme:error:rateLimited", 429, "Account is paused: https://x", Class::Paused),
-            ("urn:ietf:params:acme:error:unauthorized", 403, "", Class::HostFault),
-            ("urn:ietf:params:acme:error:connection", 400, "", Class::HostFault),
+            (
+                "urn:ietf:params:acme:error:rateLimited",
+                429,
+                "too many new orders",
+                Class::RateLimited,
+            ),
+            (
+                "urn:ietf:params:acme:error:rateLimited",
+                429,
+                "Account is paused: https://x",
+                Class::Paused,
+            ),
+            (
+                "urn:ietf:params:acme:error:unauthorized",
+                403,
+                "",
+                Class::HostFault,
+            ),
+            (
+                "urn:ietf:params:acme:error:connection",
+                400,
+                "",
+                Class::HostFault,
+            ),
             ("urn:ietf:params:acme:error:caa", 403, "", Class::Policy),
-            ("urn:ietf:params:acme:error:rejectedIdentifier", 400, "", Class::Policy),
-            ("urn:ietf:params:acme:error:accountDoesNotExist", 400, "", Class::Account),
+            (
+                "urn:ietf:params:acme:error:rejectedIdentifier",
+                400,
+                "",
+                Class::Policy,
+            ),
+            (
+                "urn:ietf:params:acme:error:accountDoesNotExist",
+                400,
+                "",
+                Class::Account,
+            ),
             ("urn:ietf:params:acme:error:malformed", 400, "", Class::Bug),
-            ("urn:ietf:params:acme:error:malformed", 404, "no such authorization", Class::Transient),
+            (
+                "urn:ietf:params:acme:error:malformed",
+                404,
+                "no such authorization",
+                Class::Transient,
+            ),
             ("", 404, "", Class::Transient),
-            ("urn:ietf:params:acme:error:serverInternal", 500, "", Class::Transient),
+            (
+                "urn:ietf:params:acme:error:serverInternal",
+                500,
+                "",
+                Class::Transient,
+            ),
             ("", 502, "status 502 Bad Gateway", Class::Transient),
             ("", 429, "", Class::RateLimited),
             ("", 403, "", Class::Account),
         ] {
-            assert_eq!(class_of(kind, Some(status), detail), class, "{kind} {status}");
+            assert_eq!(
+                class_of(kind, Some(status), detail),
+                class,
+                "{kind} {status}"
+            );
         }
     }
 
@@ -337,14 +435,26 @@ mod tests {
     fn the_retry_time_is_taken_from_the_header_or_the_text() {
         let json = r#"{"type":"urn:ietf:params:acme:error:rateLimited","status":429,
             "detail":"too many certificates (50) already issued for \"example.com\" in the last 168h0m0s, retry after 2026-11-22 03:12:00 UTC: see https://x"}"#;
-        assert_eq!(failure(json, None).retry_at, Some(at("2026-11-22T03:12:00Z")));
-        let header = Exchange { retry_after: Some(SignedDuration::from_secs(60)), ..Exchange::default() };
-        assert_eq!(failure(json, Some(&header)).retry_at, Some(at("2026-11-21T00:01:00Z")));
+        assert_eq!(
+            failure(json, None).retry_at,
+            Some(at("2026-11-22T03:12:00Z"))
+        );
+        let header = Exchange {
+            retry_after: Some(SignedDuration::from_secs(60)),
+            ..Exchange::default()
+        };
+        assert_eq!(
+            failure(json, Some(&header)).retry_at,
+            Some(at("2026-11-21T00:01:00Z"))
+        );
     }
 
     #[test]
     fn texts_of_others_are_one_bounded_line() {
-        let json = format!(r#"{{"detail":"a\nb\u001b[31m{}","status":400}}"#, "x".repeat(5000));
+        let json = format!(
+            r#"{{"detail":"a\nb\u001b[31m{}","status":400}}"#,
+            "x".repeat(5000)
+        );
         let message = failure(&json, None).message;
         assert!(message.len() < 600 && !message.contains('\n') && !message.contains('\u{1b}'));
     }
@@ -352,15 +462,29 @@ mod tests {
     #[test]
     fn messages_omit_tokens_and_keep_links_complete() {
         let token = "LoqXcYV8q5ONbJQxbmR7SCTNo3tiAXDfowyjxAjEuX0";
-        let link = format!("https://portal.letsencrypt.org/sfe/v1/unpause?jwt={}", "eyJh".repeat(300));
+        let link = format!(
+            "https://portal.letsencrypt.org/sfe/v1/unpause?jwt={}",
+            "eyJh".repeat(300)
+        );
         for (text, told) in [
             (
-                format!("Invalid response from http://a.example/.well-known/acme-challenge/{token}: 404"),
+                format!(
+                    "Invalid response from http://a.example/.well-known/acme-challenge/{token}: 404"
+                ),
                 "Invalid response from http://a.example/.well-known/acme-challenge/…: 404",
             ),
-            (format!("Expected \"{token}.{token}\" (got \"x\")"), "Expected \"….…\" (got \"x\")"),
-            (format!("Incorrect TXT record \"{token}\" found"), "Incorrect TXT record \"…\" found"),
-            (format!("Please visit: {link}"), &format!("Please visit: {link}")),
+            (
+                format!("Expected \"{token}.{token}\" (got \"x\")"),
+                "Expected \"….…\" (got \"x\")",
+            ),
+            (
+                format!("Incorrect TXT record \"{token}\" found"),
+                "Incorrect TXT record \"…\" found",
+            ),
+            (
+                format!("Please visit: {link}"),
+                &format!("Please visit: {link}"),
+            ),
             (
                 "no valid A records found for a-very-long-name-indeed.example.org".to_owned(),
                 "no valid A records found for a-very-long-name-indeed.example.org",
@@ -373,7 +497,11 @@ mod tests {
     #[test]
     fn a_refusal_of_the_account_names_the_remedy() {
         for (kind, detail, word) in [
-            ("unauthorized", "Account is not valid, has status \"deactivated\"", "certs new-account"),
+            (
+                "unauthorized",
+                "Account is not valid, has status \"deactivated\"",
+                "certs new-account",
+            ),
             ("accountDoesNotExist", "unknown", "certs new-account"),
             ("externalAccountRequired", "no", "key id"),
             ("userActionRequired", "new terms", "agree"),
@@ -386,7 +514,10 @@ mod tests {
                 external: None,
             };
             let failure = of_account("le", &error, at("2026-11-21T00:00:00Z"));
-            assert!(failure.class == Class::Account && failure.message.contains(word), "{failure}");
+            assert!(
+                failure.class == Class::Account && failure.message.contains(word),
+                "{failure}"
+            );
             assert_eq!(failure.dependency.as_deref(), Some(&Dependency::Account));
         }
     }

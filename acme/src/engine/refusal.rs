@@ -1,8 +1,8 @@
 //! Scopes of the CA's refusals: some names, a registered domain, one order, or the account.
 //!
-//! The protocol has a problem type `rateLimited` and none for the limit that was exceeded (RFC 8555, 6.7): subproblems
-//! and the detail tell it. An unknown text is taken to concern its order alone, until orders for other names are
-//! refused as well.
+//! The protocol has a problem type `rateLimited` and none for the limit that was exceeded (RFC
+//! 8555, 6.7): subproblems and the detail tell it. An unknown text is taken to concern its order
+//! alone, until orders for other names are refused as well.
 
 use std::collections::BTreeMap;
 
@@ -47,49 +47,97 @@ const fn wording(says: &'static [&'static str], class: Class, scope: RefusalScop
     Wording { says, class, scope }
 }
 
-/// Sources: Boulder's `wfe2/wfe.go` (paused names) and `ratelimits/transaction.go`, `limiter.go` (limits; older texts
-/// from `ra/ra.go`), seen in 2026; Let's Encrypt's page "Rate limits"; Google Trust Services in acme.sh's issue 4364;
-/// Buypass in acme.sh's issue 6321. ZeroSSL answers 429 with an HTML page without any text of its own (cert-manager's
-/// issue 5867), and Pebble and step-ca have no such limits: their refusals are recognised by type
-/// (`rejectedIdentifier`) and by the names in them.
+/// Sources: Boulder's `wfe2/wfe.go` (paused names) and `ratelimits/transaction.go`, `limiter.go`
+/// (limits; older texts from `ra/ra.go`), seen in 2026; Let's Encrypt's page "Rate limits"; Google
+/// Trust Services in acme.sh's issue 4364; Buypass in acme.sh's issue 6321. ZeroSSL answers 429
+/// with an HTML page without any text of its own (cert-manager's issue 5867), and Pebble and
+/// step-ca have no such limits: their refusals are recognised by type (`rejectedIdentifier`) and by
+/// the names in them.
 const WORDINGS: &[Wording] = &[
-    // Boulder: "Your account is temporarily prevented from requesting certificates for a.example and possibly others. …"
-    wording(&["temporarily prevented from requesting certificates"], Class::Paused, RefusalScope::Names),
+    // Boulder: "Your account is temporarily prevented from requesting certificates for a.example
+    // and possibly others. …"
+    wording(
+        &["temporarily prevented from requesting certificates"],
+        Class::Paused,
+        RefusalScope::Names,
+    ),
     wording(&["paused"], Class::Paused, RefusalScope::Names),
-    // "too many certificates (5) already issued for this exact set of identifiers in the last 168h0m0s, retry after …"
+    // "too many certificates (5) already issued for this exact set of identifiers in the last
+    // 168h0m0s, retry after …"
     wording(&["exact set of"], Class::RateLimited, RefusalScope::Set),
-    // "too many failed authorizations (5) for "a.example" in the last 1h0m0s, retry after …", and before 2024 "too many
-    // failed authorizations recently"
-    wording(&["too many failed authorizations"], Class::RateLimited, RefusalScope::Failures),
-    // "too many certificates (50) already issued for "example.org" in the last 168h0m0s, retry after …"
-    wording(&["certificates", "already issued for"], Class::RateLimited, RefusalScope::Domain),
-    // "too many new orders (300) from this account in the last 3h0m0s, retry after …", "too many new orders recently"
-    wording(&["too many new orders"], Class::RateLimited, RefusalScope::Account),
-    wording(&["too many currently pending authorizations"], Class::RateLimited, RefusalScope::Account),
-    // Google: "'…' is over quota (30 requests in 60 seconds) for the given ACME resource: challenge. Try again in 12.4s."
-    wording(&["is over quota", "acme resource"], Class::RateLimited, RefusalScope::Account),
+    // "too many failed authorizations (5) for "a.example" in the last 1h0m0s, retry after …", and
+    // before 2024 "too many failed authorizations recently"
+    wording(
+        &["too many failed authorizations"],
+        Class::RateLimited,
+        RefusalScope::Failures,
+    ),
+    // "too many certificates (50) already issued for "example.org" in the last 168h0m0s, retry
+    // after …"
+    wording(
+        &["certificates", "already issued for"],
+        Class::RateLimited,
+        RefusalScope::Domain,
+    ),
+    // "too many new orders (300) from this account in the last 3h0m0s, retry after …", "too many
+    // new orders recently"
+    wording(
+        &["too many new orders"],
+        Class::RateLimited,
+        RefusalScope::Account,
+    ),
+    wording(
+        &["too many currently pending authorizations"],
+        Class::RateLimited,
+        RefusalScope::Account,
+    ),
+    // Google: "'…' is over quota (30 requests in 60 seconds) for the given ACME resource:
+    // challenge. Try again in 12.4s."
+    wording(
+        &["is over quota", "acme resource"],
+        Class::RateLimited,
+        RefusalScope::Account,
+    ),
     // Buypass: "Too many validation attempts during last hour"
-    wording(&["too many validation attempts"], Class::RateLimited, RefusalScope::Names),
+    wording(
+        &["too many validation attempts"],
+        Class::RateLimited,
+        RefusalScope::Names,
+    ),
 ];
 
 /// Returns class and scope of a `rateLimited` refusal.
 pub(super) fn read(detail: &str) -> (Class, RefusalScope) {
     let text = detail.to_ascii_lowercase();
-    let known = WORDINGS.iter().find(|known| known.says.iter().all(|part| text.contains(part)));
-    known.map_or((Class::RateLimited, RefusalScope::Order), |known| (known.class, known.scope))
+    let known = WORDINGS
+        .iter()
+        .find(|known| known.says.iter().all(|part| text.contains(part)));
+    known.map_or((Class::RateLimited, RefusalScope::Order), |known| {
+        (known.class, known.scope)
+    })
 }
 
 /// Returns the limit of our budget that a refusal concerns; `None` if it concerns this order alone.
 pub(super) fn scope(detail: &str, names: &Names) -> Option<Scope> {
     let in_text = words(detail);
-    let domain = names.iter().map(|n| n.registered_domain()).find(|d| in_text.iter().any(|word| word == d));
+    let domain = names
+        .iter()
+        .map(|n| n.registered_domain())
+        .find(|d| in_text.iter().any(|word| word == d));
     match read(detail).1 {
         RefusalScope::Account => Some(Scope::Orders),
         RefusalScope::Set => Some(Scope::set(names)),
-        RefusalScope::Domain => Some(Scope::Domain(domain.unwrap_or(names.first().registered_domain()).to_owned())),
+        RefusalScope::Domain => Some(Scope::Domain(
+            domain
+                .unwrap_or(names.first().registered_domain())
+                .to_owned(),
+        )),
         RefusalScope::Failures => {
-            let named = names.iter().find(|n| in_text.iter().any(|word| word == n.base()));
-            // A text without a name concerns the only name of the order; with several names it cannot be told.
+            let named = names
+                .iter()
+                .find(|n| in_text.iter().any(|word| word == n.base()));
+            // A text without a name concerns the only name of the order; with several names it
+            // cannot be told.
             let named = named.or((names.count() == 1).then(|| names.first()))?;
             Some(Scope::Failures(named.base().to_owned()))
         }
@@ -97,25 +145,37 @@ pub(super) fn scope(detail: &str, names: &Names) -> Option<Scope> {
     }
 }
 
-/// Returns the names of an order that a problem concerns: those of its subproblems, else those in its detail. Empty if
-/// that is all of them: then it concerns the order.
+/// Returns the names of an order that a problem concerns: those of its subproblems, else those in
+/// its detail. Empty if that is all of them: then it concerns the order.
 pub(super) fn culprits(problem: &Problem, names: Option<&Names>) -> Vec<String> {
-    let named = problem.subproblems.iter().filter_map(|sub| match &sub.identifier {
-        Some(Identifier::Dns(name)) => Some(name.clone()),
-        _ => None,
-    });
+    let named = problem
+        .subproblems
+        .iter()
+        .filter_map(|sub| match &sub.identifier {
+            Some(Identifier::Dns(name)) => Some(name.clone()),
+            _ => None,
+        });
     let named: Vec<String> = named.collect();
     let Some(names) = names else { return named };
     // A CA may name the base of a wildcard, as authorizations do.
-    let is = |said: &str, name: &crate::names::DnsName| said == name.as_str() || said == name.base();
+    let is =
+        |said: &str, name: &crate::names::DnsName| said == name.as_str() || said == name.base();
     let found = |said: &[String]| -> Vec<String> {
-        names.iter().filter(|name| said.iter().any(|word| is(word, name))).map(ToString::to_string).collect()
+        names
+            .iter()
+            .filter(|name| said.iter().any(|word| is(word, name)))
+            .map(ToString::to_string)
+            .collect()
     };
     let culprits = match found(&named) {
         none if none.is_empty() => found(&words(problem.detail.as_deref().unwrap_or_default())),
         some => some,
     };
-    if culprits.len() < names.count() || names.count() == 1 { culprits } else { Vec::new() }
+    if culprits.len() < names.count() || names.count() == 1 {
+        culprits
+    } else {
+        Vec::new()
+    }
 }
 
 /// Returns the words of a text that may be names.
@@ -126,8 +186,8 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Parses a retry time in a text: `retry after 1970-01-01 00:18:15 UTC` (Boulder), `Try again in 12.476542291s`
-/// (Google).
+/// Parses a retry time in a text: `retry after 1970-01-01 00:18:15 UTC` (Boulder),
+/// `Try again in 12.476542291s` (Google).
 pub(super) fn retry_after(detail: &str, now: Timestamp) -> Option<Timestamp> {
     if let Some((_, rest)) = detail.split_once("retry after ")
         && let Some(text) = rest.get(..19)
@@ -147,12 +207,15 @@ pub(super) fn retry_after(detail: &str, now: Timestamp) -> Option<Timestamp> {
 pub(super) struct Suspicion(BTreeMap<String, (Timestamp, Names)>);
 
 impl Suspicion {
-    /// Records an order that was refused with an unknown text. Returns true if enough orders without a name in common
-    /// were refused: then the account is at its limit.
+    /// Records an order that was refused with an unknown text. Returns true if enough orders
+    /// without a name in common were refused: then the account is at its limit.
     pub(super) fn refused(&mut self, names: &Names, now: Timestamp) -> bool {
         self.0.retain(|_, (at, _)| now < *at + REFUSAL_TTL);
-        if self.0.values().all(|(_, others)| !others.share_with(names)) && self.0.len() < MIN_REFUSED_ORDERS {
-            self.0.insert(names.first().to_string(), (now, names.clone()));
+        if self.0.values().all(|(_, others)| !others.share_with(names))
+            && self.0.len() < MIN_REFUSED_ORDERS
+        {
+            self.0
+                .insert(names.first().to_string(), (now, names.clone()));
         }
         self.0.len() >= MIN_REFUSED_ORDERS
     }
@@ -181,7 +244,11 @@ mod tests {
                 Class::Paused,
                 None,
             ),
-            ("too many new orders (300) from this account in the last 3h0m0s", Class::RateLimited, Some(Scope::Orders)),
+            (
+                "too many new orders (300) from this account in the last 3h0m0s",
+                Class::RateLimited,
+                Some(Scope::Orders),
+            ),
             (
                 "Error creating new order :: too many new orders recently: see x",
                 Class::RateLimited,
@@ -212,7 +279,11 @@ mod tests {
                 Class::RateLimited,
                 Some(Scope::Failures("b.example.org".to_owned())),
             ),
-            ("Error creating new order :: too many failed authorizations recently", Class::RateLimited, None),
+            (
+                "Error creating new order :: too many failed authorizations recently",
+                Class::RateLimited,
+                None,
+            ),
             (
                 "Error creating new order :: too many currently pending authorizations: see x",
                 Class::RateLimited,
@@ -224,11 +295,19 @@ mod tests {
                 Class::RateLimited,
                 Some(Scope::Orders),
             ),
-            ("Too many validation attempts during last hour", Class::RateLimited, None),
+            (
+                "Too many validation attempts during last hour",
+                Class::RateLimited,
+                None,
+            ),
             ("status 429 Too Many Requests", Class::RateLimited, None),
             ("the moon is full", Class::RateLimited, None),
         ] {
-            assert_eq!((read(detail).0, super::scope(detail, &names())), (class, scope), "{detail}");
+            assert_eq!(
+                (read(detail).0, super::scope(detail, &names())),
+                (class, scope),
+                "{detail}"
+            );
         }
     }
 
@@ -245,17 +324,32 @@ mod tests {
             let json = serde_json::json!({ "detail": detail, "status": 400, "subproblems": subs });
             serde_json::from_value(json).expect("a problem")
         };
-        let of = |detail: &str, subs: &[&str]| culprits(&problem(detail, subs), Some(&names())).join(" ");
+        let of = |detail: &str, subs: &[&str]| {
+            culprits(&problem(detail, subs), Some(&names())).join(" ")
+        };
         assert_eq!(of("no", &["b.example.org"]), "b.example.org");
-        assert_eq!(of("Cannot issue for \"x.a.example.com\": policy", &[]), "x.a.example.com");
         assert_eq!(
-            of("certificates for a.example.com, b.example.org. Please visit", &[]),
+            of("Cannot issue for \"x.a.example.com\": policy", &[]),
+            "x.a.example.com"
+        );
+        assert_eq!(
+            of(
+                "certificates for a.example.com, b.example.org. Please visit",
+                &[]
+            ),
             "a.example.com b.example.org"
         );
-        assert_eq!(of("no", &["a.example.com", "b.example.org", "x.a.example.com"]), "", "all of them: the order");
+        assert_eq!(
+            of("no", &["a.example.com", "b.example.org", "x.a.example.com"]),
+            "",
+            "all of them: the order"
+        );
         assert_eq!(of("nothing known", &[]), "");
         let wildcard = Names::parse(["*.example.com", "b.example.org"]).expect("names");
-        assert_eq!(culprits(&problem("no", &["example.com"]), Some(&wildcard)), ["*.example.com"]);
+        assert_eq!(
+            culprits(&problem("no", &["example.com"]), Some(&wildcard)),
+            ["*.example.com"]
+        );
     }
 
     #[test]
@@ -265,7 +359,10 @@ mod tests {
             retry_after("x, retry after 2026-11-22 03:12:00 UTC: see", now),
             "2026-11-22T03:12:00Z".parse().ok()
         );
-        assert_eq!(retry_after("Try again in 12.476542291s.", now), Some(now + SignedDuration::from_secs(13)));
+        assert_eq!(
+            retry_after("Try again in 12.476542291s.", now),
+            Some(now + SignedDuration::from_secs(13))
+        );
         assert_eq!(retry_after("try again in a week", now), None);
     }
 
@@ -277,9 +374,15 @@ mod tests {
         for _ in 0..9 {
             assert!(!suspicion.refused(&order("a.example b.example"), now));
         }
-        assert!(!suspicion.refused(&order("b.example c.example"), now), "a name in common");
+        assert!(
+            !suspicion.refused(&order("b.example c.example"), now),
+            "a name in common"
+        );
         assert!(!suspicion.refused(&order("d.example"), now));
-        assert!(!suspicion.refused(&order("e.example"), now + REFUSAL_TTL), "the others are long ago");
+        assert!(
+            !suspicion.refused(&order("e.example"), now + REFUSAL_TTL),
+            "the others are long ago"
+        );
         assert!(!suspicion.refused(&order("f.example"), now + REFUSAL_TTL));
         assert!(suspicion.refused(&order("g.example"), now + REFUSAL_TTL));
         suspicion.accepted();

@@ -1,4 +1,5 @@
-//! The trial write: finds out whether we may write challenge records, before an order is placed, once for each zone.
+//! The trial write: finds out whether we may write challenge records, before an order is placed,
+//! once for each zone.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -24,17 +25,26 @@ pub(super) struct Zones(Mutex<BTreeSet<String>>);
 
 impl Zones {
     fn contains(&self, zone: &str) -> bool {
-        self.0.lock().expect("nobody panics while holding it").contains(zone)
+        self.0
+            .lock()
+            .expect("nobody panics while holding it")
+            .contains(zone)
     }
 
     fn insert(&self, zone: String) {
-        self.0.lock().expect("nobody panics while holding it").insert(zone);
+        self.0
+            .lock()
+            .expect("nobody panics while holding it")
+            .insert(zone);
     }
 }
 
-/// Writes a trial record into each zone of an order's names that has accepted none so far, and removes it again. Like a
-/// challenge record it is persisted before it is made.
-pub(super) async fn trial_write(attempt: &mut OrderAttempt<'_>, solver: &DnsSolver) -> Result<(), Failure> {
+/// Writes a trial record into each zone of an order's names that has accepted none so far, and
+/// removes it again. Like a challenge record it is persisted before it is made.
+pub(super) async fn trial_write(
+    attempt: &mut OrderAttempt<'_>,
+    solver: &DnsSolver,
+) -> Result<(), Failure> {
     let solvers = &attempt.issuer.config.solvers;
     let proofs: Vec<(DnsName, ChallengeKind)> = attempt
         .record
@@ -42,18 +52,30 @@ pub(super) async fn trial_write(attempt: &mut OrderAttempt<'_>, solver: &DnsSolv
         .iter()
         .filter_map(|name| Some((name.clone(), solvers.choose(name, &solvers.kinds())?)))
         .collect();
-    let by_dns = proofs.iter().filter(|(_, kind)| matches!(kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
-    let targets = by_dns.clone().map(|(name, kind)| target(solver, *kind, name, attempt.account.url()));
+    let by_dns = proofs
+        .iter()
+        .filter(|(_, kind)| matches!(kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
+    let targets = by_dns
+        .clone()
+        .map(|(name, kind)| target(solver, *kind, name, attempt.account.url()));
     for ((name, _), (target, zone)) in by_dns.zip(all(run_concurrently(targets).await)?) {
         if attempt.issuer.zones.contains(&zone) {
             continue;
         }
-        let record = TxtRecord { name: target, value: TRIAL.to_owned(), ttl: solver.ttl };
+        let record = TxtRecord {
+            name: target,
+            value: TRIAL.to_owned(),
+            ttl: solver.ttl,
+        };
         if !attempt.record.txt.contains(&record) {
             attempt.record.txt.push(record.clone());
         }
         attempt.save().await?;
-        let taken = solver.provider.present(&record).await.map_err(|e| of_dns(&e, name, Timestamp::now()));
+        let taken = solver
+            .provider
+            .present(&record)
+            .await
+            .map_err(|e| of_dns(&e, name, Timestamp::now()));
         let txt = std::mem::take(&mut attempt.record.txt);
         attempt.record.txt = remove_txt_records(attempt.issuer, txt).await;
         if taken.is_err() && attempt.record.txt.is_empty() {

@@ -1,11 +1,13 @@
-//! CA certificates of the internal CA: making roots and intermediates, signing leaves, name constraints.
+//! CA certificates of the internal CA: making roots and intermediates, signing leaves, name
+//! constraints.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints, SerialNumber,
+    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints,
+    SerialNumber,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
@@ -26,13 +28,19 @@ impl Subtree {
     /// Parses a domain; a leading dot or `*.` is removed.
     pub fn parse(text: &str) -> Result<Self, CaError> {
         let bare = text.trim_start_matches("*.").trim_start_matches('.');
-        DnsName::parse(bare).map(Self).map_err(|e| CaError::Config { field: "permitted names", problem: e.to_string() })
+        DnsName::parse(bare).map(Self).map_err(|e| CaError::Config {
+            field: "permitted names",
+            problem: e.to_string(),
+        })
     }
 
     /// Returns true if the subtree contains this name.
     pub fn holds(&self, name: &DnsName) -> bool {
         let (tree, base) = (self.0.as_str(), name.base());
-        base == tree || base.strip_suffix(tree).is_some_and(|rest| rest.ends_with('.'))
+        base == tree
+            || base
+                .strip_suffix(tree)
+                .is_some_and(|rest| rest.ends_with('.'))
     }
 }
 
@@ -47,15 +55,18 @@ impl fmt::Display for Subtree {
 pub enum Constraints {
     /// These domains, and no IP address.
     Permit(Vec<Subtree>),
-    /// Any name. The holder of the CA's key can then impersonate any server to clients that trust the CA: a deliberate
-    /// choice.
+    /// Any name. The holder of the CA's key can then impersonate any server to clients that trust
+    /// the CA: a deliberate choice.
     Unconstrained,
 }
 
 impl Constraints {
     /// Permits these domains.
     pub fn permit<S: AsRef<str>>(domains: impl IntoIterator<Item = S>) -> Result<Self, CaError> {
-        let mut trees = domains.into_iter().map(|d| Subtree::parse(d.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let mut trees = domains
+            .into_iter()
+            .map(|d| Subtree::parse(d.as_ref()))
+            .collect::<Result<Vec<_>, _>>()?;
         trees.sort();
         trees.dedup();
         let constraints = Self::Permit(trees);
@@ -81,7 +92,10 @@ impl Constraints {
         };
         match names.iter().find(|n| !trees.iter().any(|t| t.holds(n))) {
             None => Ok(()),
-            Some(name) => Err(CaError::NotPermitted { name: name.to_string(), permitted: self.to_string() }),
+            Some(name) => Err(CaError::NotPermitted {
+                name: name.to_string(),
+                permitted: self.to_string(),
+            }),
         }
     }
 
@@ -90,7 +104,10 @@ impl Constraints {
             return None;
         };
         Some(NameConstraints {
-            permitted_subtrees: trees.iter().map(|t| GeneralSubtree::DnsName(t.to_string())).collect(),
+            permitted_subtrees: trees
+                .iter()
+                .map(|t| GeneralSubtree::DnsName(t.to_string()))
+                .collect(),
             // A constraint on DNS names alone would permit any IP address.
             excluded_subtrees: vec![
                 GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4])),
@@ -104,12 +121,19 @@ impl fmt::Display for Constraints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unconstrained => f.write_str("all names"),
-            Self::Permit(trees) => f.write_str(&trees.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            Self::Permit(trees) => f.write_str(
+                &trees
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            ),
         }
     }
 }
 
-/// A CA certificate with its key, in PEM. `chain` is the certificate and those above it, without the root.
+/// A CA certificate with its key, in PEM. `chain` is the certificate and those above it, without
+/// the root.
 pub(super) struct Signer<'a> {
     pub(super) chain: &'a str,
     pub(super) key: &'a PrivateKeyPem,
@@ -129,10 +153,19 @@ impl Authority {
         let (_, ca) = X509Certificate::from_der(&chain[0])
             .map_err(|_| CaError::Unfit("expected a certificate in PEM".to_owned()))?;
         if !ca.is_ca() {
-            return Err(CaError::Unfit("it is no CA certificate (basicConstraints CA:TRUE is missing)".to_owned()));
+            return Err(CaError::Unfit(
+                "it is no CA certificate (basicConstraints CA:TRUE is missing)".to_owned(),
+            ));
         }
-        if ca.key_usage().ok().flatten().is_some_and(|u| !u.value.key_cert_sign()) {
-            return Err(CaError::Unfit("its key usage does not allow signing certificates".to_owned()));
+        if ca
+            .key_usage()
+            .ok()
+            .flatten()
+            .is_some_and(|u| !u.value.key_cert_sign())
+        {
+            return Err(CaError::Unfit(
+                "its key usage does not allow signing certificates".to_owned(),
+            ));
         }
         if !signer.key.belongs_to(&chain[0])? {
             return Err(CaError::Unfit("the key does not belong to it".to_owned()));
@@ -151,23 +184,37 @@ impl Authority {
             Some(names)
         });
         let issuer = rcgen::Issuer::from_ca_cert_der(&chain[0], signer.key.key_pair()?)?;
-        Ok(Self { issuer, chain_pem: signer.chain.to_owned(), not_after, permitted })
+        Ok(Self {
+            issuer,
+            chain_pem: signer.chain.to_owned(),
+            not_after,
+            permitted,
+        })
     }
 
-    /// Checks that the configuration permits nothing that the CA certificate does not; it may permit less.
+    /// Checks that the configuration permits nothing that the CA certificate does not; it may
+    /// permit less.
     pub(super) fn check_constraints(&self, wanted: &Constraints) -> Result<(), CaError> {
         let Some(found) = &self.permitted else {
             return Ok(());
         };
-        let trees = found.iter().map(|n| Subtree::parse(n)).collect::<Result<Vec<_>, _>>()?;
+        let trees = found
+            .iter()
+            .map(|n| Subtree::parse(n))
+            .collect::<Result<Vec<_>, _>>()?;
         let inside = match wanted {
             Constraints::Unconstrained => false,
-            Constraints::Permit(wanted) => wanted.iter().all(|w| trees.iter().any(|t| t.holds(&w.0))),
+            Constraints::Permit(wanted) => {
+                wanted.iter().all(|w| trees.iter().any(|t| t.holds(&w.0)))
+            }
         };
         if inside {
             return Ok(());
         }
-        Err(CaError::OtherConstraints { found: found.join(", "), wanted: wanted.to_string() })
+        Err(CaError::OtherConstraints {
+            found: found.join(", "),
+            wanted: wanted.to_string(),
+        })
     }
 
     /// Signs a leaf and returns its chain.
@@ -218,7 +265,10 @@ pub(super) fn make_intermediate(
     life: SignedDuration,
     now: Timestamp,
 ) -> Result<(String, PrivateKeyPem), CaError> {
-    let root = Authority::load(Signer { chain: root_pem, key: root_key })?;
+    let root = Authority::load(Signer {
+        chain: root_pem,
+        key: root_key,
+    })?;
     let key = PrivateKeyPem::generate_p384()?;
     let mut params = ca_params(organization, "Intermediate", constraints, life, now);
     params.not_after = calendar((now + life).min(root.not_after));
@@ -237,28 +287,47 @@ fn ca_params(
 ) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, organization);
-    // The names of two generations must differ, or a client could try the wrong one of two equal names.
+    params
+        .distinguished_name
+        .push(DnType::OrganizationName, organization);
+    // The names of two generations must differ, or a client could try the wrong one of two equal
+    // names.
     let serial = random_serial();
-    let tag: String = serial.to_bytes().iter().skip(1).take(4).map(|b| format!("{b:02x}")).collect();
-    params.distinguished_name.push(DnType::CommonName, format!("{organization} {role} {tag}"));
+    let tag: String = serial
+        .to_bytes()
+        .iter()
+        .skip(1)
+        .take(4)
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("{organization} {role} {tag}"));
     params.serial_number = Some(serial);
     params.not_before = calendar(now - BACKDATE);
     params.not_after = calendar(now + life);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     params.name_constraints = constraints.extension();
     params
 }
 
-/// A random serial number of 127 bits: positive, and far above the 64 bits that the CA/Browser Forum requires.
+/// A random serial number of 127 bits: positive, and far above the 64 bits that the CA/Browser
+/// Forum requires.
 pub(crate) fn random_serial() -> SerialNumber {
     let mut bytes = [0u8; 16];
-    SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .expect("the operating system gives random bytes");
     bytes[0] = (bytes[0] & 0x7f) | 0x40;
     SerialNumber::from_slice(&bytes)
 }
 
 /// Converts to rcgen's type of time; X.509 has whole seconds only.
 pub(crate) fn calendar(at: Timestamp) -> time::OffsetDateTime {
-    time::OffsetDateTime::from_unix_timestamp(at.as_second()).expect("times of certificates lie within years 0 to 9999")
+    time::OffsetDateTime::from_unix_timestamp(at.as_second())
+        .expect("times of certificates lie within years 0 to 9999")
 }

@@ -1,9 +1,10 @@
 //! The internal CA, for sites that no public CA serves.
 //!
-//! A P-384 root signs one P-384 intermediate, which signs P-256 leaves; then the root's key is destroyed, so that it
-//! cannot be stolen. Both have the name constraints of the configuration (RFC 5280, 4.2.1.10), so that a stolen CA key
-//! is worth little outside the permitted domains. At a rollover a new root is published before it signs: clients that
-//! follow the bundle never see an unknown root.
+//! A P-384 root signs one P-384 intermediate, which signs P-256 leaves; then the root's key is
+//! destroyed, so that it cannot be stolen. Both have the name constraints of the configuration (RFC
+//! 5280, 4.2.1.10), so that a stolen CA key is worth little outside the permitted domains. At a
+//! rollover a new root is published before it signs: clients that follow the bundle never see an
+//! unknown root.
 
 mod authority;
 mod state;
@@ -70,7 +71,10 @@ impl InternalCaConfig {
     fn check(&self) -> Result<(), CaError> {
         if !(SHORTEST_LEAF..=LONGEST_LEAF).contains(&self.leaf_validity) {
             let problem = "expected one hour to 398 days".to_owned();
-            return Err(CaError::Config { field: "leaf_validity", problem });
+            return Err(CaError::Config {
+                field: "leaf_validity",
+                problem,
+            });
         }
         self.constraints.check()
     }
@@ -90,7 +94,8 @@ struct Signing {
 }
 
 impl InternalCa {
-    /// Opens the CA of a directory, or creates one there. Two processes that open it at the same time get the same CA.
+    /// Opens the CA of a directory, or creates one there. Two processes that open it at the same
+    /// time get the same CA.
     pub fn open(config: InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
         config.check()?;
         let home = Home::File(StateFile::open(&config.directory)?);
@@ -104,12 +109,20 @@ impl InternalCa {
         })?;
         let signing = Signing::of(state, now)?;
         signing.authority.check_constraints(&config.constraints)?;
-        Ok(Self { config, home, current: RwLock::new(Arc::new(signing)) })
+        Ok(Self {
+            config,
+            home,
+            current: RwLock::new(Arc::new(signing)),
+        })
     }
 
-    /// Opens the CA of a [`Self::record`], or creates one. The caller persists the record before a leaf is used, and
-    /// whenever it changes. The directory of the configuration is not used.
-    pub fn of_record(config: InternalCaConfig, record: Option<&[u8]>, now: Timestamp) -> Result<Self, CaError> {
+    /// Opens the CA of a [`Self::record`], or creates one. The caller persists the record before a
+    /// leaf is used, and whenever it changes. The directory of the configuration is not used.
+    pub fn of_record(
+        config: InternalCaConfig,
+        record: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<Self, CaError> {
         config.check()?;
         let mut state = match record {
             Some(record) => State::read(record, || "the internal CA".to_owned())?,
@@ -118,7 +131,11 @@ impl InternalCa {
         state.advance(&config, now)?;
         let signing = Signing::of(state.clone(), now)?;
         signing.authority.check_constraints(&config.constraints)?;
-        Ok(Self { config, home: Home::Caller(Mutex::new(state)), current: RwLock::new(Arc::new(signing)) })
+        Ok(Self {
+            config,
+            home: Home::Caller(Mutex::new(state)),
+            current: RwLock::new(Arc::new(signing)),
+        })
     }
 
     /// Returns the complete state as a record, including the keys.
@@ -126,8 +143,8 @@ impl InternalCa {
         self.signing().state.record()
     }
 
-    /// Opens a CA that the user provides: its certificate (with intermediates up to, and without, the root), its key,
-    /// and the roots that clients trust. It signs leaves directly.
+    /// Opens a CA that the user provides: its certificate (with intermediates up to, and without,
+    /// the root), its key, and the roots that clients trust. It signs leaves directly.
     pub fn bring_your_own(
         config: InternalCaConfig,
         chain_pem: &str,
@@ -138,7 +155,11 @@ impl InternalCa {
         let home = Home::File(StateFile::open(&config.directory)?);
         let state = State::brought(chain_pem, key, roots_pem, now)?;
         let state = home.update(|_| Ok(state.clone()))?;
-        Ok(Self { current: RwLock::new(Arc::new(Signing::of(state, now)?)), config, home })
+        Ok(Self {
+            current: RwLock::new(Arc::new(Signing::of(state, now)?)),
+            config,
+            home,
+        })
     }
 
     /// Returns the roots that clients should trust now: all published ones, newest first.
@@ -161,14 +182,15 @@ impl InternalCa {
         self.signing().state.generations.clone()
     }
 
-    /// Rolls the CA over: makes a new root, which is published at once and signs after the overlap. The old root stays
-    /// published until its last leaf has expired. Does nothing while a rollover is under way.
+    /// Rolls the CA over: makes a new root, which is published at once and signs after the overlap.
+    /// The old root stays published until its last leaf has expired. Does nothing while a rollover
+    /// is under way.
     pub fn roll_over(&self, now: Timestamp) -> Result<(), CaError> {
         self.update(now, |state| state.roll_over(&self.config, now))
     }
 
-    /// Does what is due: rolls over before the intermediate expires, and removes old roots from the bundle.
-    /// [`Self::sign`] calls it as well, so that callers need not.
+    /// Does what is due: rolls over before the intermediate expires, and removes old roots from the
+    /// bundle. [`Self::sign`] calls it as well, so that callers need not.
     pub fn advance(&self, now: Timestamp) -> Result<(), CaError> {
         if self.signing().state.is_settled(&self.config, now) {
             return Ok(());
@@ -186,7 +208,10 @@ impl InternalCa {
         self.advance(now)?;
         let validity = validity.unwrap_or(self.config.leaf_validity);
         if !(SHORTEST_LEAF..=LONGEST_LEAF).contains(&validity) {
-            return Err(CaError::Config { field: "validity", problem: "expected one hour to 398 days".to_owned() });
+            return Err(CaError::Config {
+                field: "validity",
+                problem: "expected one hour to 398 days".to_owned(),
+            });
         }
         self.config.constraints.permit_names(names)?;
         let key = PrivateKeyPem::generate_p256()?;
@@ -196,16 +221,28 @@ impl InternalCa {
     }
 
     fn signing(&self) -> Arc<Signing> {
-        self.current.read().expect("nobody panics while holding it").clone()
+        self.current
+            .read()
+            .expect("nobody panics while holding it")
+            .clone()
     }
 
-    fn update(&self, now: Timestamp, change: impl FnOnce(&mut State) -> Result<(), CaError>) -> Result<(), CaError> {
+    fn update(
+        &self,
+        now: Timestamp,
+        change: impl FnOnce(&mut State) -> Result<(), CaError>,
+    ) -> Result<(), CaError> {
         let state = self.home.update(|state| {
-            let mut state = state.ok_or_else(|| CaError::Gone { path: self.config.directory.display().to_string() })?;
+            let mut state = state.ok_or_else(|| CaError::Gone {
+                path: self.config.directory.display().to_string(),
+            })?;
             change(&mut state)?;
             Ok(state)
         })?;
-        *self.current.write().expect("nobody panics while holding it") = Arc::new(Signing::of(state, now)?);
+        *self
+            .current
+            .write()
+            .expect("nobody panics while holding it") = Arc::new(Signing::of(state, now)?);
         Ok(())
     }
 }
@@ -224,7 +261,8 @@ impl Issuer for InternalCa {
     }
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
-        self.sign(&request.names, request.validity, request.now).map_err(|e| e.failure())
+        self.sign(&request.names, request.validity, request.now)
+            .map_err(|e| e.failure())
     }
 }
 
@@ -286,7 +324,10 @@ impl CaError {
     fn failure(&self) -> Failure {
         let class = match self {
             Self::NotPermitted { .. } => Class::Policy,
-            Self::Config { .. } | Self::OtherConstraints { .. } | Self::Ended(_) | Self::Gone { .. } => Class::Config,
+            Self::Config { .. }
+            | Self::OtherConstraints { .. }
+            | Self::Ended(_)
+            | Self::Gone { .. } => Class::Config,
             Self::Storage(_) => Class::Transient,
             Self::Unfit(_) | Self::Key(_) | Self::Sign(_) => Class::Bug,
         };

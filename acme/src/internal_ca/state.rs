@@ -1,4 +1,5 @@
-//! The persisted state of the internal CA: its generations of roots, in one private file that is replaced atomically.
+//! The persisted state of the internal CA: its generations of roots, in one private file that is
+//! replaced atomically.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -26,8 +27,8 @@ fn root_life() -> SignedDuration {
 pub struct Generation {
     /// The root certificate; for a CA that the user provided, the roots.
     pub root_pem: String,
-    /// The root's key in a record of an earlier version, which kept it: destroyed once it has signed a last
-    /// intermediate.
+    /// The root's key in a record of an earlier version, which kept it: destroyed once it has
+    /// signed a last intermediate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     root_key: Option<PrivateKeyPem>,
     /// True if this program made the CA; one that the user provided is never rolled over.
@@ -57,7 +58,11 @@ pub(super) struct State {
 impl State {
     /// Parses the output of [`Self::record`]; `what` names the record in an error.
     pub(super) fn read(record: &[u8], what: impl FnOnce() -> String) -> Result<Self, CaError> {
-        let damaged = |e: serde_json::Error| StorageError::Damaged { key: what(), line: e.line(), column: e.column() };
+        let damaged = |e: serde_json::Error| StorageError::Damaged {
+            key: what(),
+            line: e.line(),
+            column: e.column(),
+        };
         Ok(serde_json::from_slice(record).map_err(damaged)?)
     }
 
@@ -67,7 +72,10 @@ impl State {
     }
 
     pub(super) fn create(config: &InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
-        Ok(Self { generations: vec![Generation::create(config, now, now)?], made_for: config.made_for.clone() })
+        Ok(Self {
+            generations: vec![Generation::create(config, now, now)?],
+            made_for: config.made_for.clone(),
+        })
     }
 
     pub(super) fn brought(
@@ -78,7 +86,10 @@ impl State {
     ) -> Result<Self, CaError> {
         chain_of(roots_pem).map_err(|e| CaError::Unfit(format!("its roots: {e}")))?;
         // Loading checks that it is a CA certificate and that the key belongs to it.
-        Authority::load(Signer { chain: chain_pem, key: &key })?;
+        Authority::load(Signer {
+            chain: chain_pem,
+            key: &key,
+        })?;
         let ends = end_of(chain_pem)?;
         if ends <= now {
             return Err(CaError::Ended(ends));
@@ -95,23 +106,44 @@ impl State {
             root_ends: end_of(roots_pem)?,
             published_until: end_of(roots_pem)?,
         };
-        Ok(Self { generations: vec![generation], made_for: String::new() })
+        Ok(Self {
+            generations: vec![generation],
+            made_for: String::new(),
+        })
     }
 
     fn signing(&self, now: Timestamp) -> Option<&Generation> {
-        self.generations.iter().rev().find(|g| g.signs_from <= now).or(self.generations.first())
+        self.generations
+            .iter()
+            .rev()
+            .find(|g| g.signs_from <= now)
+            .or(self.generations.first())
     }
 
     pub(super) fn signer(&self, now: Timestamp) -> Result<Signer<'_>, CaError> {
-        let g = self.signing(now).ok_or(CaError::Gone { path: "the state file".to_owned() })?;
-        Ok(Signer { chain: &g.chain_pem, key: &g.chain_key })
+        let g = self.signing(now).ok_or(CaError::Gone {
+            path: "the state file".to_owned(),
+        })?;
+        Ok(Signer {
+            chain: &g.chain_pem,
+            key: &g.chain_key,
+        })
     }
 
     pub(super) fn bundle(&self, now: Timestamp) -> String {
-        self.generations.iter().rev().filter(|g| g.published_until > now).map(|g| g.root_pem.as_str()).collect()
+        self.generations
+            .iter()
+            .rev()
+            .filter(|g| g.published_until > now)
+            .map(|g| g.root_pem.as_str())
+            .collect()
     }
 
-    pub(super) fn roll_over(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+    pub(super) fn roll_over(
+        &mut self,
+        config: &InternalCaConfig,
+        now: Timestamp,
+    ) -> Result<(), CaError> {
         // If the signer has expired, an overlap is useless: no certificate was requested for years.
         let has_ended = self.signing(now).is_none_or(|g| g.chain_ends <= now);
         let from = if has_ended { now } else { now + config.overlap };
@@ -128,20 +160,27 @@ impl State {
         Ok(())
     }
 
-    /// Returns true if [`Self::advance`] has nothing to do and the loaded signer is the current one.
+    /// Returns true if [`Self::advance`] has nothing to do and the loaded signer is the current
+    /// one.
     pub(super) fn is_settled(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
         let mut trial = self.clone();
         // Cheap in the usual case: only times are compared.
         let Some(current) = self.signing(now) else {
             return false;
         };
-        let due = current.is_old(config, now) || self.generations.iter().any(|g| g.root_key.is_some());
-        let taken_over = self.generations.last().is_some_and(|g| g.signs_from <= now) && self.generations.len() > 1;
+        let due =
+            current.is_old(config, now) || self.generations.iter().any(|g| g.root_key.is_some());
+        let taken_over = self.generations.last().is_some_and(|g| g.signs_from <= now)
+            && self.generations.len() > 1;
         trial.generations.retain(|g| g.published_until > now);
         !due && !taken_over && trial.generations.len() == self.generations.len()
     }
 
-    pub(super) fn advance(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+    pub(super) fn advance(
+        &mut self,
+        config: &InternalCaConfig,
+        now: Timestamp,
+    ) -> Result<(), CaError> {
         for generation in &mut self.generations {
             generation.destroy_root_key(config, now)?;
         }
@@ -156,10 +195,20 @@ impl State {
 }
 
 impl Generation {
-    fn create(config: &InternalCaConfig, now: Timestamp, signs_from: Timestamp) -> Result<Self, CaError> {
-        let (root_pem, root_key) = make_root(&config.organization, &config.constraints, root_life(), now)?;
-        let (chain_pem, chain_key) =
-            make_intermediate(&config.organization, &config.constraints, (&root_pem, &root_key), root_life(), now)?;
+    fn create(
+        config: &InternalCaConfig,
+        now: Timestamp,
+        signs_from: Timestamp,
+    ) -> Result<Self, CaError> {
+        let (root_pem, root_key) =
+            make_root(&config.organization, &config.constraints, root_life(), now)?;
+        let (chain_pem, chain_key) = make_intermediate(
+            &config.organization,
+            &config.constraints,
+            (&root_pem, &root_key),
+            root_life(),
+            now,
+        )?;
         drop(root_key);
         let root_ends = end_of(&root_pem)?;
         Ok(Self {
@@ -175,20 +224,31 @@ impl Generation {
         })
     }
 
-    /// Returns true if a rollover is due: the remaining validity fits leaves of the longest validity and the overlap
-    /// less than twice.
+    /// Returns true if a rollover is due: the remaining validity fits leaves of the longest
+    /// validity and the overlap less than twice.
     fn is_old(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
         self.is_own && now > self.chain_ends - (LONGEST_LEAF + config.overlap) * 2
     }
 
-    /// Has the root of an earlier version sign an intermediate of the usual validity, and destroys its key.
-    fn destroy_root_key(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
+    /// Has the root of an earlier version sign an intermediate of the usual validity, and destroys
+    /// its key.
+    fn destroy_root_key(
+        &mut self,
+        config: &InternalCaConfig,
+        now: Timestamp,
+    ) -> Result<(), CaError> {
         let Some(root_key) = self.root_key.take() else {
             return Ok(());
         };
         self.is_own = true;
         let root = (self.root_pem.as_str(), &root_key);
-        let (pem, key) = make_intermediate(&config.organization, &config.constraints, root, root_life(), now)?;
+        let (pem, key) = make_intermediate(
+            &config.organization,
+            &config.constraints,
+            root,
+            root_life(),
+            now,
+        )?;
         let ends = end_of(&pem)?;
         // Near the root's end a new intermediate would expire when the old one does.
         if ends > self.chain_ends {
@@ -200,7 +260,8 @@ impl Generation {
 
 fn end_of(pem: &str) -> Result<Timestamp, CaError> {
     let chain = chain_of(pem).map_err(|e| CaError::Unfit(e.to_string()))?;
-    let certificate = pki::read(&chain[0]).map_err(|why| CaError::Unfit(format!("no X.509 certificate: {why}")))?;
+    let certificate = pki::read(&chain[0])
+        .map_err(|why| CaError::Unfit(format!("no X.509 certificate: {why}")))?;
     Ok(validity_of(&certificate).1)
 }
 
@@ -237,11 +298,13 @@ pub(super) struct StateFile {
 impl StateFile {
     pub(super) fn open(directory: &Path) -> Result<Self, CaError> {
         private_folder(directory)?;
-        Ok(Self { directory: directory.to_owned() })
+        Ok(Self {
+            directory: directory.to_owned(),
+        })
     }
 
-    /// Reads, changes and writes the state under a lock; the file stays unchanged if nothing changed or the change
-    /// fails.
+    /// Reads, changes and writes the state under a lock; the file stays unchanged if nothing
+    /// changed or the change fails.
     pub(super) fn update(
         &self,
         change: impl FnOnce(Option<State>) -> Result<State, CaError>,
@@ -252,16 +315,26 @@ impl StateFile {
             Ok(bytes) => Some(Zeroizing::new(bytes)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(why) => {
-                return Err(StorageError::Io { doing: "reading", object: path.display().to_string(), why }.into());
+                return Err(StorageError::Io {
+                    doing: "reading",
+                    object: path.display().to_string(),
+                    why,
+                }
+                .into());
             }
         };
-        let parsed = old.as_ref().map(|bytes| State::read(bytes, || path.display().to_string()));
+        let parsed = old
+            .as_ref()
+            .map(|bytes| State::read(bytes, || path.display().to_string()));
         let state = change(parsed.transpose()?)?;
         let new = state.record();
         if old.as_ref() != Some(&new) {
             write_whole(&path, &new)?;
         }
-        let (roots, bundle) = (self.directory.join("ca.crt"), state.bundle(Timestamp::UNIX_EPOCH));
+        let (roots, bundle) = (
+            self.directory.join("ca.crt"),
+            state.bundle(Timestamp::UNIX_EPOCH),
+        );
         if !std::fs::read(&roots).is_ok_and(|held| held == bundle.as_bytes()) {
             write_whole(&roots, bundle.as_bytes())?;
         }

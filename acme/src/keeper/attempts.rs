@@ -9,22 +9,52 @@ use crate::plan::Wanted;
 use crate::renewal::uniform;
 
 impl Keeper {
-    /// Records a failure. Where names are known to be at fault, it is recorded for their wanted certificates, and the
-    /// others that shared the order go on at once without them; else it is recorded for all, which go on sharing.
+    /// Records a failure. Where names are known to be at fault, it is recorded for their wanted
+    /// certificates, and the others that shared the order go on at once without them; else it is
+    /// recorded for all, which go on sharing.
     pub(super) async fn record_failure(&self, order: &Job, failure: &Failure, now: Timestamp) {
-        let at_fault = |w: &Wanted| w.names.iter().any(|n| failure.culprits.iter().any(|c| c == n.as_str()));
-        let known = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).filter(|a| a.about == about(w)).cloned());
+        let at_fault = |w: &Wanted| {
+            w.names
+                .iter()
+                .any(|n| failure.culprits.iter().any(|c| c == n.as_str()))
+        };
+        let known = |w: &Wanted| {
+            self.read(|s| {
+                s.attempts
+                    .get(&w.id)
+                    .filter(|a| a.about == about(w))
+                    .cloned()
+            })
+        };
         let is_shared = order.serves.len() > 1;
         let culprits: Vec<&Wanted> = order.serves.iter().filter(|w| at_fault(w)).collect();
-        // A transient failure of one name may be over in a second: a new order for the others would cost more.
+        // A transient failure of one name may be over in a second: a new order for the others would
+        // cost more.
         let is_first = || culprits.iter().all(|w| known(w).is_none());
-        let is_the_orders = culprits.is_empty() || (is_shared && failure.class == Class::Transient && is_first());
-        for want in if is_the_orders { order.serves.iter().collect() } else { culprits } {
+        let is_the_orders =
+            culprits.is_empty() || (is_shared && failure.class == Class::Transient && is_first());
+        for want in if is_the_orders {
+            order.serves.iter().collect()
+        } else {
+            culprits
+        } {
             let previous = known(want);
             let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
             // Wanted certificates that share an order wait equally long.
-            let spread = uniform(&format!("{}{count}", if is_the_orders { &order.id } else { &want.id }), 2);
-            let mut attempts = Attempts::after(previous.as_ref(), failure.clone(), &about(want), now, spread);
+            let spread = uniform(
+                &format!(
+                    "{}{count}",
+                    if is_the_orders { &order.id } else { &want.id }
+                ),
+                2,
+            );
+            let mut attempts = Attempts::after(
+                previous.as_ref(),
+                failure.clone(),
+                &about(want),
+                now,
+                spread,
+            );
             if is_the_orders && is_shared {
                 attempts = attempts.of_shared(order.names.count());
             }
@@ -38,13 +68,19 @@ impl Keeper {
         }
     }
 
-    /// Returns the wanted certificates with the back-off of failed attempts. One that changed since has none.
-    pub(super) fn with_holds<'a>(&self, wanted: impl IntoIterator<Item = &'a Wanted>, now: Timestamp) -> Vec<Wanted> {
+    /// Returns the wanted certificates with the back-off of failed attempts. One that changed since
+    /// has none.
+    pub(super) fn with_holds<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = &'a Wanted>,
+        now: Timestamp,
+    ) -> Vec<Wanted> {
         self.read(|state| {
             let attempts = |w: &Wanted| state.attempts.get(&w.id).filter(|a| a.about == about(w));
             let hold = |w: &Wanted| {
                 let attempts = attempts(w)?;
-                (attempts.not_before > now).then(|| (attempts.not_before, attempts.last.message.clone()))
+                (attempts.not_before > now)
+                    .then(|| (attempts.not_before, attempts.last.message.clone()))
             };
             wanted
                 .into_iter()
@@ -53,9 +89,10 @@ impl Keeper {
                     let hold = if asked == Some(true) { None } else { hold(w) };
                     Wanted {
                         hold: hold.max(w.hold.clone().filter(|h| h.0 > now)),
-                        // A wanted certificate whose order failed for its own fault gets an order of its own, so that
-                        // it cannot fail others.
-                        may_share: w.may_share && attempts(w).is_none_or(|a| a.share_at_most() != Some(1)),
+                        // A wanted certificate whose order failed for its own fault gets an order
+                        // of its own, so that it cannot fail others.
+                        may_share: w.may_share
+                            && attempts(w).is_none_or(|a| a.share_at_most() != Some(1)),
                         renew_now: w.renew_now || asked.is_some(),
                         ..w.clone()
                     }
@@ -70,7 +107,8 @@ pub(super) fn about(want: &Wanted) -> String {
     format!("{} {}", want.issuer, want.names.to_strings().join(","))
 }
 
-/// Ends the back-off of failures of the configuration or the account when the issuer's settings change.
+/// Ends the back-off of failures of the configuration or the account when the issuer's settings
+/// change.
 pub(super) fn end_config_backoff(attempts: &mut Attempts) {
     if matches!(attempts.last.class, Class::Config | Class::Account) {
         attempts.not_before = attempts.at;

@@ -1,6 +1,6 @@
-//! Garbage collection: removes state of unwanted certificates 30 days after its last use, so that a host that comes
-//! back within that time finds it. A certificate that has not expired is never removed, so that none has to be issued
-//! again.
+//! Garbage collection: removes state of unwanted certificates 30 days after its last use, so that a
+//! host that comes back within that time finds it. A certificate that has not expired is never
+//! removed, so that none has to be issued again.
 
 use std::collections::BTreeSet;
 
@@ -12,30 +12,48 @@ use crate::issuer::CertificateId;
 use crate::renewal::Window;
 use crate::storage::{Key, Kind, StorageError};
 
-/// Age at which unused state is removed. State that is in use is renewed far more often: a window twice a day, failed
-/// attempts daily.
+/// Age at which unused state is removed. State that is in use is renewed far more often: a window
+/// twice a day, failed attempts daily.
 const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Most entries that are removed at a time; the others follow an hour later.
 const MAX_REMOVALS: usize = 500;
 
 impl Keeper {
     /// Removes unneeded state; returns the number of removed entries.
-    pub(super) async fn collect_garbage(&self, wanted: &BTreeSet<CertificateId>, now: Timestamp) -> usize {
-        let needed: BTreeSet<CertificateId> =
-            self.read(|state| wanted.iter().chain(state.held.keys()).chain(state.forced.keys()).cloned().collect());
-        let names: BTreeSet<String> =
-            needed.iter().map(|id| Key::new(Kind::Renewal, id.as_str()).name().to_owned()).collect();
+    pub(super) async fn collect_garbage(
+        &self,
+        wanted: &BTreeSet<CertificateId>,
+        now: Timestamp,
+    ) -> usize {
+        let needed: BTreeSet<CertificateId> = self.read(|state| {
+            wanted
+                .iter()
+                .chain(state.held.keys())
+                .chain(state.forced.keys())
+                .cloned()
+                .collect()
+        });
+        let names: BTreeSet<String> = needed
+            .iter()
+            .map(|id| Key::new(Kind::Renewal, id.as_str()).name().to_owned())
+            .collect();
         self.write(|state| state.windowless.retain(|id, _| needed.contains(id)));
         let ended = self.read(|state| {
-            let all =
-                state.held.values().filter(|s| !wanted.contains(&s.id) && s.certificate.not_after <= now - RETENTION);
-            all.map(|stored| stored.id.clone()).take(MAX_REMOVALS).collect::<Vec<_>>()
+            let all = state
+                .held
+                .values()
+                .filter(|s| !wanted.contains(&s.id) && s.certificate.not_after <= now - RETENTION);
+            all.map(|stored| stored.id.clone())
+                .take(MAX_REMOVALS)
+                .collect::<Vec<_>>()
         });
         let mut removed = 0;
         for id in ended {
             match self.forget(&id).await {
                 Ok(()) => removed += 1,
-                Err(failure) => tracing::debug!(%id, %failure, "cannot remove an old certificate now"),
+                Err(failure) => {
+                    tracing::debug!(%id, %failure, "cannot remove an old certificate now")
+                }
             }
         }
         for kind in [Kind::Renewal, Kind::Attempts] {
@@ -56,7 +74,12 @@ impl Keeper {
 
     async fn collect_entry(&self, key: &Key, now: Timestamp) -> Result<bool, StorageError> {
         let (last, id) = match key.kind() {
-            Kind::Renewal => (readable::<Window>(&*self.storage, key).await?.map(|window| window.poll_at), None),
+            Kind::Renewal => (
+                readable::<Window>(&*self.storage, key)
+                    .await?
+                    .map(|window| window.poll_at),
+                None,
+            ),
             _ => match readable::<(CertificateId, Attempts)>(&*self.storage, key).await? {
                 Some((id, attempts)) => (Some(attempts.at.max(attempts.not_before)), Some(id)),
                 None => (None, None),
@@ -93,8 +116,8 @@ mod tests {
     use crate::storage::Storage;
     use crate::storage::dir::Directory;
 
-    /// A CA that issues certificates of ninety days, but not for hosts whose name contains `bad`, and that offers
-    /// renewal windows.
+    /// A CA that issues certificates of ninety days, but not for hosts whose name contains `bad`,
+    /// and that offers renewal windows.
     #[derive(Default)]
     struct Ca(AtomicUsize);
 
@@ -113,7 +136,13 @@ mod tests {
             let made = self_signed(name, request.now).expect("made");
             let (from, days) = (request.now, SignedDuration::from_hours(24 * 90));
             let ari_id = Some(format!("ari.{}", made.serial));
-            Ok(IssuedCertificate { issuer: "ca".to_owned(), not_before: from, not_after: from + days, ari_id, ..made })
+            Ok(IssuedCertificate {
+                issuer: "ca".to_owned(),
+                not_before: from,
+                not_after: from + days,
+                ari_id,
+                ..made
+            })
         }
 
         async fn renewal_window(
@@ -122,10 +151,16 @@ mod tests {
             previous: Option<&Window>,
             now: Timestamp,
         ) -> Result<Option<Window>, Failure> {
-            let window = (held.not_after - SignedDuration::from_hours(24 * 30), held.not_after);
+            let window = (
+                held.not_after - SignedDuration::from_hours(24 * 30),
+                held.not_after,
+            );
             let of = held.ari_id.as_deref().unwrap_or_default();
             let life = (held.not_before, held.not_after);
-            Ok(Some(Window::answered(previous, of, window, None, life, None, now).expect("it makes sense")))
+            Ok(Some(
+                Window::answered(previous, of, window, None, life, None, now)
+                    .expect("it makes sense"),
+            ))
         }
     }
 
@@ -148,7 +183,10 @@ mod tests {
 
     async fn count(storage: &dyn Storage) -> [usize; 3] {
         let mut all = [0; 3];
-        for (kind, count) in [Kind::Certificate, Kind::Renewal, Kind::Attempts].into_iter().zip(&mut all) {
+        for (kind, count) in [Kind::Certificate, Kind::Renewal, Kind::Attempts]
+            .into_iter()
+            .zip(&mut all)
+        {
             *count = storage.list(kind).await.expect("listed").len();
         }
         all
@@ -157,9 +195,12 @@ mod tests {
     #[tokio::test]
     async fn state_of_removed_hosts_is_collected_and_state_of_wanted_ones_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
-        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let storage: Arc<dyn Storage> =
+            Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
         let ca = Arc::new(Ca::default());
-        let keeper = Keeper::open(storage.clone(), [ca.clone() as Arc<dyn Issuer>], 8).await.expect("opened");
+        let keeper = Keeper::open(storage.clone(), [ca.clone() as Arc<dyn Issuer>], 8)
+            .await
+            .expect("opened");
         let hosts: Vec<String> = (0..30)
             .map(|i| format!("h{i}.example.org"))
             .chain((0..10).map(|i| format!("bad{i}.example.org")))
@@ -177,43 +218,68 @@ mod tests {
         }
         for n in 1..=28 {
             keeper.pass(&wanted(&stay), day(n)).await;
-            assert_eq!(count(&*storage).await, [30, 30, 10], "day {n}: whoever comes back finds it");
+            assert_eq!(
+                count(&*storage).await,
+                [30, 30, 10],
+                "day {n}: whoever comes back finds it"
+            );
         }
         let issued = ca.0.load(Ordering::Relaxed);
         keeper.pass(&wanted(&stay), day(32)).await;
-        assert_eq!(count(&*storage).await, [30, 20, 5], "what is held is looked after, wanted or not");
-        assert_eq!(ca.0.load(Ordering::Relaxed), issued + 5, "those alone that fail are tried, as every day");
+        assert_eq!(
+            count(&*storage).await,
+            [30, 20, 5],
+            "what is held is looked after, wanted or not"
+        );
+        assert_eq!(
+            ca.0.load(Ordering::Relaxed),
+            issued + 5,
+            "those alone that fail are tried, as every day"
+        );
 
-        // Long-expired certificates are removed altogether; a host that comes back would need a new one in any case.
+        // Long-expired certificates are removed altogether; a host that comes back would need a new
+        // one in any case.
         for n in 33..=125 {
             keeper.pass(&wanted(&stay), day(n)).await;
         }
         // The last pass may have renewed one, whose window is requested in the next.
         keeper.pass(&wanted(&stay), day(125)).await;
-        // Ten of the thirty certificates are not held by the keeper any more; their entries are not ours to remove.
+        // Ten of the thirty certificates are not held by the keeper any more; their entries are not
+        // ours to remove.
         assert_eq!(count(&*storage).await, [15, 5, 5]);
         for host in &stay[..5] {
             let id = &wanted(std::slice::from_ref(host))[0].id;
-            assert!(keeper.held_as(id).is_some_and(|held| held.certificate.not_after > day(125)), "{host}");
+            assert!(
+                keeper
+                    .held_as(id)
+                    .is_some_and(|held| held.certificate.not_after > day(125)),
+                "{host}"
+            );
         }
     }
 
     #[tokio::test]
     async fn the_stored_window_of_an_adopted_certificate_is_used_again() {
         let dir = tempfile::tempdir().expect("a directory");
-        let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let storage: Arc<dyn Storage> =
+            Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
         let host = wanted(&["a.example.org".to_owned()]);
         let now: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
         let open = || async {
             let ca: Arc<dyn Issuer> = Arc::new(Ca::default());
-            Keeper::open(storage.clone(), [ca], 8).await.expect("opened")
+            Keeper::open(storage.clone(), [ca], 8)
+                .await
+                .expect("opened")
         };
         let first = open().await;
         first.pass(&host, now).await;
         first.pass(&host, now).await;
         let stored = first.held_as(&host[0].id).expect("held");
         let window = first.held()[0].window.clone().expect("there is one");
-        storage.remove(&Key::new(Kind::Certificate, host[0].id.as_str())).await.expect("removed");
+        storage
+            .remove(&Key::new(Kind::Certificate, host[0].id.as_str()))
+            .await
+            .expect("removed");
         // As in a cluster, where certificates are stored elsewhere.
         let second = open().await;
         assert!(second.held().is_empty());

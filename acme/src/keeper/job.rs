@@ -42,10 +42,11 @@ impl Job {
     }
 }
 
-/// The running jobs, one task each. Dropping them aborts them; nothing is lost, since orders are resumed.
+/// The running jobs, one task each. Dropping them aborts them; nothing is lost, since orders are
+/// resumed.
 ///
-/// Each takes one slot. A tenant may have at most [`TENANT_SHARE`] times as many slots as are free: a tenant with many
-/// jobs leaves room for others, and another tenant finds a slot at once.
+/// Each takes one slot. A tenant may have at most [`TENANT_SHARE`] times as many slots as are free:
+/// a tenant with many jobs leaves room for others, and another tenant finds a slot at once.
 #[derive(Default)]
 pub(super) struct RunningJobs {
     tasks: JoinSet<(CertificateId, Result<bool, Failure>)>,
@@ -57,10 +58,15 @@ pub(super) struct RunningJobs {
 const TENANT_SHARE: usize = 3;
 
 impl RunningJobs {
-    /// Takes the first job out of a queue whose tenant may have another slot; `slots` is their total number.
+    /// Takes the first job out of a queue whose tenant may have another slot; `slots` is their
+    /// total number.
     pub(super) fn admit(&self, queue: &mut VecDeque<Job>, slots: usize) -> Option<Job> {
-        let free = slots.checked_sub(self.tasks.len()).filter(|free| *free > 0)?;
-        let may = |job: &Job| self.tenants.get(job.tenant()).copied().unwrap_or_default() < TENANT_SHARE * free;
+        let free = slots
+            .checked_sub(self.tasks.len())
+            .filter(|free| *free > 0)?;
+        let may = |job: &Job| {
+            self.tenants.get(job.tenant()).copied().unwrap_or_default() < TENANT_SHARE * free
+        };
         let at = queue.iter().position(may)?;
         queue.remove(at)
     }
@@ -69,7 +75,9 @@ impl RunningJobs {
         let (keeper, id, tenant) = (keeper.clone(), job.id.clone(), job.tenant().to_owned());
         let work = async move { keeper.carry_out(job, now).await };
         // The report of a panic has the name of the span.
-        let handle = self.tasks.spawn(work.instrument(tracing::error_span!("certificate")));
+        let handle = self
+            .tasks
+            .spawn(work.instrument(tracing::error_span!("certificate")));
         *self.tenants.entry(tenant.clone()).or_default() += 1;
         self.slots.insert(id, (tenant, handle));
     }
@@ -98,7 +106,11 @@ impl RunningJobs {
             match self.tasks.join_next_with_id().await? {
                 Ok((task, done)) => {
                     // A job of the same name may have started since this one was aborted.
-                    if self.slots.get(&done.0).is_some_and(|(_, handle)| handle.id() == task) {
+                    if self
+                        .slots
+                        .get(&done.0)
+                        .is_some_and(|(_, handle)| handle.id() == task)
+                    {
                         self.release(&done.0);
                     }
                     return Some(done);

@@ -14,12 +14,18 @@ impl Keeper {
     pub(super) fn progress(&self) -> Progress {
         let issuers = self.issuers();
         let underway = issuers.iter().map(|issuer| {
-            let orders = issuer.underway().into_iter().map(|order| (order.id.clone(), order)).collect();
+            let orders = issuer
+                .underway()
+                .into_iter()
+                .map(|order| (order.id.clone(), order))
+                .collect();
             (issuer.name().to_owned(), orders)
         });
         let underway = underway.collect();
         self.read(|state| {
-            let most = |(id, attempts): (&CertificateId, &Attempts)| Some((id.clone(), attempts.share_at_most()?));
+            let most = |(id, attempts): (&CertificateId, &Attempts)| {
+                Some((id.clone(), attempts.share_at_most()?))
+            };
             Progress {
                 underway,
                 share_at_most: state.attempts.iter().filter_map(most).collect(),
@@ -40,7 +46,12 @@ impl Keeper {
     ) -> Vec<Step<'a>> {
         let steps = plan_with(wanted, held, progress, budgets, now);
         self.read(|state| {
-            let failures = |id: &CertificateId| state.attempts.get(id).map_or(0, |attempts| attempts.failures);
+            let failures = |id: &CertificateId| {
+                state
+                    .attempts
+                    .get(id)
+                    .map_or(0, |attempts| attempts.failures)
+            };
             let asked = |id: &CertificateId| state.forced.get(id) == Some(&true);
             state.breakers.hold(steps, failures, asked, now)
         })
@@ -50,7 +61,11 @@ impl Keeper {
     pub(super) fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
         let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
         let steps = outlook.iter().map(|o| o.at).min();
-        [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + MAX_SLEEP))
+        [polls, steps]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|t| t.clamp(now, now + MAX_SLEEP))
     }
 
     pub(super) fn outlook(&self, steps: &[Step<'_>], now: Timestamp) -> Vec<Outlook> {
@@ -81,18 +96,39 @@ impl Keeper {
             match step {
                 Step::Issue(order) => {
                     let reason = order.reason;
-                    let expires = order.replaces.filter(|h| h.not_after > now).map(|h| h.not_after);
-                    let notice = order.replaces.filter(|_| reason == Reason::Revoked).and_then(|h| self.notice(&h.id));
+                    let expires = order
+                        .replaces
+                        .filter(|h| h.not_after > now)
+                        .map(|h| h.not_after);
+                    let notice = order
+                        .replaces
+                        .filter(|_| reason == Reason::Revoked)
+                        .and_then(|h| self.notice(&h.id));
                     let reported = |w: &&Wanted| line(w, expires, Next::Issue(reason), now);
-                    lines.extend(order.serves.iter().map(|w| Outlook { notice: notice.clone(), ..reported(w) }));
+                    lines.extend(order.serves.iter().map(|w| Outlook {
+                        notice: notice.clone(),
+                        ..reported(w)
+                    }));
                 }
-                Step::Wait { wanted, until, because, served } => {
+                Step::Wait {
+                    wanted,
+                    until,
+                    because,
+                    served,
+                } => {
                     let next = wait(wanted, *until, because);
                     lines.push(line(wanted, served.map(|h| h.not_after), next, *until));
                 }
-                Step::Keep { wanted, held, until } => {
+                Step::Keep {
+                    wanted,
+                    held,
+                    until,
+                } => {
                     let notice = self.notice(&held.id);
-                    lines.push(Outlook { notice, ..line(wanted, Some(held.not_after), Next::Renew, *until) });
+                    lines.push(Outlook {
+                        notice,
+                        ..line(wanted, Some(held.not_after), Next::Renew, *until)
+                    });
                 }
                 Step::Retire(_) => {}
             }

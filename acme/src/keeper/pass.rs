@@ -42,9 +42,11 @@ pub struct Outlook {
     pub at: Timestamp,
     /// The last error since the last success.
     pub last_error: Option<String>,
-    /// Serial number of the certificate that Envoys refused, if that happened since the last success.
+    /// Serial number of the certificate that Envoys refused, if that happened since the last
+    /// success.
     pub refused: Option<String>,
-    /// A notice about its renewal window, if there is one: the CA's explanation, or why the window is ignored.
+    /// A notice about its renewal window, if there is one: the CA's explanation, or why the window
+    /// is ignored.
     pub notice: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Certificates that Envoys refuse to load: the previous one is served again, and another is ordered after a back-off.
+//! Certificates that Envoys refuse to load: the previous one is served again, and another is
+//! ordered after a back-off.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,17 +22,24 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 impl KeeperState {
     /// Returns whether Envoys refuse the certificate that was issued last for a wanted one.
     pub(super) fn is_refused(&self, id: &CertificateId) -> bool {
-        self.attempts.get(id).is_some_and(|attempts| attempts.refused.is_some())
+        self.attempts
+            .get(id)
+            .is_some_and(|attempts| attempts.refused.is_some())
     }
 
     /// Returns the serial numbers of the certificates that Envoys refuse.
     pub(super) fn refused_serials(&self) -> BTreeSet<&str> {
-        self.attempts.values().filter_map(|attempts| attempts.refused.as_deref()).collect()
+        self.attempts
+            .values()
+            .filter_map(|attempts| attempts.refused.as_deref())
+            .collect()
     }
 
     /// Holds a new certificate. The one before is remembered, unless Envoys refuse it.
     pub(super) fn replace(&mut self, made: Stored) {
-        let Some(before) = self.held.insert(made.id.clone(), Arc::new(made)) else { return };
+        let Some(before) = self.held.insert(made.id.clone(), Arc::new(made)) else {
+            return;
+        };
         let mut records = self.attempts.values().chain(self.refusals.values());
         if !records.any(|record| record.is_about(&before.certificate.serial)) {
             self.replaced.insert(before.id.clone(), before);
@@ -48,26 +56,37 @@ impl KeeperState {
     /// Returns whether it is known that Envoys refuse a certificate.
     fn knows(&self, id: &CertificateId, serial: &str) -> bool {
         let records = [self.attempts.get(id), self.refusals.get(id)];
-        records.into_iter().flatten().any(|record| record.is_about(serial))
+        records
+            .into_iter()
+            .flatten()
+            .any(|record| record.is_about(serial))
     }
 }
 
 impl Keeper {
-    /// Returns whether it is known that Envoys refuse a certificate, by its serial number, of a wanted one.
+    /// Returns whether it is known that Envoys refuse a certificate, by its serial number, of a
+    /// wanted one.
     pub fn knows_refused(&self, id: &CertificateId, serial: &str) -> bool {
         self.read(|state| state.knows(id, serial))
     }
 
-    /// Takes in that Envoys refuse a certificate, by its serial number, which is served for a wanted one. The previous
-    /// certificate takes its place if it is still valid.
+    /// Takes in that Envoys refuse a certificate, by its serial number, which is served for a
+    /// wanted one. The previous certificate takes its place if it is still valid.
     ///
-    /// Each refusal is one failed attempt: the next order waits longer, since a CA that issues one such certificate most
-    /// likely issues more of them.
-    pub async fn refuse(&self, want: &Wanted, serial: &str, text: &str, now: Timestamp) -> Result<(), Failure> {
+    /// Each refusal is one failed attempt: the next order waits longer, since a CA that issues one
+    /// such certificate most likely issues more of them.
+    pub async fn refuse(
+        &self,
+        want: &Wanted,
+        serial: &str,
+        text: &str,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
         if self.read(|state| state.knows(&want.id, serial)) {
             return Ok(());
         }
-        let is_it = |held: &&Arc<Stored>| held.tenant == want.tenant && held.certificate.serial == serial;
+        let is_it =
+            |held: &&Arc<Stored>| held.tenant == want.tenant && held.certificate.serial == serial;
         match self.read(|state| state.held.values().find(is_it).cloned()) {
             Some(refused) => self.restore(&refused, now).await?,
             // Another one was issued meanwhile.
@@ -76,21 +95,39 @@ impl Keeper {
             None => {}
         }
         let served = self.read(|state| {
-            let covers = |held: &&Arc<Stored>| held.tenant == want.tenant && held.certificate.names.cover(&want.names);
-            let mut others = state.held.values().filter(covers).map(|held| &held.certificate);
-            others.find(|held| held.serial != serial && held.not_after > now).map(|held| held.not_after)
+            let covers = |held: &&Arc<Stored>| {
+                held.tenant == want.tenant && held.certificate.names.cover(&want.names)
+            };
+            let mut others = state
+                .held
+                .values()
+                .filter(covers)
+                .map(|held| &held.certificate);
+            others
+                .find(|held| held.serial != serial && held.not_after > now)
+                .map(|held| held.not_after)
         });
         let meanwhile = match served {
             Some(end) => format!("the certificate before it is served, which ends at {end}"),
             None => "there is no other one that is valid".to_owned(),
         };
-        let message = format!("Envoy refuses the certificate that {} issued: {text}; {meanwhile}", want.issuer);
+        let message = format!(
+            "Envoy refuses the certificate that {} issued: {text}; {meanwhile}",
+            want.issuer
+        );
         tracing::warn!(id = %want.id, serial, "{message}");
-        let known = self.read(|state| state.attempts.get(&want.id).or(state.refusals.get(&want.id)).cloned());
+        let known = self.read(|state| {
+            state
+                .attempts
+                .get(&want.id)
+                .or(state.refusals.get(&want.id))
+                .cloned()
+        });
         let count = known.as_ref().map_or(0, |known| known.failures);
         let spread = uniform(&format!("{}{count}", want.id), 2);
         let failure = Failure::new(Class::Bug, message);
-        let attempts = Attempts::after(known.as_ref(), failure, &about(want), now, spread).of_refused(serial);
+        let attempts =
+            Attempts::after(known.as_ref(), failure, &about(want), now, spread).of_refused(serial);
         self.write_attempts(&want.id, &attempts).await;
         self.write(|state| {
             state.refusals.remove(&want.id);
@@ -106,16 +143,24 @@ impl Keeper {
         let key = Key::new(Kind::Certificate, refused.id.as_str());
         // An order holds the lock as long as it takes, and may replace the refused certificate.
         let Ok(lock) = timeout(LOCK_WAIT, self.storage.lock(&key)).await else {
-            return Err(Failure::new(Class::Transient, format!("an order for {} is under way", refused.id)));
+            return Err(Failure::new(
+                Class::Transient,
+                format!("an order for {} is under way", refused.id),
+            ));
         };
         let _lock = lock.map_err(|error| of_storage(&error))?;
         let is_good = |before: &&Arc<Stored>| {
-            before.certificate.not_after > now && before.certificate.names.cover(&refused.certificate.names)
+            before.certificate.not_after > now
+                && before.certificate.names.cover(&refused.certificate.names)
         };
-        let Some(before) = self.read(|state| state.replaced.get(&refused.id).filter(is_good).cloned()) else {
+        let Some(before) =
+            self.read(|state| state.replaced.get(&refused.id).filter(is_good).cloned())
+        else {
             return Ok(());
         };
-        write_json(&*self.storage, &key, &*before, &Expect::Anything).await.map_err(|error| of_storage(&error))?;
+        write_json(&*self.storage, &key, &*before, &Expect::Anything)
+            .await
+            .map_err(|error| of_storage(&error))?;
         self.change(&refused.id, |state| {
             state.replaced.remove(&refused.id);
             state.obtained.remove(&refused.id);
@@ -125,17 +170,23 @@ impl Keeper {
         Ok(())
     }
 
-    /// Ends the record of failed attempts after a success. That of a refused certificate counts on if Envoys refuse the
-    /// next one too.
+    /// Ends the record of failed attempts after a success. That of a refused certificate counts on
+    /// if Envoys refuse the next one too.
     pub(super) async fn end_failures(&self, id: &CertificateId) {
-        let (ended, before) = self.write(|state| (state.attempts.remove(id), state.refusals.remove(id)));
+        let (ended, before) =
+            self.write(|state| (state.attempts.remove(id), state.refusals.remove(id)));
         match ended {
             Some(ended) if ended.refused.is_some() => {
-                let over = Attempts { is_over: true, ..ended };
+                let over = Attempts {
+                    is_over: true,
+                    ..ended
+                };
                 self.write_attempts(id, &over).await;
                 self.write(|state| state.refusals.insert(id.clone(), over));
             }
-            ended if ended.is_some() || before.is_some() => self.remove_quietly(Kind::Attempts, id).await,
+            ended if ended.is_some() || before.is_some() => {
+                self.remove_quietly(Kind::Attempts, id).await
+            }
             _ => {}
         }
     }
@@ -143,8 +194,13 @@ impl Keeper {
     /// Writes a record of failed attempts.
     pub(super) async fn write_attempts(&self, id: &CertificateId, attempts: &Attempts) {
         let entry = (id, attempts);
-        if let Err(error) =
-            write_json(&*self.storage, &Key::new(Kind::Attempts, id.as_str()), &entry, &Expect::Anything).await
+        if let Err(error) = write_json(
+            &*self.storage,
+            &Key::new(Kind::Attempts, id.as_str()),
+            &entry,
+            &Expect::Anything,
+        )
+        .await
         {
             tracing::warn!(%id, %error, "a failed attempt could not be written");
         }
@@ -181,7 +237,12 @@ mod tests {
             self.0.fetch_add(1, Ordering::Relaxed);
             let made = self_signed(request.names.first(), request.now).expect("made");
             let (from, days) = (request.now, SignedDuration::from_hours(24 * 90));
-            Ok(IssuedCertificate { issuer: "ca".to_owned(), not_before: from, not_after: from + days, ..made })
+            Ok(IssuedCertificate {
+                issuer: "ca".to_owned(),
+                not_before: from,
+                not_after: from + days,
+                ..made
+            })
         }
     }
 
@@ -189,7 +250,16 @@ mod tests {
         let names = Names::parse(["a.example"]).expect("a name");
         let id = CertificateId::of("t", &names);
         let (tenant, issuer) = ("t".to_owned(), "ca".to_owned());
-        Wanted { id, tenant, issuer, names, validity: None, may_share: true, renew_now: false, hold: None }
+        Wanted {
+            id,
+            tenant,
+            issuer,
+            names,
+            validity: None,
+            may_share: true,
+            renew_now: false,
+            hold: None,
+        }
     }
 
     /// A CA and the storage of its keepers.
@@ -203,11 +273,21 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().expect("a directory");
             let storage = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
-            Self { ca: Arc::default(), storage, _dir: dir }
+            Self {
+                ca: Arc::default(),
+                storage,
+                _dir: dir,
+            }
         }
 
         async fn keeper(&self) -> Arc<Keeper> {
-            Keeper::open(self.storage.clone(), [self.ca.clone() as Arc<dyn Issuer>], 8).await.expect("opened")
+            Keeper::open(
+                self.storage.clone(),
+                [self.ca.clone() as Arc<dyn Issuer>],
+                8,
+            )
+            .await
+            .expect("opened")
         }
 
         fn issued(&self) -> usize {
@@ -216,7 +296,12 @@ mod tests {
     }
 
     fn serial(keeper: &Keeper) -> String {
-        keeper.held_as(&want().id).expect("it is held").certificate.serial.clone()
+        keeper
+            .held_as(&want().id)
+            .expect("it is held")
+            .certificate
+            .serial
+            .clone()
     }
 
     fn at(hours: i64) -> Timestamp {
@@ -236,16 +321,30 @@ mod tests {
         let second = serial(&keeper);
         assert_ne!(first, second, "it was due");
         for _ in 0..2 {
-            keeper.refuse(&want(), &second, "no", at(DUE)).await.expect("taken in");
+            keeper
+                .refuse(&want(), &second, "no", at(DUE))
+                .await
+                .expect("taken in");
             assert_eq!(serial(&keeper), first, "a repeated report changes nothing");
         }
         for keeper in [keeper, site.keeper().await] {
             assert_eq!(serial(&keeper), first, "the refused one is not taken again");
             let pass = keeper.pass(&[want()], at(DUE)).await;
             let line = &pass.outlook[0];
-            assert!(line.last_error.as_ref().is_some_and(|text| text.contains("refuses") && text.contains("no")));
-            assert_eq!((&line.next, line.refused.as_ref()), (&Next::Retry(Class::Bug), Some(&second)));
-            assert_eq!(line.expires.map(|end| end > at(DUE)), Some(true), "that of the first");
+            assert!(
+                line.last_error
+                    .as_ref()
+                    .is_some_and(|text| text.contains("refuses") && text.contains("no"))
+            );
+            assert_eq!(
+                (&line.next, line.refused.as_ref()),
+                (&Next::Retry(Class::Bug), Some(&second))
+            );
+            assert_eq!(
+                line.expires.map(|end| end > at(DUE)),
+                Some(true),
+                "that of the first"
+            );
             assert_eq!(site.issued(), 2, "no order at once");
         }
     }
@@ -258,7 +357,10 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..5 {
             keeper.pass(&[want()], now).await;
-            keeper.refuse(&want(), &serial(&keeper), "no", now).await.expect("taken in");
+            keeper
+                .refuse(&want(), &serial(&keeper), "no", now)
+                .await
+                .expect("taken in");
             // A restart forgets nothing.
             keeper = site.keeper().await;
             let next = keeper.pass(&[want()], now).await.outlook[0].at;
@@ -271,11 +373,17 @@ mod tests {
         }
         // One that Envoys take ends it, and a later refusal begins anew.
         let pass = keeper.pass(&[want()], now).await;
-        assert_eq!((pass.issued.len(), pass.outlook[0].last_error.as_ref()), (1, None));
+        assert_eq!(
+            (pass.issued.len(), pass.outlook[0].last_error.as_ref()),
+            (1, None)
+        );
         let good = serial(&keeper);
         now += SignedDuration::from_hours(DUE);
         keeper.pass(&[want()], now).await;
-        keeper.refuse(&want(), &serial(&keeper), "no", now).await.expect("taken in");
+        keeper
+            .refuse(&want(), &serial(&keeper), "no", now)
+            .await
+            .expect("taken in");
         assert_eq!(serial(&keeper), good, "the good one is back");
         let next = keeper.pass(&[want()], now).await.outlook[0].at;
         assert_eq!(next.duration_since(now).as_secs() / 60, 1, "the first wait");
@@ -287,15 +395,26 @@ mod tests {
         let keeper = site.keeper().await;
         keeper.pass(&[want()], at(0)).await;
         let first = serial(&keeper);
-        keeper.refuse(&want(), &first, "no", at(0)).await.expect("taken in");
+        keeper
+            .refuse(&want(), &first, "no", at(0))
+            .await
+            .expect("taken in");
         assert_eq!(serial(&keeper), first, "there is no other one");
         keeper.pass(&[want()], at(0)).await;
         assert_eq!(site.issued(), 1, "not at once");
         let pass = keeper.pass(&[want()], at(1)).await;
-        assert_eq!((pass.issued.len(), site.issued()), (1, 2), "{:?}", pass.outlook);
+        assert_eq!(
+            (pass.issued.len(), site.issued()),
+            (1, 2),
+            "{:?}",
+            pass.outlook
+        );
         // The next one is refused too: the first one is no better.
         let second = serial(&keeper);
-        keeper.refuse(&want(), &second, "no", at(1)).await.expect("taken in");
+        keeper
+            .refuse(&want(), &second, "no", at(1))
+            .await
+            .expect("taken in");
         assert_eq!(serial(&keeper), second, "a refused one is not put back");
     }
 
@@ -306,7 +425,10 @@ mod tests {
         keeper.pass(&[want()], at(0)).await;
         keeper.pass(&[want()], at(DUE)).await;
         let second = serial(&keeper);
-        keeper.refuse(&want(), &second, "no", at(24 * 91)).await.expect("taken in");
+        keeper
+            .refuse(&want(), &second, "no", at(24 * 91))
+            .await
+            .expect("taken in");
         assert_eq!(serial(&keeper), second);
     }
 }

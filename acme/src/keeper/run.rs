@@ -20,21 +20,24 @@ use crate::plan::{Order, Progress, Step, Wanted};
 const REPLAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which an unclaimed order is kept: a removed host may be back in a moment.
 const UNCLAIMED_GRACE: Duration = Duration::from_secs(2);
-/// Inverse of the greatest share of the time that planning may take: a plan covers everything, however often something
-/// changes.
+/// Inverse of the greatest share of the time that planning may take: a plan covers everything,
+/// however often something changes.
 const PLANNING_TIME_DIVISOR: u32 = 20;
 
 impl Keeper {
     /// Abandons an order that is no longer wanted: its authorizations, its key and its DNS records.
     async fn abandon_order(&self, issuer: String, id: CertificateId) {
-        let Some(issuer) = self.issuer(&issuer) else { return };
+        let Some(issuer) = self.issuer(&issuer) else {
+            return;
+        };
         if let Err(failure) = issuer.abandon(&id).await {
             tracing::warn!(%id, issuer = issuer.name(), %failure, "cannot give up an unwanted order now");
         }
     }
 
-    /// Obtains wanted certificates whenever something is wanted anew, is due, or was asked for, until `stop` is true. A
-    /// slow order delays no other: at most `max_concurrent` jobs run at a time, and each plan leaves those alone.
+    /// Obtains wanted certificates whenever something is wanted anew, is due, or was asked for,
+    /// until `stop` is true. A slow order delays no other: at most `max_concurrent` jobs run at a
+    /// time, and each plan leaves those alone.
     pub async fn run(
         self: &Arc<Self>,
         wanted_certificates: &WantedCertificates,
@@ -42,7 +45,8 @@ impl Keeper {
         stop: watch::Receiver<bool>,
     ) {
         let mut running = RunningJobs::default();
-        self.run_loop(wanted_certificates, report, stop, &mut running).await;
+        self.run_loop(wanted_certificates, report, stop, &mut running)
+            .await;
         running.end().await;
     }
 
@@ -81,20 +85,38 @@ impl Keeper {
                 let held = self.held();
                 let (budgets, progress) = (self.budgets(), self.progress());
                 let steps = self.make_plan(&wanted, &held, &progress, &budgets, now);
-                let (expired, look_again) = unclaimed_orders.take_expired(&progress, &wanted, &busy, start);
+                let (expired, look_again) =
+                    unclaimed_orders.take_expired(&progress, &wanted, &busy, start);
                 for (issuer, id) in expired {
                     abandonments.push(self.abandon_order(issuer, id));
                 }
                 let is_busy = |order: &&Order<'_>| {
                     busy.contains_key(&order.id)
-                        || order.serves.iter().any(|w| busy.values().any(|job| job.serves.contains(&w.id)))
+                        || order
+                            .serves
+                            .iter()
+                            .any(|w| busy.values().any(|job| job.serves.contains(&w.id)))
                 };
-                let orders =
-                    || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(&**order) } else { None });
-                queue = orders().filter(|order| !is_busy(order)).map(Job::of).collect();
+                let orders = || {
+                    steps.iter().filter_map(|s| {
+                        if let Step::Issue(order) = s {
+                            Some(&**order)
+                        } else {
+                            None
+                        }
+                    })
+                };
+                queue = orders()
+                    .filter(|order| !is_busy(order))
+                    .map(Job::of)
+                    .collect();
                 if upkeep.is_empty() {
-                    let known: BTreeSet<_> =
-                        wanted.iter().map(|w| &w.id).chain(orders().map(|o| &o.id)).cloned().collect();
+                    let known: BTreeSet<_> = wanted
+                        .iter()
+                        .map(|w| &w.id)
+                        .chain(orders().map(|o| &o.id))
+                        .cloned()
+                        .collect();
                     upkeep.push(async move {
                         self.tidy(known, now).await;
                         self.poll_windows(now).await
@@ -102,7 +124,13 @@ impl Keeper {
                 }
                 pass.retired = steps
                     .iter()
-                    .filter_map(|s| if let Step::Retire(h) = s { Some(h.id.clone()) } else { None })
+                    .filter_map(|s| {
+                        if let Step::Retire(h) = s {
+                            Some(h.id.clone())
+                        } else {
+                            None
+                        }
+                    })
                     .collect();
                 pass.outlook = self.outlook(&steps, now);
                 pass.next = self.next(&pass.outlook, now);
@@ -110,14 +138,22 @@ impl Keeper {
                 let reported = Arc::new(std::mem::take(&mut pass));
                 let before = report.send_replace(reported.clone());
                 self.notify(differences(&before.outlook, &reported.outlook));
-                let sleep = next.duration_since(now).clamp(SignedDuration::from_secs(1), MAX_SLEEP);
+                let sleep = next
+                    .duration_since(now)
+                    .clamp(SignedDuration::from_secs(1), MAX_SLEEP);
                 next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(REPLAN_INTERVAL);
                 next_plan = next_plan.min(look_again.unwrap_or(next_plan));
                 earliest_plan = Instant::now() + start.elapsed() * (PLANNING_TIME_DIVISOR - 1);
             }
             while let Some(job) = running.admit(&mut queue, self.max_concurrent) {
                 let serves = job.serves.iter().map(|w| w.id.clone()).collect();
-                busy.insert(job.id.clone(), BusyJob { issuer: job.serves[0].issuer.clone(), serves });
+                busy.insert(
+                    job.id.clone(),
+                    BusyJob {
+                        issuer: job.serves[0].issuer.clone(),
+                        serves,
+                    },
+                );
                 running.start(self, job, Timestamp::now());
             }
             tokio::select! {
@@ -161,7 +197,8 @@ struct BusyJob {
 /// Orders that are no longer claimed by a wanted certificate, by issuer.
 #[derive(Default)]
 struct UnclaimedOrders {
-    /// Orders that were claimed since the start; at the start not all wanted certificates may be known.
+    /// Orders that were claimed since the start; at the start not all wanted certificates may be
+    /// known.
     claimed: BTreeSet<(String, CertificateId)>,
     /// Time since which an order is unclaimed.
     since: BTreeMap<(String, CertificateId), Instant>,
@@ -173,8 +210,9 @@ impl UnclaimedOrders {
         self.claimed.insert((issuer.to_owned(), id.clone()));
     }
 
-    /// Returns the orders to abandon, and the time to check the others again. A name that is removed and comes back at
-    /// once, as when it is renamed or moved to another file, keeps its order.
+    /// Returns the orders to abandon, and the time to check the others again. A name that is
+    /// removed and comes back at once, as when it is renamed or moved to another file, keeps its
+    /// order.
     fn take_expired(
         &mut self,
         progress: &Progress,
@@ -188,28 +226,50 @@ impl UnclaimedOrders {
         }
         let key = |issuer: &str, id: &CertificateId| (issuer.to_owned(), id.clone());
         let unclaimed = progress.unclaimed(wanted).into_iter();
-        let mut unclaimed: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
-        let all = progress.underway.iter().flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
-        self.claimed.extend(all.filter(|order| !unclaimed.contains(order)));
+        let mut unclaimed: BTreeSet<_> = unclaimed
+            .map(|(issuer, order)| key(issuer, &order.id))
+            .collect();
+        let all = progress
+            .underway
+            .iter()
+            .flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
+        self.claimed
+            .extend(all.filter(|order| !unclaimed.contains(order)));
         // An order whose job still serves a wanted certificate is not abandoned.
         for (id, job) in busy {
             unclaimed.remove(&key(&job.issuer, id));
         }
         self.since.retain(|order, _| unclaimed.contains(order));
-        for order in unclaimed.into_iter().filter(|order| self.claimed.contains(order)) {
+        for order in unclaimed
+            .into_iter()
+            .filter(|order| self.claimed.contains(order))
+        {
             self.since.entry(order).or_insert(now);
         }
-        let expired: Vec<_> =
-            self.since.extract_if(.., |_, at| now >= *at + UNCLAIMED_GRACE).map(|(order, _)| order).collect();
+        let expired: Vec<_> = self
+            .since
+            .extract_if(.., |_, at| now >= *at + UNCLAIMED_GRACE)
+            .map(|(order, _)| order)
+            .collect();
         self.claimed.retain(|order| !expired.contains(order));
-        (expired, self.since.values().min().map(|at| *at + UNCLAIMED_GRACE))
+        (
+            expired,
+            self.since.values().min().map(|at| *at + UNCLAIMED_GRACE),
+        )
     }
 }
 
-/// Returns the certificates whose outlook differs; both lists are sorted by name. The time of the next step changes
-/// with every plan and is not compared.
+/// Returns the certificates whose outlook differs; both lists are sorted by name. The time of the
+/// next step changes with every plan and is not compared.
 fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
-    let says = |line: &Outlook| (line.next.clone(), line.last_error.clone(), line.refused.clone(), line.notice.clone());
+    let says = |line: &Outlook| {
+        (
+            line.next.clone(),
+            line.last_error.clone(),
+            line.refused.clone(),
+            line.notice.clone(),
+        )
+    };
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
     let mut all = Vec::new();
     loop {
@@ -265,27 +325,59 @@ mod tests {
     fn an_order_is_abandoned_once_it_is_no_longer_claimed() {
         let want = |host: &str, issuer: &str| {
             let names = Names::parse([host]).expect("a name");
-            let (id, tenant, issuer) = (CertificateId::of("t", &names), "t".to_owned(), issuer.to_owned());
+            let (id, tenant, issuer) = (
+                CertificateId::of("t", &names),
+                "t".to_owned(),
+                issuer.to_owned(),
+            );
             let (validity, may_share, renew_now, hold) = (None, true, false, None);
-            Wanted { id, tenant, issuer, names, validity, may_share, renew_now, hold }
+            Wanted {
+                id,
+                tenant,
+                issuer,
+                names,
+                validity,
+                may_share,
+                renew_now,
+                hold,
+            }
         };
         let (a, b) = (want("a.example", "ca"), want("b.example", "ca"));
-        let order = |w: &Wanted| Underway { id: w.id.clone(), names: w.names.clone(), placed: true };
+        let order = |w: &Wanted| Underway {
+            id: w.id.clone(),
+            names: w.names.clone(),
+            placed: true,
+        };
         let orders = [&a, &b].map(|w| (w.id.clone(), order(w)));
         let underway = BTreeMap::from([("ca".to_owned(), BTreeMap::from(orders))]);
-        let progress = Progress { underway, ..Progress::default() };
-        let (mut unclaimed_orders, start, none) = (UnclaimedOrders::default(), Instant::now(), BTreeMap::new());
+        let progress = Progress {
+            underway,
+            ..Progress::default()
+        };
+        let (mut unclaimed_orders, start, none) =
+            (UnclaimedOrders::default(), Instant::now(), BTreeMap::new());
         let mut expired = |wanted: &[Wanted], seconds| {
-            let (expired, again) =
-                unclaimed_orders.take_expired(&progress, wanted, &none, start + Duration::from_secs(seconds));
-            (expired.into_iter().map(|(_, id)| id).collect::<Vec<_>>(), again.is_some())
+            let (expired, again) = unclaimed_orders.take_expired(
+                &progress,
+                wanted,
+                &none,
+                start + Duration::from_secs(seconds),
+            );
+            (
+                expired.into_iter().map(|(_, id)| id).collect::<Vec<_>>(),
+                again.is_some(),
+            )
         };
         // At the start `b` is not known yet.
         assert_eq!(expired(std::slice::from_ref(&a), 0), (vec![], false));
         assert_eq!(expired(std::slice::from_ref(&a), 60), (vec![], false));
         assert_eq!(expired(&[a.clone(), b.clone()], 61), (vec![], false));
         assert_eq!(expired(std::slice::from_ref(&b), 62), (vec![], true));
-        assert_eq!(expired(&[a.clone(), b.clone()], 63), (vec![], false), "it was back in time");
+        assert_eq!(
+            expired(&[a.clone(), b.clone()], 63),
+            (vec![], false),
+            "it was back in time"
+        );
         // A host that moved to another issuer does not claim the order of the first.
         let other = want("a.example", "other");
         assert_eq!(expired(&[other.clone(), b.clone()], 70), (vec![], true));
@@ -298,11 +390,22 @@ mod tests {
             lines.sort_by(|a, b| a.id.cmp(&b.id));
             lines
         };
-        let before = sorted(vec![line("a.example", None), line("b.example", None), line("c.example", None)]);
+        let before = sorted(vec![
+            line("a.example", None),
+            line("b.example", None),
+            line("c.example", None),
+        ]);
         let mut later = line("c.example", None);
         later.at = Timestamp::now();
-        let after = sorted(vec![line("b.example", Some("no")), later, line("d.example", None)]);
-        let reported: Vec<String> = differences(&before, &after).iter().map(|id| id.as_str()[..9].to_owned()).collect();
+        let after = sorted(vec![
+            line("b.example", Some("no")),
+            later,
+            line("d.example", None),
+        ]);
+        let reported: Vec<String> = differences(&before, &after)
+            .iter()
+            .map(|id| id.as_str()[..9].to_owned())
+            .collect();
         assert_eq!(reported, ["a.example", "b.example", "d.example"]);
         assert!(differences(&after, &after).is_empty());
     }

@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use crate::issuer::CertificateId;
 use crate::plan::Wanted;
 
-/// The wanted certificates, by stable name. The cost of a change does not depend on the size of the set.
+/// The wanted certificates, by stable name. The cost of a change does not depend on the size of the
+/// set.
 pub struct WantedCertificates {
     all: RwLock<BTreeMap<CertificateId, Wanted>>,
     generation: watch::Sender<u64>,
@@ -16,12 +17,16 @@ pub struct WantedCertificates {
 
 impl Default for WantedCertificates {
     fn default() -> Self {
-        Self { all: RwLock::default(), generation: watch::channel(0).0 }
+        Self {
+            all: RwLock::default(),
+            generation: watch::channel(0).0,
+        }
     }
 }
 
 impl WantedCertificates {
-    /// Adds, changes or (with None) removes wanted certificates; notifies the keeper if something changed.
+    /// Adds, changes or (with None) removes wanted certificates; notifies the keeper if something
+    /// changed.
     pub fn change(&self, changes: impl IntoIterator<Item = (CertificateId, Option<Wanted>)>) {
         let mut changed = false;
         {

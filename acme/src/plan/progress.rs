@@ -10,7 +10,8 @@ use crate::issuer::{CertificateId, Underway};
 /// The results of earlier attempts.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Orders that can be resumed, by issuer: they precede new ones for the same names, and spend no budget.
+    /// Orders that can be resumed, by issuer: they precede new ones for the same names, and spend
+    /// no budget.
     pub underway: BTreeMap<String, BTreeMap<CertificateId, Underway>>,
     /// Most names of a shared order, for wanted certificates whose larger order the CA refused.
     pub share_at_most: HashMap<CertificateId, usize>,
@@ -34,13 +35,21 @@ impl Progress {
         self.underway.get(issuer)?.get(id)
     }
 
-    /// Returns pending orders, with their issuers, whose names are not all wanted together any more.
+    /// Returns pending orders, with their issuers, whose names are not all wanted together any
+    /// more.
     pub fn unclaimed<'a>(&'a self, wanted: &[Wanted]) -> Vec<(&'a str, &'a Underway)> {
         let mut unclaimed = Vec::new();
-        for (issuer, orders) in self.underway.iter().filter(|(_, orders)| !orders.is_empty()) {
+        for (issuer, orders) in self
+            .underway
+            .iter()
+            .filter(|(_, orders)| !orders.is_empty())
+        {
             let groups = Groups::of(orders);
             let claimed = groups.members(wanted.iter().filter(|w| w.issuer == *issuer), self);
-            let nobodys = orders.values().zip(claimed).filter(|(order, members)| !Groups::is_whole(order, members));
+            let nobodys = orders
+                .values()
+                .zip(claimed)
+                .filter(|(order, members)| !Groups::is_whole(order, members));
             unclaimed.extend(nobodys.map(|(order, _)| (issuer.as_str(), order)));
         }
         unclaimed
@@ -61,11 +70,14 @@ impl<'a> Groups<'a> {
                 by_name.entry(name.as_str()).or_default().push(i);
             }
         }
-        Self { orders: orders.values().collect(), by_name }
+        Self {
+            orders: orders.values().collect(),
+            by_name,
+        }
     }
 
-    /// Returns the wanted certificates that each order serves. A shared order is matched by its stable name, which is
-    /// made of the tenant and all the names.
+    /// Returns the wanted certificates that each order serves. A shared order is matched by its
+    /// stable name, which is made of the tenant and all the names.
     pub(super) fn members<'w>(
         &self,
         wants: impl Iterator<Item = &'w Wanted>,
@@ -73,11 +85,20 @@ impl<'a> Groups<'a> {
     ) -> Vec<Vec<&'w Wanted>> {
         let mut members = vec![Vec::new(); self.orders.len()];
         for want in wants {
-            for &i in self.by_name.get(want.names.first().as_str()).into_iter().flatten() {
+            for &i in self
+                .by_name
+                .get(want.names.first().as_str())
+                .into_iter()
+                .flatten()
+            {
                 let order = self.orders[i];
                 let is_its_own = order.id == want.id && order.names == want.names;
                 let may_share = || {
-                    let most = progress.share_at_most.get(&want.id).copied().unwrap_or(usize::MAX);
+                    let most = progress
+                        .share_at_most
+                        .get(&want.id)
+                        .copied()
+                        .unwrap_or(usize::MAX);
                     want.may_share
                         && order.names.count() <= most
                         && order.names.cover(&want.names)
@@ -96,7 +117,10 @@ impl<'a> Groups<'a> {
             [] => false,
             [one] => one.names == order.names,
             [first, others @ ..] => {
-                others.iter().fold(first.names.clone(), |names, want| names.union(&want.names)) == order.names
+                others
+                    .iter()
+                    .fold(first.names.clone(), |names, want| names.union(&want.names))
+                    == order.names
             }
         }
     }

@@ -58,8 +58,15 @@ fn lets_encrypt() -> Budgets {
 /// Formats the first step of the plan.
 fn verdict(wanted: &[Wanted], held: &[Held], now: i64) -> String {
     match plan(wanted, held, &lets_encrypt(), at(now)).first() {
-        Some(Step::Issue(o)) => format!("issue {:?} {:?} {}", o.reason, o.exempt, o.replaces.is_some()),
-        Some(Step::Wait { because, served, .. }) => format!("wait served={} {because}", served.is_some()),
+        Some(Step::Issue(o)) => format!(
+            "issue {:?} {:?} {}",
+            o.reason,
+            o.exempt,
+            o.replaces.is_some()
+        ),
+        Some(Step::Wait {
+            because, served, ..
+        }) => format!("wait served={} {because}", served.is_some()),
         Some(Step::Keep { .. }) => "keep".to_owned(),
         Some(Step::Retire(_)) => "retire".to_owned(),
         None => "nothing".to_owned(),
@@ -69,27 +76,144 @@ fn verdict(wanted: &[Wanted], held: &[Held], now: i64) -> String {
 #[test]
 fn each_certificate_gets_the_step_it_needs() {
     let a = || vec![want("a.example.com")];
-    let forced = || vec![Wanted { renew_now: true, ..want("a.example.com") }];
-    let held_off = || vec![Wanted { hold: Some((at(50), "fix your DNS".to_owned())), ..want("a.example.com") }];
-    let other = || vec![Wanted { issuer: "other".to_owned(), ..want("a.example.com") }];
+    let forced = || {
+        vec![Wanted {
+            renew_now: true,
+            ..want("a.example.com")
+        }]
+    };
+    let held_off = || {
+        vec![Wanted {
+            hold: Some((at(50), "fix your DNS".to_owned())),
+            ..want("a.example.com")
+        }]
+    };
+    let other = || {
+        vec![Wanted {
+            issuer: "other".to_owned(),
+            ..want("a.example.com")
+        }]
+    };
     for (case, wanted, held, now, expected) in [
-        ("nobody holds it", a(), vec![], 0, "issue Missing Nothing false"),
-        ("fresh", a(), vec![have("a.example.com", 0, 2160)], 10, "keep"),
-        ("two thirds over", a(), vec![have("a.example.com", 0, 2160)], 1441, "issue Renewal Renewal true"),
-        ("about to end", a(), vec![have("a.example.com", 0, 2160)], 2100, "issue Expiring Renewal true"),
-        ("ended", a(), vec![have("a.example.com", 0, 2160)], 2200, "issue Expiring Renewal true"),
-        ("six days, early", a(), vec![have("a.example.com", 0, 160)], 80, "keep"),
-        ("six days, two thirds", a(), vec![have("a.example.com", 0, 160)], 108, "issue Renewal Renewal true"),
-        ("window ahead", a(), vec![windowed("a.example.com", 1500, 1540, None)], 1490, "keep"),
-        ("window open", a(), vec![windowed("a.example.com", 1500, 1540, None)], 1510, "issue Window Ari true"),
-        ("window missed", a(), vec![windowed("a.example.com", 1500, 1540, None)], 1600, "issue Revoked Renewal true"),
-        ("revoked", a(), vec![windowed("a.example.com", -9, -1, Some("https://x"))], 3, "issue Revoked Ari true"),
-        ("forced", forced(), vec![have("a.example.com", 0, 2160)], 10, "issue Forced Renewal true"),
-        ("held off", held_off(), vec![], 10, "wait served=false fix your DNS"),
-        ("held off, over", held_off(), vec![], 60, "issue Missing Nothing false"),
-        ("other issuer", other(), vec![have("a.example.com", 0, 2160)], 10, "issue Changed Nothing true"),
-        ("not wanted", vec![], vec![have("a.example.com", 0, 2160)], 10, "retire"),
-        ("covered by a star", a(), vec![have("*.example.com", 0, 2160)], 10, "issue Missing Nothing false"),
+        (
+            "nobody holds it",
+            a(),
+            vec![],
+            0,
+            "issue Missing Nothing false",
+        ),
+        (
+            "fresh",
+            a(),
+            vec![have("a.example.com", 0, 2160)],
+            10,
+            "keep",
+        ),
+        (
+            "two thirds over",
+            a(),
+            vec![have("a.example.com", 0, 2160)],
+            1441,
+            "issue Renewal Renewal true",
+        ),
+        (
+            "about to end",
+            a(),
+            vec![have("a.example.com", 0, 2160)],
+            2100,
+            "issue Expiring Renewal true",
+        ),
+        (
+            "ended",
+            a(),
+            vec![have("a.example.com", 0, 2160)],
+            2200,
+            "issue Expiring Renewal true",
+        ),
+        (
+            "six days, early",
+            a(),
+            vec![have("a.example.com", 0, 160)],
+            80,
+            "keep",
+        ),
+        (
+            "six days, two thirds",
+            a(),
+            vec![have("a.example.com", 0, 160)],
+            108,
+            "issue Renewal Renewal true",
+        ),
+        (
+            "window ahead",
+            a(),
+            vec![windowed("a.example.com", 1500, 1540, None)],
+            1490,
+            "keep",
+        ),
+        (
+            "window open",
+            a(),
+            vec![windowed("a.example.com", 1500, 1540, None)],
+            1510,
+            "issue Window Ari true",
+        ),
+        (
+            "window missed",
+            a(),
+            vec![windowed("a.example.com", 1500, 1540, None)],
+            1600,
+            "issue Revoked Renewal true",
+        ),
+        (
+            "revoked",
+            a(),
+            vec![windowed("a.example.com", -9, -1, Some("https://x"))],
+            3,
+            "issue Revoked Ari true",
+        ),
+        (
+            "forced",
+            forced(),
+            vec![have("a.example.com", 0, 2160)],
+            10,
+            "issue Forced Renewal true",
+        ),
+        (
+            "held off",
+            held_off(),
+            vec![],
+            10,
+            "wait served=false fix your DNS",
+        ),
+        (
+            "held off, over",
+            held_off(),
+            vec![],
+            60,
+            "issue Missing Nothing false",
+        ),
+        (
+            "other issuer",
+            other(),
+            vec![have("a.example.com", 0, 2160)],
+            10,
+            "issue Changed Nothing true",
+        ),
+        (
+            "not wanted",
+            vec![],
+            vec![have("a.example.com", 0, 2160)],
+            10,
+            "retire",
+        ),
+        (
+            "covered by a star",
+            a(),
+            vec![have("*.example.com", 0, 2160)],
+            10,
+            "issue Missing Nothing false",
+        ),
     ] {
         assert_eq!(verdict(&wanted, &held, now), expected, "{case}");
     }
@@ -97,48 +221,103 @@ fn each_certificate_gets_the_step_it_needs() {
 
 #[test]
 fn a_certificate_of_one_tenant_serves_no_other_tenant() {
-    let mine = Held { tenant: "other".to_owned(), ..have("a.example.com", 0, 2160) };
-    assert_eq!(verdict(&[want("a.example.com")], &[mine], 10), "issue Missing Nothing false");
+    let mine = Held {
+        tenant: "other".to_owned(),
+        ..have("a.example.com", 0, 2160)
+    };
+    assert_eq!(
+        verdict(&[want("a.example.com")], &[mine], 10),
+        "issue Missing Nothing false"
+    );
 }
 
 #[test]
 fn while_the_budget_lasts_each_host_has_its_own_certificate() {
-    let wanted: Vec<_> = (0..200).map(|i| want(&format!("h.example{i}.com"))).collect();
+    let wanted: Vec<_> = (0..200)
+        .map(|i| want(&format!("h.example{i}.com")))
+        .collect();
     let orders = plan(&wanted, &[], &lets_encrypt(), at(0));
-    assert_eq!(orders.iter().filter(|s| matches!(s, Step::Issue(o) if o.serves.len() == 1)).count(), 200);
+    assert_eq!(
+        orders
+            .iter()
+            .filter(|s| matches!(s, Step::Issue(o) if o.serves.len() == 1))
+            .count(),
+        200
+    );
 }
 
 #[test]
 fn hosts_of_one_domain_share_when_its_limit_demands_it() {
-    let wanted: Vec<_> = (0..1000).map(|i| want(&format!("h{i}.example.com"))).collect();
+    let wanted: Vec<_> = (0..1000)
+        .map(|i| want(&format!("h{i}.example.com")))
+        .collect();
     let budgets = lets_encrypt();
     let steps = plan(&wanted, &[], &budgets, at(0));
-    let orders: Vec<_> = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o) } else { None }).collect();
+    let orders: Vec<_> = steps
+        .iter()
+        .filter_map(|s| {
+            if let Step::Issue(o) = s {
+                Some(o)
+            } else {
+                None
+            }
+        })
+        .collect();
     assert_eq!(orders.len(), 40);
     assert!(orders.iter().all(|o| o.names.count() == 25));
     // In the next plan each finds its names in a shared certificate.
     let held: Vec<_> = orders
         .iter()
-        .map(|o| Held { id: o.id.clone(), names: o.names.clone(), ..have("x.example.com", 0, 2160) })
+        .map(|o| Held {
+            id: o.id.clone(),
+            names: o.names.clone(),
+            ..have("x.example.com", 0, 2160)
+        })
         .collect();
     let again = plan(&wanted, &held, &budgets, at(1));
-    assert_eq!(again.iter().filter(|s| matches!(s, Step::Keep { .. })).count(), 1000);
+    assert_eq!(
+        again
+            .iter()
+            .filter(|s| matches!(s, Step::Keep { .. }))
+            .count(),
+        1000
+    );
     // They are renewed together, as a shared certificate again.
     let later = plan(&wanted, &held, &budgets, at(1450));
-    let renewed: Vec<_> = later.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o) } else { None }).collect();
+    let renewed: Vec<_> = later
+        .iter()
+        .filter_map(|s| {
+            if let Step::Issue(o) = s {
+                Some(o)
+            } else {
+                None
+            }
+        })
+        .collect();
     assert_eq!(renewed.len(), 40);
-    assert!(renewed.iter().all(|o| o.exempt == Exempt::Renewal && o.names.count() == 25));
+    assert!(
+        renewed
+            .iter()
+            .all(|o| o.exempt == Exempt::Renewal && o.names.count() == 25)
+    );
 }
 
 #[test]
 fn names_of_two_tenants_never_share() {
-    let mut wanted: Vec<_> = (0..300).map(|i| want(&format!("h{i}.example.com"))).collect();
+    let mut wanted: Vec<_> = (0..300)
+        .map(|i| want(&format!("h{i}.example.com")))
+        .collect();
     for (i, w) in wanted.iter_mut().enumerate() {
         w.tenant = format!("t{}", i % 3);
     }
     for step in plan(&wanted, &[], &lets_encrypt(), at(0)) {
         if let Step::Issue(order) = step {
-            assert!(order.serves.iter().all(|w| w.tenant == order.serves[0].tenant));
+            assert!(
+                order
+                    .serves
+                    .iter()
+                    .all(|w| w.tenant == order.serves[0].tenant)
+            );
         }
     }
 }
@@ -148,18 +327,41 @@ fn the_urgent_goes_first_when_the_budget_is_short() {
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("there");
     for i in 0..299 {
-        budget.spend(&want(&format!("s.spent{i}.com")).names, Exempt::Nothing, at(0));
+        budget.spend(
+            &want(&format!("s.spent{i}.com")).names,
+            Exempt::Nothing,
+            at(0),
+        );
     }
-    let wanted = [want("new.example.com"), Wanted { issuer: "le".to_owned(), ..want("old.example.org") }];
-    let held = [Held { issuer: "before".to_owned(), ..have("old.example.org", -2150, 10) }];
+    let wanted = [
+        want("new.example.com"),
+        Wanted {
+            issuer: "le".to_owned(),
+            ..want("old.example.org")
+        },
+    ];
+    let held = [Held {
+        issuer: "before".to_owned(),
+        ..have("old.example.org", -2150, 10)
+    }];
     let steps = plan(&wanted, &held, &budgets, at(0));
     assert!(matches!(&steps[0], Step::Issue(o) if o.reason == Reason::Expiring));
-    assert!(matches!(&steps[1], Step::Wait { because, .. } if because.contains("new orders")), "{:?}", steps[1]);
+    assert!(
+        matches!(&steps[1], Step::Wait { because, .. } if because.contains("new orders")),
+        "{:?}",
+        steps[1]
+    );
 }
 
 fn any_wanted() -> impl Strategy<Value = Wanted> {
-    (0..40usize, 0..3usize, any::<bool>(), any::<bool>(), prop::option::of(-10..30i64)).prop_map(
-        |(host, tenant, may_share, renew_now, hold)| {
+    (
+        0..40usize,
+        0..3usize,
+        any::<bool>(),
+        any::<bool>(),
+        prop::option::of(-10..30i64),
+    )
+        .prop_map(|(host, tenant, may_share, renew_now, hold)| {
             let names = Names::parse([format!("h{host}.example{}.com", host % 4)]).expect("a name");
             let tenant = format!("t{tenant}");
             Wanted {
@@ -171,8 +373,7 @@ fn any_wanted() -> impl Strategy<Value = Wanted> {
                 ..want("x.example.com")
             }
             .named(names)
-        },
-    )
+        })
 }
 
 impl Wanted {
@@ -183,8 +384,8 @@ impl Wanted {
 }
 
 proptest! {
-    /// Each wanted certificate gets exactly one step; the budget is never overspent; no certificate is shared between
-    /// tenants.
+    /// Each wanted certificate gets exactly one step; the budget is never overspent; no certificate
+    /// is shared between tenants.
     #[test]
     fn every_wanted_certificate_is_answered_once_within_the_budget(
         wants in prop::collection::vec(any_wanted(), 0..60),
@@ -251,40 +452,82 @@ proptest! {
     }
 }
 
-/// Returns the number of names of each order that is issued, and the number of wanted certificates that wait.
+/// Returns the number of names of each order that is issued, and the number of wanted certificates
+/// that wait.
 fn going(wanted: &[Wanted], progress: &Progress, budgets: &Budgets) -> (Vec<usize>, usize) {
     let steps = plan_with(wanted, &[], progress, budgets, at(0));
-    let orders = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o.names.count()) } else { None });
-    (orders.collect(), steps.iter().filter(|s| matches!(s, Step::Wait { .. })).count())
+    let orders = steps.iter().filter_map(|s| {
+        if let Step::Issue(o) = s {
+            Some(o.names.count())
+        } else {
+            None
+        }
+    });
+    (
+        orders.collect(),
+        steps
+            .iter()
+            .filter(|s| matches!(s, Step::Wait { .. }))
+            .count(),
+    )
 }
 
 fn shared(wanted: &[Wanted], placed: bool) -> Underway {
-    let names = wanted.iter().fold(wanted[0].names.clone(), |names, w| names.union(&w.names));
-    Underway { id: CertificateId::of("t", &names), names, placed }
+    let names = wanted
+        .iter()
+        .fold(wanted[0].names.clone(), |names, w| names.union(&w.names));
+    Underway {
+        id: CertificateId::of("t", &names),
+        names,
+        placed,
+    }
 }
 
 #[test]
 fn a_pending_shared_order_is_resumed_without_a_new_count() {
-    let wanted: Vec<_> = (10..70).map(|i| want(&format!("h{i}.example.com"))).collect();
+    let wanted: Vec<_> = (10..70)
+        .map(|i| want(&format!("h{i}.example.com")))
+        .collect();
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("there");
     for i in 0..50 {
-        budget.spend(&Names::parse([format!("x{i}.example.com")]).expect("a name"), Exempt::Nothing, at(0));
+        budget.spend(
+            &Names::parse([format!("x{i}.example.com")]).expect("a name"),
+            Exempt::Nothing,
+            at(0),
+        );
     }
-    assert_eq!(going(&wanted, &Progress::default(), &budgets), (vec![], 60), "nothing is left");
-    let orders = [shared(&wanted[30..50], true), shared(&wanted[..25], false)].map(|o| (o.id.clone(), o));
+    assert_eq!(
+        going(&wanted, &Progress::default(), &budgets),
+        (vec![], 60),
+        "nothing is left"
+    );
+    let orders =
+        [shared(&wanted[30..50], true), shared(&wanted[..25], false)].map(|o| (o.id.clone(), o));
     let orders = BTreeMap::from(orders);
-    let progress = Progress { underway: BTreeMap::from([("le".to_owned(), orders)]), ..Progress::default() };
+    let progress = Progress {
+        underway: BTreeMap::from([("le".to_owned(), orders)]),
+        ..Progress::default()
+    };
     assert_eq!(going(&wanted, &progress, &budgets), (vec![25, 20], 15));
     assert!(progress.unclaimed(&wanted).is_empty());
     // One of its hosts is removed, or must not share any more: the order is unclaimed.
     assert_eq!(going(&wanted[1..], &progress, &budgets), (vec![20], 39));
-    assert_eq!(progress.unclaimed(&wanted[1..]), [("le", &shared(&wanted[..25], false))]);
+    assert_eq!(
+        progress.unclaimed(&wanted[1..]),
+        [("le", &shared(&wanted[..25], false))]
+    );
     let mut alone = wanted.clone();
     alone[3].may_share = false;
     assert_eq!(progress.unclaimed(&alone).len(), 1);
     // Another tenant's hosts of the same names do not claim it.
-    let others: Vec<_> = wanted.iter().map(|w| Wanted { tenant: "u".to_owned(), ..w.clone() }).collect();
+    let others: Vec<_> = wanted
+        .iter()
+        .map(|w| Wanted {
+            tenant: "u".to_owned(),
+            ..w.clone()
+        })
+        .collect();
     assert_eq!(progress.unclaimed(&others).len(), 2);
     // A 429 of the CA holds up an order that the CA does not have yet.
     let budget = budgets.get_mut("le").expect("there");
@@ -294,13 +537,23 @@ fn a_pending_shared_order_is_resumed_without_a_new_count() {
 
 #[test]
 fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own() {
-    let mut wanted: Vec<_> = (10..50).map(|i| want(&format!("h{i}.example.com"))).collect();
+    let mut wanted: Vec<_> = (10..50)
+        .map(|i| want(&format!("h{i}.example.com")))
+        .collect();
     wanted.iter_mut().take(20).for_each(|w| w.may_share = false);
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
-    assert_eq!((orders.len(), waiting), (40, 0), "forty are left of the week's fifty");
+    assert_eq!(
+        (orders.len(), waiting),
+        (40, 0),
+        "forty are left of the week's fifty"
+    );
     wanted.push(want("one-more.example.com"));
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
-    assert_eq!((orders.len(), orders[0], waiting), (21, 21, 0), "those that may share do");
+    assert_eq!(
+        (orders.len(), orders[0], waiting),
+        (21, 21, 0),
+        "those that may share do"
+    );
 }
 
 #[test]
@@ -315,8 +568,17 @@ fn a_new_certificate_is_not_renewed_for_a_reason_that_its_successor_would_share(
         // The CA moved the window after it had returned another one.
         (windowed("a.example.com", -9, -1, None), false, 1, true),
     ] {
-        let obtained = HashMap::from([(held.id.clone(), Obtained { at: at(0), at_the_cas_request })]);
-        let progress = Progress { obtained, ..Progress::default() };
+        let obtained = HashMap::from([(
+            held.id.clone(),
+            Obtained {
+                at: at(0),
+                at_the_cas_request,
+            },
+        )]);
+        let progress = Progress {
+            obtained,
+            ..Progress::default()
+        };
         let held = [held];
         let step = plan_with(&wanted, &held, &progress, &Budgets::new(), at(hours)).remove(0);
         assert_eq!(matches!(step, Step::Issue(_)), goes, "{hours}: {step:?}");
@@ -331,10 +593,21 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
     let of = |tenant: &str, host: String| {
         let names = Names::parse([host]).expect("a name");
         let id = CertificateId::of(tenant, &names);
-        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..want("x.example") }
+        Wanted {
+            id,
+            tenant: tenant.to_owned(),
+            names,
+            may_share: false,
+            ..want("x.example")
+        }
     };
-    let mut wanted: Vec<Wanted> = (0..1_000).map(|i| of("mallory", format!("a{i}.mallory.example"))).collect();
-    wanted.extend([of("zoe", "z.zoe.example".to_owned()), of("alice", "www.alice.example".to_owned())]);
+    let mut wanted: Vec<Wanted> = (0..1_000)
+        .map(|i| of("mallory", format!("a{i}.mallory.example")))
+        .collect();
+    wanted.extend([
+        of("zoe", "z.zoe.example".to_owned()),
+        of("alice", "www.alice.example".to_owned()),
+    ]);
     wanted.sort_by(|a, b| a.id.cmp(&b.id));
     let orders = |budgets: &Budgets| -> Vec<String> {
         let steps = plan(&wanted, &[], budgets, at(0));
@@ -347,9 +620,19 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
     let all = orders(&Budgets::new());
     let mut first = all[..3].to_vec();
     first.sort();
-    assert_eq!((first, all.len()), (["alice", "mallory", "zoe"].map(str::to_owned).to_vec(), 1_002));
+    assert_eq!(
+        (first, all.len()),
+        (
+            ["alice", "mallory", "zoe"].map(str::to_owned).to_vec(),
+            1_002
+        )
+    );
     let scarce = orders(&lets_encrypt());
-    assert!(scarce.len() < 1_000 && scarce.contains(&"alice".to_owned()) && scarce.contains(&"zoe".to_owned()));
+    assert!(
+        scarce.len() < 1_000
+            && scarce.contains(&"alice".to_owned())
+            && scarce.contains(&"zoe".to_owned())
+    );
 }
 
 #[test]
@@ -357,15 +640,28 @@ fn a_single_slot_goes_to_the_tenant_with_the_fewest_orders_and_no_failures() {
     let of = |tenant: &str, host: &str| {
         let names = Names::parse([host]).expect("a name");
         let id = CertificateId::of(tenant, &names);
-        Wanted { id, tenant: tenant.to_owned(), names, may_share: false, ..want("x.example") }
+        Wanted {
+            id,
+            tenant: tenant.to_owned(),
+            names,
+            may_share: false,
+            ..want("x.example")
+        }
     };
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("its budget");
     for i in 0..239 {
-        budget.spend(&Names::parse([format!("h{i}.spent{i}.example")]).expect("a name"), Exempt::Nothing, at(0));
+        budget.spend(
+            &Names::parse([format!("h{i}.spent{i}.example")]).expect("a name"),
+            Exempt::Nothing,
+            at(0),
+        );
     }
     let winner = |wanted: &[Wanted], failed: &[&Wanted]| {
-        let progress = Progress { failed: failed.iter().map(|w| w.id.clone()).collect(), ..Progress::default() };
+        let progress = Progress {
+            failed: failed.iter().map(|w| w.id.clone()).collect(),
+            ..Progress::default()
+        };
         let steps = plan_with(wanted, &[], &progress, &budgets, at(0));
         let orders = steps.iter().filter_map(|step| match step {
             Step::Issue(order) => Some(order.serves[0].tenant.clone()),
@@ -374,7 +670,9 @@ fn a_single_slot_goes_to_the_tenant_with_the_fewest_orders_and_no_failures() {
         orders.collect::<Vec<_>>()
     };
     // Her names come first in the alphabet.
-    let hers: Vec<Wanted> = (0..3).map(|i| of("mallory", &format!("a.mallory{i}.example"))).collect();
+    let hers: Vec<Wanted> = (0..3)
+        .map(|i| of("mallory", &format!("a.mallory{i}.example")))
+        .collect();
     let alices = of("alice", "z.alice.example");
     let all: Vec<Wanted> = hers.iter().cloned().chain([alices.clone()]).collect();
     assert_eq!(winner(&all, &[]), ["alice"]);

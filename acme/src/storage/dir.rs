@@ -1,4 +1,5 @@
-//! Storage in a directory: folders have mode 0700, files 0600; writes are atomic by rename, locks are by `flock`.
+//! Storage in a directory: folders have mode 0700, files 0600; writes are atomic by rename, locks
+//! are by `flock`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -40,9 +41,18 @@ impl Directory {
         }
         private_folder(&root.join("locks"))?;
         let locks = Arc::new(FilePool::of(root.join("locks")));
-        let files = Entries { root: &root, file_pool: &file_pool };
-        let journal = Journal::open(&root, &files).map_err(|e| failed("opening", &root.join("journal"), e))?;
-        let directory = Self { root, file_pool: Arc::new(file_pool), locks, journal };
+        let files = Entries {
+            root: &root,
+            file_pool: &file_pool,
+        };
+        let journal = Journal::open(&root, &files)
+            .map_err(|e| failed("opening", &root.join("journal"), e))?;
+        let directory = Self {
+            root,
+            file_pool: Arc::new(file_pool),
+            locks,
+            journal,
+        };
         directory.sweep();
         Ok(directory)
     }
@@ -62,14 +72,19 @@ impl Directory {
     }
 
     fn lock_file(&self, key: &Key) -> PathBuf {
-        self.root.join("locks").join(format!("{}-{}", key.kind().as_str(), key.name()))
+        self.root
+            .join("locks")
+            .join(format!("{}-{}", key.kind().as_str(), key.name()))
     }
 
     fn file_pool(&self, kind: Kind) -> &FilePool {
-        self.file_pool.get(&kind).expect("there is one for each kind")
+        self.file_pool
+            .get(&kind)
+            .expect("there is one for each kind")
     }
 
-    /// Removes temporary files of a process that died, once they are so old that nobody can be writing them.
+    /// Removes temporary files of a process that died, once they are so old that nobody can be
+    /// writing them.
     fn sweep(&self) {
         for folder in Kind::ALL.map(Kind::as_str).into_iter().chain(["locks"]) {
             let Ok(entries) = fs::read_dir(self.root.join(folder)) else {
@@ -90,14 +105,22 @@ impl Directory {
 
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
-        let unreadable = |why: String| StorageError::Unreadable { path: path.display().to_string(), why };
-        let Some((meta, bytes)) = FilePool::read(&path).map_err(|e| unreadable(e.to_string()))? else {
+        let unreadable = |why: String| StorageError::Unreadable {
+            path: path.display().to_string(),
+            why,
+        };
+        let Some((meta, bytes)) = FilePool::read(&path).map_err(|e| unreadable(e.to_string()))?
+        else {
             return Ok(None);
         };
         let bytes = Zeroizing::new(bytes);
         if meta.permissions().mode() & 0o077 != 0 {
             let mode = meta.permissions().mode() & 0o777;
-            return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o600 });
+            return Err(StorageError::Open {
+                path: path.display().to_string(),
+                mode,
+                expected: 0o600,
+            });
         }
         if is_nothing(&bytes) {
             return Ok(None);
@@ -105,13 +128,19 @@ impl Directory {
         if meta.size() > LARGEST {
             return Err(unreadable("it is larger than any entry of ours".to_owned()));
         }
-        Ok(Some(Entry { version: version_of(&bytes), bytes }))
+        Ok(Some(Entry {
+            version: version_of(&bytes),
+            bytes,
+        }))
     }
 
     fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
         let path = self.file(key);
         // The comparison and the rename must be atomic.
-        let mut turn = self.journal.turn().map_err(|e| failed("locking", &path, e))?;
+        let mut turn = self
+            .journal
+            .turn()
+            .map_err(|e| failed("locking", &path, e))?;
         let there = || Ok::<_, StorageError>(self.read_now(key)?.map(|e| e.version));
         let holds = match expect {
             Expect::Anything => true,
@@ -119,12 +148,21 @@ impl Directory {
             Expect::Version(v) => there()?.as_ref() == Some(v),
         };
         if !holds {
-            return Err(StorageError::Conflict { key: key.to_string() });
+            return Err(StorageError::Conflict {
+                key: key.to_string(),
+            });
         }
-        turn.note(key, Some(bytes)).map_err(|e| failed("writing", &path, e))?;
-        let replaced = self.file_pool(key.kind()).write(&path, bytes).map_err(|e| failed("writing", &path, e))?;
+        turn.note(key, Some(bytes))
+            .map_err(|e| failed("writing", &path, e))?;
+        let replaced = self
+            .file_pool(key.kind())
+            .write(&path, bytes)
+            .map_err(|e| failed("writing", &path, e))?;
         if let Some(path) = replaced {
-            turn.replaced(Replaced { kind: key.kind(), path });
+            turn.replaced(Replaced {
+                kind: key.kind(),
+                path,
+            });
         }
         Ok(version_of(bytes))
     }
@@ -138,20 +176,24 @@ struct Entries<'a> {
 
 impl Files for Entries<'_> {
     fn content(&self, key: &Key) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
-        let there = FilePool::read(&file_of(self.root, key))?.map(|(_, bytes)| Zeroizing::new(bytes));
+        let there =
+            FilePool::read(&file_of(self.root, key))?.map(|(_, bytes)| Zeroizing::new(bytes));
         Ok(there.filter(|bytes| !is_nothing(bytes)))
     }
 
     fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()> {
         let (path, file_pool) = (file_of(self.root, key), &self.file_pool[&key.kind()]);
         match content {
-            Some(bytes) => file_pool.write(&path, bytes).map(|old| old.into_iter().for_each(|old| file_pool.keep(old))),
+            Some(bytes) => file_pool
+                .write(&path, bytes)
+                .map(|old| old.into_iter().for_each(|old| file_pool.keep(old))),
             None => file_pool.remove(&path),
         }
     }
 }
 
-/// Writes a private file atomically: a reader, also after a crash, sees either the old content or the new one.
+/// Writes a private file atomically: a reader, also after a crash, sees either the old content or
+/// the new one.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
@@ -159,10 +201,15 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StorageError>
         .permissions(fs::Permissions::from_mode(0o600))
         .tempfile_in(folder)
         .map_err(|e| failed("writing", path, e))?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(|e| failed("writing", path, e))?;
-    file.persist(path).map_err(|e| failed("writing", path, e.error))?;
+    file.write_all(bytes)
+        .and_then(|()| file.as_file().sync_all())
+        .map_err(|e| failed("writing", path, e))?;
+    file.persist(path)
+        .map_err(|e| failed("writing", path, e.error))?;
     // The rename itself must survive a crash as well.
-    File::open(folder).and_then(|d| d.sync_all()).map_err(|e| failed("writing", path, e))
+    File::open(folder)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| failed("writing", path, e))
 }
 
 /// Creates a private folder, or rejects an existing one that others may access.
@@ -172,9 +219,17 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), StorageError> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(failed("making", path, e)),
     }
-    let mode = fs::metadata(path).map_err(|e| failed("reading", path, e))?.permissions().mode() & 0o777;
+    let mode = fs::metadata(path)
+        .map_err(|e| failed("reading", path, e))?
+        .permissions()
+        .mode()
+        & 0o777;
     if mode & 0o077 != 0 {
-        return Err(StorageError::Open { path: path.display().to_string(), mode, expected: 0o700 });
+        return Err(StorageError::Open {
+            path: path.display().to_string(),
+            mode,
+            expected: 0o700,
+        });
     }
     Ok(())
 }
@@ -192,7 +247,8 @@ pub(crate) fn lock_file(path: &Path) -> Result<FileLock, StorageError> {
     Ok(FileLock { _file: file })
 }
 
-/// A lock on a file, which is released when the file is closed; the kernel does so for a dead process as well.
+/// A lock on a file, which is released when the file is closed; the kernel does so for a dead
+/// process as well.
 pub(crate) struct FileLock {
     _file: File,
 }
@@ -205,7 +261,8 @@ fn is_nothing(bytes: &[u8]) -> bool {
 }
 
 fn file_of(root: &Path, key: &Key) -> PathBuf {
-    root.join(key.kind().as_str()).join(format!("{}.json", key.name()))
+    root.join(key.kind().as_str())
+        .join(format!("{}.json", key.name()))
 }
 
 fn version_of(bytes: &[u8]) -> Version {
@@ -213,21 +270,27 @@ fn version_of(bytes: &[u8]) -> Version {
 }
 
 fn failed(doing: &'static str, path: &Path, why: io::Error) -> StorageError {
-    StorageError::Io { doing, object: path.display().to_string(), why }
+    StorageError::Io {
+        doing,
+        object: path.display().to_string(),
+        why,
+    }
 }
 
-/// Returns true if a write is flushed to the disk at once. An order is flushed only when [`Storage::flush`] asks for
-/// it. The death of the process loses nothing in either case.
+/// Returns true if a write is flushed to the disk at once. An order is flushed only when
+/// [`Storage::flush`] asks for it. The death of the process loses nothing in either case.
 fn is_forced(kind: Kind) -> bool {
     kind != Kind::Order
 }
 
-/// Runs a blocking call on a thread where blocking is allowed. Calls that the page cache answers take microseconds,
-/// less than the hand-over to another thread, and are made directly.
+/// Runs a blocking call on a thread where blocking is allowed. Calls that the page cache answers
+/// take microseconds, less than the hand-over to another thread, and are made directly.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, StorageError> {
-    super::blocking(work).await.expect("file system calls do not panic and are not cancelled")
+    super::blocking(work)
+        .await
+        .expect("file system calls do not panic and are not cancelled")
 }
 
 #[async_trait]
@@ -236,7 +299,12 @@ impl Storage for Directory {
         self.read_now(key)
     }
 
-    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+    async fn write(
+        &self,
+        key: &Key,
+        bytes: &[u8],
+        expect: &Expect,
+    ) -> Result<Version, StorageError> {
         let version = self.write_now(key, bytes, expect)?;
         if is_forced(key.kind()) {
             self.flush(key).await?;
@@ -245,7 +313,11 @@ impl Storage for Directory {
     }
 
     async fn flush(&self, key: &Key) -> Result<(), StorageError> {
-        let replaced = self.journal.flush(key).await.map_err(|e| failed("writing", &self.file(key), e))?;
+        let replaced = self
+            .journal
+            .flush(key)
+            .await
+            .map_err(|e| failed("writing", &self.file(key), e))?;
         for Replaced { kind, path } in replaced {
             self.file_pool(kind).keep(path);
         }
@@ -279,12 +351,17 @@ impl Storage for Directory {
         blocking(move || {
             let mut keys = Vec::new();
             for entry in fs::read_dir(&folder).map_err(|e| failed("listing", &folder, e))? {
-                let name = entry.map_err(|e| failed("listing", &folder, e))?.file_name();
+                let name = entry
+                    .map_err(|e| failed("listing", &folder, e))?
+                    .file_name();
                 let Some(name) = name.to_str().and_then(|n| n.strip_suffix(".json")) else {
                     continue;
                 };
                 if !name.starts_with('.') {
-                    keys.push(Key { kind, name: name.to_owned() });
+                    keys.push(Key {
+                        kind,
+                        name: name.to_owned(),
+                    });
                 }
             }
             keys.sort();
@@ -295,9 +372,13 @@ impl Storage for Directory {
 
     async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
         let path = self.lock_file(key);
-        // Polled, instead of waiting in a thread: hundreds of waiters must not use up the blocking threads.
+        // Polled, instead of waiting in a thread: hundreds of waiters must not use up the blocking
+        // threads.
         loop {
-            let taken = self.locks.try_lock(&path).map_err(|e| failed("locking", &path, e))?;
+            let taken = self
+                .locks
+                .try_lock(&path)
+                .map_err(|e| failed("locking", &path, e))?;
             if let Some(lock) = taken {
                 return Ok(Box::new(lock));
             }
@@ -320,7 +401,10 @@ mod tests {
     async fn folders_are_0700_and_files_0600() {
         let (_tmp, store) = store();
         let key = Key::new(Kind::Certificate, "a.example");
-        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
+        store
+            .write(&key, b"secret", &Expect::Absent)
+            .await
+            .expect("writes");
         let mode = |p: &Path| fs::metadata(p).expect("there").permissions().mode() & 0o777;
         assert_eq!(mode(store.path()), 0o700);
         assert_eq!(mode(&store.path().join("certificates")), 0o700);
@@ -331,77 +415,142 @@ mod tests {
     async fn a_directory_of_a_newer_version_is_left_as_it_is() {
         let (tmp, store) = store();
         let key = Key::new(Kind::Account, "a@ca.example");
-        store.write(&key, b"{}", &Expect::Absent).await.expect("writes");
+        store
+            .write(&key, b"{}", &Expect::Absent)
+            .await
+            .expect("writes");
         drop(store);
         let root = tmp.path().join("acme");
         let content = || {
-            let files =
-                ["format", "journal", "accounts/a_40ca.example.json"].map(|name| fs::read(root.join(name)).ok());
+            let files = ["format", "journal", "accounts/a_40ca.example.json"]
+                .map(|name| fs::read(root.join(name)).ok());
             assert!(files[0].is_some() && files[1].is_some());
             files
         };
         fs::write(root.join(format::FILE), "2\n").expect("written");
         let before = content();
         let refused = Directory::open(&root).expect_err("it is newer");
-        assert!(matches!(refused, StorageError::Newer { format: 2, known: FORMAT, .. }), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                StorageError::Newer {
+                    format: 2,
+                    known: FORMAT,
+                    ..
+                }
+            ),
+            "{refused}"
+        );
         assert_eq!(content(), before);
     }
 
     #[tokio::test]
     async fn an_unreadable_entry_is_set_aside_also_after_a_restart() {
         let (tmp, store) = store();
-        let (key, folder) = (Key::new(Kind::Certificate, "a.example"), Key::new(Kind::Budget, "ca"));
-        store.write(&key, b"broken", &Expect::Absent).await.expect("writes");
+        let (key, folder) = (
+            Key::new(Kind::Certificate, "a.example"),
+            Key::new(Kind::Budget, "ca"),
+        );
+        store
+            .write(&key, b"broken", &Expect::Absent)
+            .await
+            .expect("writes");
         fs::create_dir(store.file(&folder)).expect("made");
-        assert!(matches!(store.read(&folder).await, Err(StorageError::Unreadable { .. })));
+        assert!(matches!(
+            store.read(&folder).await,
+            Err(StorageError::Unreadable { .. })
+        ));
         for key in [&key, &folder] {
-            let place = store.set_aside(key).await.expect("set aside").expect("a place");
-            assert!(Path::new(&place).exists() && store.read(key).await.expect("reads").is_none(), "{place}");
-            store.write(key, b"new", &Expect::Absent).await.expect("there is room for another");
+            let place = store
+                .set_aside(key)
+                .await
+                .expect("set aside")
+                .expect("a place");
+            assert!(
+                Path::new(&place).exists() && store.read(key).await.expect("reads").is_none(),
+                "{place}"
+            );
+            store
+                .write(key, b"new", &Expect::Absent)
+                .await
+                .expect("there is room for another");
         }
         drop(store);
         let again = Directory::open(tmp.path().join("acme")).expect("opens");
-        assert_eq!(*again.read(&key).await.expect("reads").expect("there").bytes, b"new");
+        assert_eq!(
+            *again.read(&key).await.expect("reads").expect("there").bytes,
+            b"new"
+        );
     }
 
     #[tokio::test]
     async fn a_file_that_cannot_be_read_does_not_keep_the_directory_from_being_opened() {
         let (tmp, store) = store();
         let key = Key::new(Kind::Certificate, "a.example");
-        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
+        store
+            .write(&key, b"secret", &Expect::Absent)
+            .await
+            .expect("writes");
         let path = store.file(&key);
         drop(store);
         fs::remove_file(&path).expect("removed");
         fs::create_dir(&path).expect("a directory in its place");
         let again = Directory::open(tmp.path().join("acme")).expect("opens");
-        assert!(matches!(again.read(&key).await, Err(StorageError::Unreadable { .. })));
+        assert!(matches!(
+            again.read(&key).await,
+            Err(StorageError::Unreadable { .. })
+        ));
     }
 
     #[tokio::test]
     async fn a_directory_or_file_that_others_can_read_is_refused() {
         let (tmp, store) = store();
         let key = Key::new(Kind::Certificate, "a.example");
-        store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
+        store
+            .write(&key, b"secret", &Expect::Absent)
+            .await
+            .expect("writes");
         fs::set_permissions(store.file(&key), fs::Permissions::from_mode(0o644)).expect("chmod");
         let error = store.read(&key).await.err().expect("refused").to_string();
         assert!(error.contains("644") && error.contains("600"), "{error}");
         let open = tmp.path().join("open");
         fs::create_dir(&open).expect("made");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("chmod");
-        assert!(matches!(Directory::open(&open), Err(StorageError::Open { .. })));
+        assert!(matches!(
+            Directory::open(&open),
+            Err(StorageError::Open { .. })
+        ));
     }
 
     #[tokio::test]
     async fn a_write_against_another_state_is_a_conflict() {
         let (_tmp, store) = store();
         let key = Key::new(Kind::Order, "a");
-        let one = store.write(&key, b"1", &Expect::Absent).await.expect("writes");
-        let two = store.write(&key, b"2", &Expect::Version(one.clone())).await.expect("writes");
+        let one = store
+            .write(&key, b"1", &Expect::Absent)
+            .await
+            .expect("writes");
+        let two = store
+            .write(&key, b"2", &Expect::Version(one.clone()))
+            .await
+            .expect("writes");
         assert_ne!(one, two);
         for expect in [Expect::Absent, Expect::Version(one)] {
-            assert!(matches!(store.write(&key, b"3", &expect).await, Err(StorageError::Conflict { .. })));
+            assert!(matches!(
+                store.write(&key, b"3", &expect).await,
+                Err(StorageError::Conflict { .. })
+            ));
         }
-        assert_eq!(store.read(&key).await.expect("reads").expect("there").bytes.as_slice(), b"2");
+        assert_eq!(
+            store
+                .read(&key)
+                .await
+                .expect("reads")
+                .expect("there")
+                .bytes
+                .as_slice(),
+            b"2"
+        );
         store.remove(&key).await.expect("removes");
         store.remove(&key).await.expect("removing again is fine");
         assert!(store.read(&key).await.expect("reads").is_none());
@@ -415,7 +564,11 @@ mod tests {
             let (store, key) = (store.clone(), key.clone());
             async move { store.write(&key, &[i], &Expect::Absent).await.is_ok() }
         });
-        let won = futures::future::join_all(writes).await.into_iter().filter(|w| *w).count();
+        let won = futures::future::join_all(writes)
+            .await
+            .into_iter()
+            .filter(|w| *w)
+            .count();
         assert_eq!(won, 1);
     }
 
@@ -433,7 +586,10 @@ mod tests {
 
     #[test]
     fn names_stay_inside_the_directory_and_do_not_collide() {
-        assert_eq!(Key::new(Kind::Order, "../../etc/passwd").name(), "_2e._2f.._2fetc_2fpasswd");
+        assert_eq!(
+            Key::new(Kind::Order, "../../etc/passwd").name(),
+            "_2e._2f.._2fetc_2fpasswd"
+        );
         assert_ne!(Key::new(Kind::Order, "a/b"), Key::new(Kind::Order, "a_2fb"));
         assert_eq!(Key::new(Kind::Order, "*.a").name(), "_2a.a");
     }
@@ -441,10 +597,22 @@ mod tests {
     #[tokio::test]
     async fn half_written_files_are_not_listed() {
         let (_tmp, store) = store();
-        store.write(&Key::new(Kind::Order, "b"), b"1", &Expect::Absent).await.expect("writes");
-        store.write(&Key::new(Kind::Order, "a"), b"1", &Expect::Absent).await.expect("writes");
+        store
+            .write(&Key::new(Kind::Order, "b"), b"1", &Expect::Absent)
+            .await
+            .expect("writes");
+        store
+            .write(&Key::new(Kind::Order, "a"), b"1", &Expect::Absent)
+            .await
+            .expect("writes");
         fs::write(store.path().join("orders/.new-x"), b"half").expect("writes");
-        let names: Vec<_> = store.list(Kind::Order).await.expect("lists").iter().map(|k| k.name().to_owned()).collect();
+        let names: Vec<_> = store
+            .list(Kind::Order)
+            .await
+            .expect("lists")
+            .iter()
+            .map(|k| k.name().to_owned())
+            .collect();
         assert_eq!(names, ["a", "b"]);
     }
 }

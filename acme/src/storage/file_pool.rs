@@ -1,8 +1,9 @@
-//! A pool of files for atomic writes and locks: a file that a write replaces is emptied and reused for the next write.
+//! A pool of files for atomic writes and locks: a file that a write replaces is emptied and reused
+//! for the next write.
 //!
-//! Creating and removing thousands of files is expensive: ext4 without a journal, for one, does not reuse the inode of
-//! a removed file for a minute and scans all of those whenever a file is created, which took a millisecond of processor
-//! time for each write of an order.
+//! Creating and removing thousands of files is expensive: ext4 without a journal, for one, does not
+//! reuse the inode of a removed file for a minute and scans all of those whenever a file is
+//! created, which took a millisecond of processor time for each write of an order.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,8 +19,8 @@ use super::Lock;
 
 /// Largest entry; ours are far smaller.
 pub(super) const LARGEST: u64 = 4 << 20;
-/// Content of a file that waits for the next write: not empty, since ext4 flushes early what is written into a file
-/// that was truncated to nothing. No text of ours contains such a byte.
+/// Content of a file that waits for the next write: not empty, since ext4 flushes early what is
+/// written into a file that was truncated to nothing. No text of ours contains such a byte.
 pub(super) const LEFT: &[u8] = &[0xff];
 /// Most files that are kept.
 const MAX_FILES: usize = 64;
@@ -41,7 +42,9 @@ pub(super) struct FilePool {
 impl FilePool {
     pub(super) fn of(folder: PathBuf) -> Self {
         let mut mark = [0; 8];
-        SystemRandom::new().fill(&mut mark).expect("the operating system gives random bytes");
+        SystemRandom::new()
+            .fill(&mut mark)
+            .expect("the operating system gives random bytes");
         Self {
             folder,
             mark: u64::from_be_bytes(mark),
@@ -51,12 +54,17 @@ impl FilePool {
         }
     }
 
-    /// Writes a file of the folder atomically: a reader sees either the old content or the new one. Returns the old
-    /// file, which is to be [kept](Self::keep) when nobody needs it any more.
+    /// Writes a file of the folder atomically: a reader sees either the old content or the new one.
+    /// Returns the old file, which is to be [kept](Self::keep) when nobody needs it any more.
     pub(super) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<PathBuf>> {
         let spare = self.take();
         // A file that was removed meanwhile is created again.
-        let mut file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&spare)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&spare)?;
         file.write_all(bytes)?;
         // A file of the pool is no longer than [`LEFT`].
         if bytes.len() < LEFT.len() {
@@ -65,19 +73,36 @@ impl FilePool {
         drop(file);
         let exchanged = renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE).is_ok();
         if !exchanged {
-            // There is no old file yet, or the file system does not support the exchange: the old file is replaced.
+            // There is no old file yet, or the file system does not support the exchange: the old
+            // file is replaced.
             fs::rename(&spare, path)?;
         }
         Ok(exchanged.then_some(spare))
     }
 
-    /// Takes a lock if it is free: an empty file at that path, locked by its holder. An unlocked file was left by a
-    /// process that died.
+    /// Takes a lock if it is free: an empty file at that path, locked by its holder. An unlocked
+    /// file was left by a process that died.
     pub(super) fn try_lock(self: &Arc<Self>, path: &Path) -> io::Result<Option<HeldLock>> {
-        let open = |path: &Path| OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path);
+        let open = |path: &Path| {
+            OpenOptions::new()
+                .create(true)
+                .write(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)
+        };
         loop {
-            let held = |file| HeldLock { file: Some(file), path: path.to_owned(), file_pool: self.clone() };
-            let (spare, file) = match self.locked.lock().expect("nobody panics while holding it").pop() {
+            let held = |file| HeldLock {
+                file: Some(file),
+                path: path.to_owned(),
+                file_pool: self.clone(),
+            };
+            let (spare, file) = match self
+                .locked
+                .lock()
+                .expect("nobody panics while holding it")
+                .pop()
+            {
                 Some(locked) => locked,
                 None => {
                     let spare = self.take();
@@ -99,7 +124,9 @@ impl FilePool {
                 Err(fs::TryLockError::Error(error)) => return Err(error),
             }
             // The previous holder may have removed the file between the two calls.
-            if fs::metadata(path).is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
+            if fs::metadata(path)
+                .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
+            {
                 return Ok(Some(held(file)));
             }
         }
@@ -141,19 +168,30 @@ impl FilePool {
     }
 
     fn name(&self) -> PathBuf {
-        self.folder.join(format!("{PREFIX}{:016x}-{}", self.mark, self.next.fetch_add(1, Ordering::Relaxed)))
+        self.folder.join(format!(
+            "{PREFIX}{:016x}-{}",
+            self.mark,
+            self.next.fetch_add(1, Ordering::Relaxed)
+        ))
     }
 
     fn take(&self) -> PathBuf {
-        let spare = self.free.lock().expect("nobody panics while holding it").pop();
+        let spare = self
+            .free
+            .lock()
+            .expect("nobody panics while holding it")
+            .pop();
         spare.unwrap_or_else(|| self.name())
     }
 
     /// Empties a file and keeps it for the next write.
     pub(super) fn keep(&self, spare: PathBuf) {
-        // A reader that opened the file before its replacement goes on reading: then it is removed instead.
+        // A reader that opened the file before its replacement goes on reading: then it is removed
+        // instead.
         let empty = |mut file: File| {
-            file.try_lock().is_ok() && file.write_all(LEFT).is_ok() && file.set_len(LEFT.len() as u64).is_ok()
+            file.try_lock().is_ok()
+                && file.write_all(LEFT).is_ok()
+                && file.set_len(LEFT.len() as u64).is_ok()
         };
         if OpenOptions::new().write(true).open(&spare).is_ok_and(empty) {
             self.put(spare);
@@ -188,12 +226,16 @@ impl Lock for HeldLock {}
 impl Drop for HeldLock {
     fn drop(&mut self) {
         let spare = self.file_pool.name();
-        // Still locked by us: nobody else has taken the lock meanwhile. If the rename fails, closing the file releases
-        // the lock.
+        // Still locked by us: nobody else has taken the lock meanwhile. If the rename fails,
+        // closing the file releases the lock.
         if let Some(file) = self.file.take()
             && fs::rename(&self.path, &spare).is_ok()
         {
-            let mut locked = self.file_pool.locked.lock().expect("nobody panics while holding it");
+            let mut locked = self
+                .file_pool
+                .locked
+                .lock()
+                .expect("nobody panics while holding it");
             if locked.len() < MAX_FILES {
                 locked.push((spare, file));
             } else {
@@ -206,9 +248,16 @@ impl Drop for HeldLock {
 
 impl Drop for FilePool {
     fn drop(&mut self) {
-        let locked = self.locked.get_mut().map(std::mem::take).unwrap_or_default();
+        let locked = self
+            .locked
+            .get_mut()
+            .map(std::mem::take)
+            .unwrap_or_default();
         let free = self.free.get_mut().map(std::mem::take).unwrap_or_default();
-        for spare in free.into_iter().chain(locked.into_iter().map(|(spare, _)| spare)) {
+        for spare in free
+            .into_iter()
+            .chain(locked.into_iter().map(|(spare, _)| spare))
+        {
             // A file that cannot be removed now is swept later.
             let _ = fs::remove_file(spare);
         }
@@ -238,8 +287,14 @@ mod tests {
             for _ in 0..3 {
                 threads.spawn(|| {
                     for _ in 0..300 {
-                        let (_, bytes) = FilePool::read(&path).expect("reads").expect("it is always there");
-                        assert!(bytes.len() == 5000 && bytes.iter().all(|b| *b == bytes[0]), "{} bytes", bytes.len());
+                        let (_, bytes) = FilePool::read(&path)
+                            .expect("reads")
+                            .expect("it is always there");
+                        assert!(
+                            bytes.len() == 5000 && bytes.iter().all(|b| *b == bytes[0]),
+                            "{} bytes",
+                            bytes.len()
+                        );
                     }
                 });
             }
@@ -252,8 +307,10 @@ mod tests {
     #[test]
     fn a_lock_has_one_holder_leaves_nothing_and_outlives_no_process() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (ours, others) =
-            (Arc::new(FilePool::of(dir.path().to_owned())), Arc::new(FilePool::of(dir.path().to_owned())));
+        let (ours, others) = (
+            Arc::new(FilePool::of(dir.path().to_owned())),
+            Arc::new(FilePool::of(dir.path().to_owned())),
+        );
         let path = dir.path().join("orders-a");
         // Left by a process that died.
         fs::write(&path, "").expect("written");
@@ -287,7 +344,10 @@ mod tests {
         let mut inodes = std::collections::BTreeSet::new();
         for i in 0..20 {
             put(&file_pool, &path, format!("content {i}").as_bytes());
-            assert_eq!(fs::read_to_string(&path).expect("there"), format!("content {i}"));
+            assert_eq!(
+                fs::read_to_string(&path).expect("there"),
+                format!("content {i}")
+            );
             let meta = fs::metadata(&path).expect("there");
             assert_eq!(meta.permissions().mode() & 0o777, 0o600);
             inodes.insert(meta.ino());
@@ -305,7 +365,9 @@ mod tests {
             );
         }
         file_pool.remove(&path).expect("removed");
-        file_pool.remove(&path).expect("removing what is gone is success");
+        file_pool
+            .remove(&path)
+            .expect("removing what is gone is success");
         drop(file_pool);
         assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 0);
     }

@@ -1,5 +1,5 @@
-//! The format of a directory: a file with a number. A program that does not know the format leaves the directory as it
-//! is, and says so.
+//! The format of a directory: a file with a number. A program that does not know the format leaves
+//! the directory as it is, and says so.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,8 @@ use super::dir::write_whole;
 /// The name of the file.
 pub const FILE: &str = "format";
 
-/// Checks that a directory has a format that its reader knows. A directory without the file has format 1.
+/// Checks that a directory has a format that its reader knows. A directory without the file has
+/// format 1.
 ///
 /// # Errors
 /// When a newer version wrote the directory, or the file cannot be read.
@@ -21,14 +22,27 @@ pub fn check(directory: &Path, known: u32) -> Result<(), StorageError> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(why) => return Err(StorageError::Io { doing: "reading", object: object(), why }),
+        Err(why) => {
+            return Err(StorageError::Io {
+                doing: "reading",
+                object: object(),
+                why,
+            });
+        }
     };
     match text.trim().parse::<u32>() {
         Ok(format) if format <= known => Ok(()),
-        Ok(format) => Err(StorageError::Newer { object: object(), format, known }),
+        Ok(format) => Err(StorageError::Newer {
+            object: object(),
+            format,
+            known,
+        }),
         // A power failure may leave it empty: whoever wrote it had not written anything else yet.
         Err(_) if text.trim_matches('\0').trim().is_empty() => Ok(()),
-        Err(_) => Err(StorageError::Unreadable { path: object(), why: format!("expected a number, found {text:?}") }),
+        Err(_) => Err(StorageError::Unreadable {
+            path: object(),
+            why: format!("expected a number, found {text:?}"),
+        }),
     }
 }
 
@@ -55,16 +69,28 @@ mod tests {
         let (path, file) = (dir.path(), dir.path().join(FILE));
         check(path, 1).expect("no file is format 1");
         assert!(!file.exists(), "a check writes nothing");
-        for (there, known, written) in [("1\n", 1, "1\n"), ("1\n", 2, "2\n"), ("", 1, "1\n"), ("\0\0", 3, "3\n")] {
+        for (there, known, written) in [
+            ("1\n", 1, "1\n"),
+            ("1\n", 2, "2\n"),
+            ("", 1, "1\n"),
+            ("\0\0", 3, "3\n"),
+        ] {
             fs::write(&file, there).expect("written");
             claim(path, known).expect("it is known");
             assert_eq!(fs::read_to_string(&file).expect("there"), written);
         }
-        for (there, words) in [("7\n", ["format 7", "knows format 3", "format: "]), ("x", ["number", "\"x\"", "x"])] {
+        for (there, words) in [
+            ("7\n", ["format 7", "knows format 3", "format: "]),
+            ("x", ["number", "\"x\"", "x"]),
+        ] {
             fs::write(&file, there).expect("written");
             let refused = claim(path, 3).expect_err(there).to_string();
             assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
-            assert_eq!(fs::read_to_string(&file).expect("there"), there, "nothing is changed");
+            assert_eq!(
+                fs::read_to_string(&file).expect("there"),
+                there,
+                "nothing is changed"
+            );
         }
     }
 }

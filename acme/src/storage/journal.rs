@@ -1,9 +1,10 @@
-//! A write-ahead journal: one file that every write in a directory is appended to beforehand, so that one flush to the
-//! disk serves many writers.
+//! A write-ahead journal: one file that every write in a directory is appended to beforehand, so
+//! that one flush to the disk serves many writers.
 //!
-//! Entries are files of their own, which the kernel writes back at any time; the journal has what a power failure may
-//! lose of them. After a restart of the machine, opening the directory restores that. The death of a process loses
-//! nothing: then the files are valid as they are, including changes by an operator.
+//! Entries are files of their own, which the kernel writes back at any time; the journal has what a
+//! power failure may lose of them. After a restart of the machine, opening the directory restores
+//! that. The death of a process loses nothing: then the files are valid as they are, including
+//! changes by an operator.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -19,12 +20,14 @@ use zeroize::Zeroizing;
 use super::file_pool::LARGEST;
 use super::{Key, Kind, blocking};
 
-/// Size at which a journal is rotated; the old one is removed once the files of its entries are on the disk.
+/// Size at which a journal is rotated; the old one is removed once the files of its entries are on
+/// the disk.
 const FULL: u64 = 8 << 20;
-/// Mark at the beginning of an entry. Damage by a power failure in the middle of an entry is skipped up to the next
-/// mark.
+/// Mark at the beginning of an entry. Damage by a power failure in the middle of an entry is
+/// skipped up to the next mark.
 const MARK: [u8; 8] = *b"\xffgwentry";
-/// Size of an entry's header: mark, checksum, lengths of name and content, kind, and whether it is a removal.
+/// Size of an entry's header: mark, checksum, lengths of name and content, kind, and whether it is
+/// a removal.
 const HEAD: usize = 8 + 8 + 2 + 4 + 1 + 1;
 
 /// The journal of a directory, shared by its processes.
@@ -69,21 +72,26 @@ pub(super) trait Files {
     fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()>;
 }
 
-/// The turn to write, among all processes: the content that a write expects cannot change meanwhile.
+/// The turn to write, among all processes: the content that a write expects cannot change
+/// meanwhile.
 pub(super) struct Turn<'a> {
     journal: &'a Journal,
     open: MutexGuard<'a, Open>,
 }
 
 impl Journal {
-    /// Opens the journal of a directory. After a restart of the machine, restores the files from it; else records their
-    /// content in it where they differ, because a process died between the two or an operator changed them.
+    /// Opens the journal of a directory. After a restart of the machine, restores the files from
+    /// it; else records their content in it where they differ, because a process died between the
+    /// two or an operator changed them.
     pub(super) fn open(root: &Path, files: &impl Files) -> io::Result<Arc<Self>> {
-        let turns = options().write(true).open(root.join("locks").join("journal"))?;
+        let turns = options()
+            .write(true)
+            .open(root.join("locks").join("journal"))?;
         turns.lock()?;
         let boot = boot();
         let paths = [root.join("journal.old"), root.join("journal")];
-        let texts: Vec<Zeroizing<Vec<u8>>> = paths.iter().map(|p| whole(p)).collect::<io::Result<_>>()?;
+        let texts: Vec<Zeroizing<Vec<u8>>> =
+            paths.iter().map(|p| whole(p)).collect::<io::Result<_>>()?;
         let mut last = BTreeMap::new();
         for (key, content) in texts.iter().flat_map(|text| Entries(text)) {
             last.insert(key, content);
@@ -102,13 +110,17 @@ impl Journal {
                 others.push((key, content, there));
             }
         }
-        let is_of_now = |text: &Zeroizing<Vec<u8>>| text.is_empty() || text.starts_with(boot.as_bytes());
+        let is_of_now =
+            |text: &Zeroizing<Vec<u8>>| text.is_empty() || text.starts_with(boot.as_bytes());
         let restarted = !texts.iter().all(is_of_now);
         if restarted {
             for (key, content, _) in &others {
                 files.restore(key, *content)?;
             }
-            tracing::info!(entries = others.len(), "restored entries that a restart of the machine had lost");
+            tracing::info!(
+                entries = others.len(),
+                "restored entries that a restart of the machine had lost"
+            );
             sync_all_of(root)?;
             for path in &paths {
                 remove(path)?;
@@ -117,7 +129,9 @@ impl Journal {
         let open = Open::at(root)?;
         if !restarted {
             for (key, _, there) in &others {
-                open.file.as_ref().write_all(&entry(key, there.as_ref().map(|text| text.as_slice()))?)?;
+                open.file
+                    .as_ref()
+                    .write_all(&entry(key, there.as_ref().map(|text| text.as_slice()))?)?;
             }
         }
         turns.unlock()?;
@@ -141,11 +155,15 @@ impl Journal {
         } else {
             Open::at(&self.root).map(|new| open.go_on_in(new))
         };
-        let made = Turn { journal: self, open };
+        let made = Turn {
+            journal: self,
+            open,
+        };
         turn.map(|()| made)
     }
 
-    /// Waits until the last write of an entry is on the disk. Returns replaced files that are not needed any more.
+    /// Waits until the last write of an entry is on the disk. Returns replaced files that are not
+    /// needed any more.
     pub(super) async fn flush(self: &Arc<Self>, key: &Key) -> io::Result<Vec<Replaced>> {
         if !self.held().unsettled.contains_key(key) {
             return Ok(Vec::new());
@@ -156,7 +174,9 @@ impl Journal {
             return Ok(Vec::new());
         }
         let this = self.clone();
-        let (is_full, replaced) = blocking(move || this.force()).await.expect("it does not panic")?;
+        let (is_full, replaced) = blocking(move || this.force())
+            .await
+            .expect("it does not panic")?;
         if is_full {
             self.retire();
         }
@@ -179,13 +199,20 @@ impl Journal {
         forced?;
         open.unsettled.retain(|_, at| *at >= until);
         let is_full = open.size > FULL;
-        let replaced = open.replaced.extract_if(.., |(at, _)| *at < until).map(|(_, file)| file).collect();
+        let replaced = open
+            .replaced
+            .extract_if(.., |(at, _)| *at < until)
+            .map(|(_, file)| file)
+            .collect();
         Ok((is_full, replaced))
     }
 
     /// Starts a rotation in the background, unless one is running.
     fn retire(self: &Arc<Self>) {
-        let mut retiring = self.retiring.lock().expect("nobody panics while holding it");
+        let mut retiring = self
+            .retiring
+            .lock()
+            .expect("nobody panics while holding it");
         if retiring.as_ref().is_some_and(|last| !last.is_finished()) {
             return;
         }
@@ -209,8 +236,8 @@ impl Journal {
             } else {
                 turn.open.file.sync_data()?;
             }
-            // An old journal that exists was left by a process that died, or belongs to another process: it is removed
-            // first.
+            // An old journal that exists was left by a process that died, or belongs to another
+            // process: it is removed first.
             if !old.exists() {
                 fs::rename(self.root.join("journal"), &old)?;
                 turn.open.go_on_in(Open::at(&self.root)?);
@@ -277,13 +304,25 @@ impl Open {
             File::open(root)?.sync_all()?;
         }
         let (unsettled, replaced) = (HashMap::new(), Vec::new());
-        Ok(Self { file: Arc::new(file), inode: meta.ino(), size, next: 0, unsettled, replaced, broken: false })
+        Ok(Self {
+            file: Arc::new(file),
+            inode: meta.ino(),
+            size,
+            next: 0,
+            unsettled,
+            replaced,
+            broken: false,
+        })
     }
 
     /// Continues in a new journal; all entries of the old one are on the disk.
     fn go_on_in(&mut self, new: Self) {
         let (next, replaced) = (self.next, std::mem::take(&mut self.replaced));
-        *self = Self { next, replaced, ..new };
+        *self = Self {
+            next,
+            replaced,
+            ..new
+        };
     }
 }
 
@@ -310,7 +349,13 @@ fn whole(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
 
 /// Removes a file; a missing one is no error.
 fn remove(path: &Path) -> io::Result<()> {
-    fs::remove_file(path).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+    fs::remove_file(path).or_else(|e| {
+        if e.kind() == io::ErrorKind::NotFound {
+            Ok(())
+        } else {
+            Err(e)
+        }
+    })
 }
 
 /// Flushes all data of a folder's file system to the disk.
@@ -319,13 +364,18 @@ fn sync_all_of(folder: &Path) -> io::Result<()> {
 }
 
 fn checksum(bytes: &[u8]) -> [u8; 8] {
-    Sha256::digest(bytes)[..8].try_into().expect("it has thirty-two")
+    Sha256::digest(bytes)[..8]
+        .try_into()
+        .expect("it has thirty-two")
 }
 
 fn entry(key: &Key, content: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
     let (name, bytes) = (key.name().as_bytes(), content.unwrap_or_default());
     let too_long = |_| io::Error::other("larger than any entry of ours");
-    let kind = Kind::ALL.iter().position(|k| *k == key.kind()).expect("all are there") as u8;
+    let kind = Kind::ALL
+        .iter()
+        .position(|k| *k == key.kind())
+        .expect("all are there") as u8;
     let mut entry = Zeroizing::new(Vec::with_capacity(HEAD + name.len() + bytes.len()));
     entry.extend(MARK);
     entry.extend([0; 8]);
@@ -389,14 +439,22 @@ mod tests {
     }
 
     async fn content(store: &Directory, key: &Key) -> Option<Vec<u8>> {
-        store.read(key).await.expect("reads").map(|entry| entry.bytes.to_vec())
+        store
+            .read(key)
+            .await
+            .expect("reads")
+            .map(|entry| entry.bytes.to_vec())
     }
 
-    /// Simulates a restart of the machine: the journal as it was flushed to the disk, and damaged files.
+    /// Simulates a restart of the machine: the journal as it was flushed to the disk, and damaged
+    /// files.
     fn restarted(root: &Path) {
         let path = root.join("journal");
         let text = fs::read(&path).expect("there");
-        let from = text.iter().position(|b| *b == b'\n').expect("it has a first line");
+        let from = text
+            .iter()
+            .position(|b| *b == b'\n')
+            .expect("it has a first line");
         fs::write(&path, [b"journal of another start", &text[from..]].concat()).expect("written");
     }
 
@@ -405,14 +463,28 @@ mod tests {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
         let store = Directory::open(&root).expect("opens");
-        let (lost, damaged, old, removed) = (order("lost"), order("damaged"), order("old"), order("removed"));
+        let (lost, damaged, old, removed) = (
+            order("lost"),
+            order("damaged"),
+            order("old"),
+            order("removed"),
+        );
         for key in [&lost, &damaged, &old, &removed] {
-            store.write(key, b"first", &Expect::Absent).await.expect("writes");
-            store.write(key, b"second", &Expect::Anything).await.expect("writes");
+            store
+                .write(key, b"first", &Expect::Absent)
+                .await
+                .expect("writes");
+            store
+                .write(key, b"second", &Expect::Anything)
+                .await
+                .expect("writes");
         }
         store.remove(&removed).await.expect("removes");
         let certificate = Key::new(Kind::Certificate, "kept");
-        store.write(&certificate, b"chain", &Expect::Absent).await.expect("writes, and settles the others with it");
+        store
+            .write(&certificate, b"chain", &Expect::Absent)
+            .await
+            .expect("writes, and settles the others with it");
         drop(store);
         restarted(&root);
         fs::remove_file(root.join("orders/lost.json")).expect("there");
@@ -422,11 +494,22 @@ mod tests {
         fs::write(root.join("orders/removed.json"), b"second").expect("written");
         let store = Directory::open(&root).expect("opens");
         for key in [&lost, &damaged, &old] {
-            assert_eq!(content(&store, key).await.as_deref(), Some(&b"second"[..]), "{key}");
+            assert_eq!(
+                content(&store, key).await.as_deref(),
+                Some(&b"second"[..]),
+                "{key}"
+            );
         }
         assert_eq!(content(&store, &removed).await, None);
-        assert_eq!(content(&store, &certificate).await.as_deref(), Some(&b"chain"[..]));
-        let mode = fs::metadata(root.join("journal")).expect("there").permissions().mode() & 0o777;
+        assert_eq!(
+            content(&store, &certificate).await.as_deref(),
+            Some(&b"chain"[..])
+        );
+        let mode = fs::metadata(root.join("journal"))
+            .expect("there")
+            .permissions()
+            .mode()
+            & 0o777;
         assert_eq!(mode, 0o600);
     }
 
@@ -436,13 +519,23 @@ mod tests {
         let root = tmp.path().join("acme");
         let key = Key::new(Kind::Certificate, "a");
         let store = Directory::open(&root).expect("opens");
-        store.write(&key, b"ours", &Expect::Absent).await.expect("writes");
+        store
+            .write(&key, b"ours", &Expect::Absent)
+            .await
+            .expect("writes");
         drop(store);
         // An operator moves it away, to begin anew.
         fs::remove_file(root.join("certificates/a.json")).expect("there");
-        assert_eq!(content(&Directory::open(&root).expect("opens"), &key).await, None);
+        assert_eq!(
+            content(&Directory::open(&root).expect("opens"), &key).await,
+            None
+        );
         restarted(&root);
-        assert_eq!(content(&Directory::open(&root).expect("opens"), &key).await, None, "nor does it come back later");
+        assert_eq!(
+            content(&Directory::open(&root).expect("opens"), &key).await,
+            None,
+            "nor does it come back later"
+        );
     }
 
     #[tokio::test]
@@ -450,45 +543,82 @@ mod tests {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
         let store = Directory::open(&root).expect("opens");
-        store.write(&order("a"), b"one", &Expect::Absent).await.expect("writes");
+        store
+            .write(&order("a"), b"one", &Expect::Absent)
+            .await
+            .expect("writes");
         let torn = entry(&order("b"), Some(b"two")).expect("small");
-        let mut file = OpenOptions::new().append(true).open(root.join("journal")).expect("opens");
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(root.join("journal"))
+            .expect("opens");
         file.write_all(&torn[..torn.len() - 1]).expect("written");
         file.write_all(&[0; 100]).expect("written");
-        store.write(&order("c"), b"three", &Expect::Absent).await.expect("writes");
+        store
+            .write(&order("c"), b"three", &Expect::Absent)
+            .await
+            .expect("writes");
         drop(store);
         restarted(&root);
         for name in ["a", "c"] {
             fs::remove_file(root.join(format!("orders/{name}.json"))).expect("there");
         }
         let store = Directory::open(&root).expect("opens");
-        assert_eq!(content(&store, &order("a")).await.as_deref(), Some(&b"one"[..]));
+        assert_eq!(
+            content(&store, &order("a")).await.as_deref(),
+            Some(&b"one"[..])
+        );
         assert_eq!(content(&store, &order("b")).await, None);
-        assert_eq!(content(&store, &order("c")).await.as_deref(), Some(&b"three"[..]));
+        assert_eq!(
+            content(&store, &order("c")).await.as_deref(),
+            Some(&b"three"[..])
+        );
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_full_journal_is_done_away_with_and_others_go_on_in_the_new_one() {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
-        let (ours, other) = (Directory::open(&root).expect("opens"), Directory::open(&root).expect("opens"));
+        let (ours, other) = (
+            Directory::open(&root).expect("opens"),
+            Directory::open(&root).expect("opens"),
+        );
         let large = vec![b'x'; 3 << 20];
         for i in 0..4 {
-            ours.write(&order(&format!("large{i}")), &large, &Expect::Absent).await.expect("writes");
+            ours.write(&order(&format!("large{i}")), &large, &Expect::Absent)
+                .await
+                .expect("writes");
         }
         ours.flush(&order("large3")).await.expect("settles");
-        let retiring = ours.journal().retiring.lock().expect("free").take().expect("it was full");
+        let retiring = ours
+            .journal()
+            .retiring
+            .lock()
+            .expect("free")
+            .take()
+            .expect("it was full");
         retiring.await.expect("ends").expect("works");
         assert!(!root.join("journal.old").exists());
         assert!(fs::metadata(root.join("journal")).expect("there").len() < 100);
-        other.write(&order("later"), b"small", &Expect::Absent).await.expect("writes");
+        other
+            .write(&order("later"), b"small", &Expect::Absent)
+            .await
+            .expect("writes");
         other.flush(&order("later")).await.expect("settles");
         drop((ours, other));
         restarted(&root);
         fs::remove_file(root.join("orders/later.json")).expect("there");
         let store = Directory::open(&root).expect("opens");
-        assert_eq!(content(&store, &order("later")).await.as_deref(), Some(&b"small"[..]));
-        assert_eq!(content(&store, &order("large0")).await.map(|bytes| bytes.len()), Some(large.len()));
+        assert_eq!(
+            content(&store, &order("later")).await.as_deref(),
+            Some(&b"small"[..])
+        );
+        assert_eq!(
+            content(&store, &order("large0"))
+                .await
+                .map(|bytes| bytes.len()),
+            Some(large.len())
+        );
     }
 
     #[tokio::test]
@@ -497,9 +627,15 @@ mod tests {
         let root = tmp.path().join("acme");
         let store = Directory::open(&root).expect("opens");
         let key = order("a");
-        store.write(&key, b"first content", &Expect::Absent).await.expect("writes");
+        store
+            .write(&key, b"first content", &Expect::Absent)
+            .await
+            .expect("writes");
         store.flush(&key).await.expect("settles");
-        store.write(&key, b"second content", &Expect::Anything).await.expect("writes");
+        store
+            .write(&key, b"second content", &Expect::Anything)
+            .await
+            .expect("writes");
         let all = || -> Vec<Vec<u8>> {
             fs::read_dir(root.join("orders"))
                 .expect("lists")
@@ -509,6 +645,9 @@ mod tests {
         };
         assert!(all().iter().any(|text| text == b"first content"));
         store.flush(&key).await.expect("settles");
-        assert!(!all().iter().any(|text| text == b"first content"), "what was replaced is not kept");
+        assert!(
+            !all().iter().any(|text| text == b"first content"),
+            "what was replaced is not kept"
+        );
     }
 }

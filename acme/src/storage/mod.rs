@@ -1,7 +1,7 @@
 //! Storage of certificates, keys, accounts and orders.
 //!
-//! A key-value store with preconditions and locks: the directory of [`dir::Directory`], or objects of a Kubernetes API
-//! server. All its content is secret.
+//! A key-value store with preconditions and locks: the directory of [`dir::Directory`], or objects
+//! of a Kubernetes API server. All its content is secret.
 
 pub mod dir;
 mod file_pool;
@@ -16,10 +16,12 @@ use serde::de::DeserializeOwned;
 use tokio::task::{JoinHandle, spawn_blocking};
 use zeroize::Zeroizing;
 
-/// The format of entries that this version writes. A change that older versions would misread raises it.
+/// The format of entries that this version writes. A change that older versions would misread
+/// raises it.
 pub const FORMAT: u32 = 1;
 
-/// Spawns a call of the file system on a thread where it may block. The report of a panic has the name of the span.
+/// Spawns a call of the file system on a thread where it may block. The report of a panic has the
+/// name of the span.
 fn blocking<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let span = tracing::error_span!("storage");
     spawn_blocking(move || span.in_scope(call))
@@ -46,8 +48,15 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] =
-        [Self::Account, Self::Order, Self::Certificate, Self::Budget, Self::Attempts, Self::Renewal, Self::Authority];
+    pub const ALL: [Self; 7] = [
+        Self::Account,
+        Self::Order,
+        Self::Certificate,
+        Self::Budget,
+        Self::Attempts,
+        Self::Renewal,
+        Self::Authority,
+    ];
 
     /// Returns the name of the folder, or the value of the label.
     pub fn as_str(self) -> &'static str {
@@ -63,7 +72,8 @@ impl Kind {
     }
 }
 
-/// The key of an entry. The name has letters, digits, `.`, `-` and `_` only, and does not begin with a dot.
+/// The key of an entry. The name has letters, digits, `.`, `-` and `_` only, and does not begin
+/// with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     kind: Kind,
@@ -71,7 +81,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// Makes a key. Other characters become `_` followed by their code, so that different names stay different.
+    /// Makes a key. Other characters become `_` followed by their code, so that different names
+    /// stay different.
     pub fn new(kind: Kind, name: &str) -> Self {
         let mut safe = String::with_capacity(name.len());
         for (i, byte) in name.bytes().enumerate() {
@@ -88,7 +99,10 @@ impl Key {
     pub fn named(kind: Kind, name: &str) -> Option<Self> {
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
         let is_name = !name.is_empty() && !name.starts_with('.') && name.bytes().all(fits);
-        is_name.then(|| Self { kind, name: name.to_owned() })
+        is_name.then(|| Self {
+            kind,
+            name: name.to_owned(),
+        })
     }
 
     /// Returns the kind of the entry.
@@ -134,21 +148,26 @@ pub enum Expect {
 /// A lock that is held; it is released when dropped, and when the process dies.
 pub trait Lock: Send + Sync {}
 
-/// Storage of entries. Writes are atomic, and survive the death of the process once they returned. They survive a power
-/// failure as well; a write of an order does once [`Storage::flush`] returned.
+/// Storage of entries. Writes are atomic, and survive the death of the process once they returned.
+/// They survive a power failure as well; a write of an order does once [`Storage::flush`] returned.
 #[async_trait]
 pub trait Storage: Send + Sync {
     /// Reads an entry.
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError>;
     /// Writes an entry if the precondition holds; else returns [`StorageError::Conflict`].
-    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError>;
-    /// Waits until the last write of an entry survives a power failure. Each order is written several times, and few of
-    /// these writes need it.
+    async fn write(
+        &self,
+        key: &Key,
+        bytes: &[u8],
+        expect: &Expect,
+    ) -> Result<Version, StorageError>;
+    /// Waits until the last write of an entry survives a power failure. Each order is written
+    /// several times, and few of these writes need it.
     async fn flush(&self, _key: &Key) -> Result<(), StorageError> {
         Ok(())
     }
-    /// Sets an unusable entry aside, so that a new one can be made, and returns its new place. `None`: this storage has
-    /// no such place, and the entry stays until it is overwritten.
+    /// Sets an unusable entry aside, so that a new one can be made, and returns its new place.
+    /// `None`: this storage has no such place, and the entry stays until it is overwritten.
     async fn set_aside(&self, _key: &Key) -> Result<Option<String>, StorageError> {
         Ok(None)
     }
@@ -181,7 +200,11 @@ pub async fn read_json<T: DeserializeOwned>(
     };
     let value = serde_json::from_slice(&entry.bytes)
         // The error of serde may quote the content, which is secret: only its position is used.
-        .map_err(|e| StorageError::Damaged { key: key.to_string(), line: e.line(), column: e.column() })?;
+        .map_err(|e| StorageError::Damaged {
+            key: key.to_string(),
+            line: e.line(),
+            column: e.column(),
+        })?;
     Ok(Some((value, entry.version)))
 }
 
@@ -192,15 +215,19 @@ pub async fn write_json<T: Serialize + Sync>(
     value: &T,
     expect: &Expect,
 ) -> Result<Version, StorageError> {
-    let bytes = Zeroizing::new(serde_json::to_vec(value).expect("our own records have string keys only"));
+    let bytes =
+        Zeroizing::new(serde_json::to_vec(value).expect("our own records have string keys only"));
     storage.write(key, &bytes, expect).await
 }
 
 impl StorageError {
-    /// Returns true if the error concerns the content of one entry: waiting does not help, and other entries are
-    /// unaffected.
+    /// Returns true if the error concerns the content of one entry: waiting does not help, and
+    /// other entries are unaffected.
     pub fn is_of_the_entry(&self) -> bool {
-        matches!(self, Self::Damaged { .. } | Self::Unreadable { .. } | Self::Open { .. })
+        matches!(
+            self,
+            Self::Damaged { .. } | Self::Unreadable { .. } | Self::Open { .. }
+        )
     }
 }
 
@@ -227,7 +254,9 @@ pub enum StorageError {
         known: u32,
     },
     /// The content is not the expected JSON.
-    #[error("{key} cannot be read: not the JSON expected, at line {line}, column {column}; move it away to begin anew")]
+    #[error(
+        "{key} cannot be read: not the JSON expected, at line {line}, column {column}; move it away to begin anew"
+    )]
     Damaged {
         /// The key of the entry.
         key: String,

@@ -39,7 +39,8 @@ pub struct Request {
 
 /// Returns true if the request is a write.
 pub fn is_write(request: &Request) -> bool {
-    !matches!(request.verb.as_str(), "get" | "list" | "watch") && request.resource != "selfsubjectaccessreviews"
+    !matches!(request.verb.as_str(), "get" | "list" | "watch")
+        && request.resource != "selfsubjectaccessreviews"
 }
 
 #[derive(Deserialize)]
@@ -92,7 +93,8 @@ impl Log {
         file.read_to_string(&mut text)?;
         let complete = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
         for line in complete.lines() {
-            let entry: Entry = serde_json::from_str(line).with_context(|| format!("the audit log says {line}"))?;
+            let entry: Entry =
+                serde_json::from_str(line).with_context(|| format!("the audit log says {line}"))?;
             requests.extend(request(entry));
         }
         *from += complete.len() as u64;
@@ -105,8 +107,16 @@ fn request(entry: Entry) -> Option<Request> {
         return None;
     }
     let of = entry.object_ref.unwrap_or_default();
-    let resource = if of.subresource.is_empty() { of.resource } else { format!("{}/{}", of.resource, of.subresource) };
-    let object = if of.namespace.is_empty() { of.name } else { format!("{}/{}", of.namespace, of.name) };
+    let resource = if of.subresource.is_empty() {
+        of.resource
+    } else {
+        format!("{}/{}", of.resource, of.subresource)
+    };
+    let object = if of.namespace.is_empty() {
+        of.name
+    } else {
+        format!("{}/{}", of.namespace, of.name)
+    };
     let code = entry.response_status.unwrap_or_default().code;
     Some(Request {
         user: entry.user.username,

@@ -7,8 +7,8 @@ use anyhow::Result;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 use serde_json::json;
 
@@ -19,15 +19,21 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Makes a new authority; writes its certificate, the server's, and the key of service account tokens into `dir`.
+    /// Makes a new authority; writes its certificate, the server's, and the key of service account
+    /// tokens into `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "test cluster");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test cluster");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let certificate = params.self_signed(&key)?.pem();
-        let authority = Self { issuer: Issuer::new(params, key), certificate };
+        let authority = Self {
+            issuer: Issuer::new(params, key),
+            certificate,
+        };
         let write = |name: &str, text: &str| -> Result<PathBuf> {
             let path = dir.join(name);
             std::fs::write(&path, text)?;
@@ -37,7 +43,8 @@ impl Authority {
         let (certificate, key) = authority.server()?;
         write("server.crt", &certificate)?;
         write("server.key", &key)?;
-        let (certificate, key) = authority.client("kube-apiserver-kubelet-client", &["system:masters"])?;
+        let (certificate, key) =
+            authority.client("kube-apiserver-kubelet-client", &["system:masters"])?;
         write("kubelet-client.crt", &certificate)?;
         write("kubelet-client.key", &key)?;
         let accounts = KeyPair::generate()?;
@@ -48,7 +55,9 @@ impl Authority {
 
     fn server(&self) -> Result<(String, String)> {
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
         params.subject_alt_names = vec![
             SanType::IpAddress(IpAddr::from([127, 0, 0, 1])),
             SanType::DnsName("localhost".try_into()?),
@@ -64,14 +73,21 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, user);
         // A distinguished name of rcgen has one organization: further groups are ignored.
         if let Some(group) = groups.first() {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }
 
     /// Returns the kubeconfig of a user, who authenticates by a client certificate.
-    pub(super) fn kubeconfig(&self, server: SocketAddr, user: &str, groups: &[&str]) -> Result<String> {
+    pub(super) fn kubeconfig(
+        &self,
+        server: SocketAddr,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<String> {
         let (certificate, key) = self.client(user, groups)?;
         let encoded = |text: &str| STANDARD.encode(text);
         let config = json!({
@@ -93,6 +109,9 @@ impl Authority {
 
     fn sign(&self, params: CertificateParams) -> Result<(String, String)> {
         let key = KeyPair::generate()?;
-        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+        Ok((
+            params.signed_by(&key, &self.issuer)?.pem(),
+            key.serialize_pem(),
+        ))
     }
 }

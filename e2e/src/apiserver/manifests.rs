@@ -26,17 +26,24 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Applies one object, taking over fields of other managers. For a pod or node its status as well: there is no
-    /// kubelet.
+    /// Applies one object, taking over fields of other managers. For a pod or node its status as
+    /// well: there is no kubelet.
     pub async fn put(&self, object: Value) -> Result<DynamicObject> {
-        let status = object.get("status").filter(|_| object["kind"] == "Pod" || object["kind"] == "Node");
+        let status = object
+            .get("status")
+            .filter(|_| object["kind"] == "Pod" || object["kind"] == "Node");
         if object["kind"] == "Pod" {
             // kube-controller-manager does this in a real cluster.
             let metadata = json!({"name": "default", "namespace": object["metadata"]["namespace"]});
-            self.apply_one(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).await?;
+            self.apply_one(
+                &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            )
+            .await?;
         }
         let applied = self.apply_one(&object).await?;
-        let Some(status) = status else { return Ok(applied) };
+        let Some(status) = status else {
+            return Ok(applied);
+        };
         let (api, name) = self.api_of(&object).await?;
         let patch = Patch::Merge(json!({"status": status}));
         api.patch_status(&name, &PatchParams::default(), &patch)
@@ -47,31 +54,53 @@ impl ApiServer {
     async fn apply_one(&self, object: &Value) -> Result<DynamicObject> {
         let (api, name) = self.api_of(object).await?;
         let params = PatchParams::apply(USER).force();
-        api.patch(&name, &params, &Patch::Apply(object)).await.with_context(|| format!("applying {object}"))
+        api.patch(&name, &params, &Patch::Apply(object))
+            .await
+            .with_context(|| format!("applying {object}"))
     }
 
     /// Validates one object strictly by a dry run, without storing it.
     pub async fn dry_run(&self, object: Value) -> Result<DynamicObject> {
         let (api, name) = self.api_of(&object).await?;
-        let params = PatchParams { dry_run: true, ..PatchParams::apply(USER).force().validation_strict() };
-        api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("applying {object}"))
+        let params = PatchParams {
+            dry_run: true,
+            ..PatchParams::apply(USER).force().validation_strict()
+        };
+        api.patch(&name, &params, &Patch::Apply(&object))
+            .await
+            .with_context(|| format!("applying {object}"))
     }
 
     /// Returns the API of an object, and its name.
     pub async fn api_of(&self, object: &Value) -> Result<(Api<DynamicObject>, String)> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-        let api_version = text("/apiVersion").with_context(|| format!("no apiVersion in {object}"))?;
+        let api_version =
+            text("/apiVersion").with_context(|| format!("no apiVersion in {object}"))?;
         let kind = text("/kind").with_context(|| format!("no kind in {object}"))?;
-        let name = text("/metadata/name").with_context(|| format!("no name in {object}"))?.to_owned();
-        let api = self.api(api_version, kind, text("/metadata/namespace").unwrap_or("default")).await?;
+        let name = text("/metadata/name")
+            .with_context(|| format!("no name in {object}"))?
+            .to_owned();
+        let api = self
+            .api(
+                api_version,
+                kind,
+                text("/metadata/namespace").unwrap_or("default"),
+            )
+            .await?;
         Ok((api, name))
     }
 
     /// Returns the API of a kind, in a namespace if the kind is namespaced.
-    pub async fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Result<Api<DynamicObject>> {
+    pub async fn api(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+    ) -> Result<Api<DynamicObject>> {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let wanted = GroupVersionKind::gvk(group, version, kind);
-        let (resource, capabilities): (ApiResource, _) = pinned_kind(&self.client(), &wanted).await?;
+        let (resource, capabilities): (ApiResource, _) =
+            pinned_kind(&self.client(), &wanted).await?;
         Ok(match capabilities.scope {
             Scope::Cluster => Api::all_with(self.client(), &resource),
             Scope::Namespaced => Api::namespaced_with(self.client(), namespace, &resource),
@@ -92,11 +121,19 @@ impl ApiServer {
         let api = self.api(api_version, kind, namespace).await?;
         let deadline = Instant::now() + limit;
         loop {
-            let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?.unwrap_or_default();
+            let found = api
+                .get_opt(name)
+                .await?
+                .map(serde_json::to_value)
+                .transpose()?
+                .unwrap_or_default();
             if good(&found) {
                 return Ok(found);
             }
-            ensure!(Instant::now() < deadline, "{kind} {namespace}/{name} did not become as it should: {found:#}");
+            ensure!(
+                Instant::now() < deadline,
+                "{kind} {namespace}/{name} did not become as it should: {found:#}"
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -108,34 +145,48 @@ impl ApiServer {
 
     /// The same: the experimental channel.
     pub async fn install_experimental_gateway_api(&self) -> Result<()> {
-        self.install_bundle("gateway-api/config/crd/experimental").await
+        self.install_bundle("gateway-api/config/crd/experimental")
+            .await
     }
 
     /// Version 1.4 of it: the experimental channel.
     pub async fn install_older_gateway_api(&self) -> Result<()> {
-        self.install_bundle("gateway-api-older/config/crd/experimental").await
+        self.install_bundle("gateway-api-older/config/crd/experimental")
+            .await
     }
 
     async fn install_bundle(&self, folder: &str) -> Result<()> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(folder);
-        ensure!(folder.exists(), "no CRDs at {}; run: e2e/tools install gateway-api", folder.display());
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../.tools")
+            .join(folder);
+        ensure!(
+            folder.exists(),
+            "no CRDs at {}; run: e2e/tools install gateway-api",
+            folder.display()
+        );
         self.install_crds(&folder).await
     }
 
-    /// Makes the server admit any spec of a kind, as a laxer or newer definition would, and waits until this object is
-    /// admitted.
+    /// Makes the server admit any spec of a kind, as a laxer or newer definition would, and waits
+    /// until this object is admitted.
     pub async fn admit_anything(&self, definition: &str, object: Value) -> Result<()> {
-        let api = self.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
+        let api = self
+            .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
+            .await?;
         let mut versions = api.get(definition).await?.data["spec"]["versions"].clone();
         for version in versions.as_array_mut().into_iter().flatten() {
             let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             version["schema"]["openAPIV3Schema"]["properties"]["spec"] = anything;
         }
         let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
-        api.patch(definition, &PatchParams::default(), &patch).await?;
+        api.patch(definition, &PatchParams::default(), &patch)
+            .await?;
         let deadline = Instant::now() + LIMIT;
         while let Err(error) = self.put(object.clone()).await {
-            ensure!(Instant::now() < deadline, "the laxer {definition} does not hold: {error:#}");
+            ensure!(
+                Instant::now() < deadline,
+                "the laxer {definition} does not hold: {error:#}"
+            );
             sleep(Duration::from_millis(100)).await;
         }
         Ok(())
@@ -143,36 +194,64 @@ impl ApiServer {
 
     /// Applies every CustomResourceDefinition of a folder and waits until they are served.
     pub async fn install_crds(&self, folder: &Path) -> Result<()> {
-        let mut files: Vec<PathBuf> =
-            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-        files.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+        let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<_>>()?;
+        files.retain(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        });
         files.sort();
         let mut names = Vec::new();
         for file in files {
             for document in documents(&std::fs::read_to_string(&file)?)? {
-                // Policies and kustomizations of the bundle are not needed by a test that starts from nothing.
+                // Policies and kustomizations of the bundle are not needed by a test that starts
+                // from nothing.
                 if document["kind"] == "CustomResourceDefinition" {
-                    names.push(document["metadata"]["name"].as_str().context("a definition has a name")?.to_owned());
+                    names.push(
+                        document["metadata"]["name"]
+                            .as_str()
+                            .context("a definition has a name")?
+                            .to_owned(),
+                    );
                     self.put(document).await?;
                 }
             }
         }
         ensure!(!names.is_empty(), "no definitions in {}", folder.display());
-        let api = self.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
+        let api = self
+            .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
+            .await?;
         for name in names {
             let deadline = Instant::now() + LIMIT;
             loop {
                 let found = api.get(&name).await?;
-                let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let conditions = found.data["status"]["conditions"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
                 let spec = &found.data["spec"];
-                let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                let kind = GroupVersionKind::gvk(text("/group"), text("/versions/0/name"), text("/names/kind"));
-                let established = conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True");
+                let text = |pointer: &str| {
+                    spec.pointer(pointer)
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
+                };
+                let kind = GroupVersionKind::gvk(
+                    text("/group"),
+                    text("/versions/0/name"),
+                    text("/names/kind"),
+                );
+                let established = conditions
+                    .iter()
+                    .any(|c| c["type"] == "Established" && c["status"] == "True");
                 // Discovery of the server lags behind.
                 if established && pinned_kind(&self.client(), &kind).await.is_ok() {
                     break;
                 }
-                ensure!(Instant::now() < deadline, "{name} is not established: {conditions:?}");
+                ensure!(
+                    Instant::now() < deadline,
+                    "{name} is not established: {conditions:?}"
+                );
                 sleep(Duration::from_millis(20)).await;
             }
         }

@@ -1,6 +1,6 @@
-//! A proxy in front of an API server that simulates its faults for one client: answers 429, cuts and delays watches,
-//! delays renewals of Leases and other writes, hides API groups that a starting server does not serve yet, stops
-//! answering, and gives a second writer a Lease of its own.
+//! A proxy in front of an API server that simulates its faults for one client: answers 429, cuts
+//! and delays watches, delays renewals of Leases and other writes, hides API groups that a starting
+//! server does not serve yet, stops answering, and gives a second writer a Lease of its own.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -35,15 +35,18 @@ type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 /// The simulated faults. All are off at first.
 #[derive(Debug, Default)]
 pub struct Weather {
-    /// One in so many requests that are no watches is answered 429 with `Retry-After: 1`; 0 is none.
+    /// One in so many requests that are no watches is answered 429 with `Retry-After: 1`; 0 is
+    /// none.
     pub throttled: AtomicUsize,
-    /// The first watch of a kind ends after one byte, the second after this many more, and so on; 0 is never.
+    /// The first watch of a kind ends after one byte, the second after this many more, and so on; 0
+    /// is never.
     pub cut: AtomicUsize,
     /// Delay of the events of watches that begin from now on, in milliseconds.
     pub lag: AtomicU64,
     /// Delay of requests for Leases, in milliseconds.
     pub late: AtomicU64,
-    /// Delay of other writes, in milliseconds. A write whose client gives up meanwhile is not passed on.
+    /// Delay of other writes, in milliseconds. A write whose client gives up meanwhile is not
+    /// passed on.
     pub slow: AtomicU64,
     /// True if requests are not answered from now on.
     pub silent: AtomicBool,
@@ -99,13 +102,22 @@ impl Proxy {
     /// Starts a proxy that authenticates to the server as `user`.
     pub async fn start(server: &ApiServer, user: &str) -> Result<Self> {
         let client = server.client_as(user, &[]).await?;
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("a port for the proxy")?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .context("a port for the proxy")?;
         let address = listener.local_addr()?;
-        let kubeconfig = server.dir.path().join(format!("proxy-{}.kubeconfig", address.port()));
+        let kubeconfig = server
+            .dir
+            .path()
+            .join(format!("proxy-{}.kubeconfig", address.port()));
         std::fs::write(&kubeconfig, config(address))?;
         let weather = Arc::new(Weather::default());
         let accepting = tokio::spawn(accept(listener, client, weather.clone()));
-        Ok(Self { weather, kubeconfig, accepting })
+        Ok(Self {
+            weather,
+            kubeconfig,
+            accepting,
+        })
     }
 
     /// Returns the kubeconfig of clients of the proxy.
@@ -140,28 +152,54 @@ async fn accept(listener: TcpListener, client: Client, weather: Arc<Weather>) {
                 async move { pass(client, weather, request).await }
             });
             // A client may disconnect at any time.
-            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+            let _ = auto::Builder::new(TokioExecutor::new())
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>) -> Result<Response<Body>> {
+async fn pass(
+    client: Client,
+    weather: Arc<Weather>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>> {
     let (mut parts, body) = request.into_parts();
-    let mut body = Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-    let uri = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
-    let is_watch = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+    let mut body = Limited::new(body, BODY_LIMIT)
+        .collect()
+        .await
+        .map_err(|error| anyhow::anyhow!(error))?
+        .to_bytes();
+    let uri = parts
+        .uri
+        .path_and_query()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let is_watch = parts
+        .uri
+        .query()
+        .is_some_and(|query| query.contains("watch=true"));
     let is_lease = uri.contains("/leases");
     if weather.silent.load(Ordering::Relaxed) {
         return std::future::pending().await;
     }
     let path = parts.uri.path().to_owned();
     let hidden = hidden(&weather, &path);
-    if hidden.iter().any(|group| path.starts_with(&format!("/apis/{group}/"))) {
-        return Ok(refused(StatusCode::NOT_FOUND, "the server could not find the requested resource"));
+    if hidden
+        .iter()
+        .any(|group| path.starts_with(&format!("/apis/{group}/")))
+    {
+        return Ok(refused(
+            StatusCode::NOT_FOUND,
+            "the server could not find the requested resource",
+        ));
     }
     if path == "/readyz" && weather.unready.load(Ordering::Relaxed) {
-        return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, "[-]poststarthook/crd-informer-synced failed"));
+        return Ok(refused(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "[-]poststarthook/crd-informer-synced failed",
+        ));
     }
     let number = weather.requests.fetch_add(1, Ordering::Relaxed);
     let every = weather.throttled.load(Ordering::Relaxed);
@@ -175,7 +213,11 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
     }
     if is_lease {
         tokio::time::sleep(Duration::from_millis(weather.late.load(Ordering::Relaxed))).await;
-        let other = weather.lease.lock().expect("nothing panics while it is held").clone();
+        let other = weather
+            .lease
+            .lock()
+            .expect("nothing panics while it is held")
+            .clone();
         if let Some(other) = other {
             let rename = |text: &str| text.replace("gatewright-controller", &other);
             body = Bytes::from(rename(&String::from_utf8_lossy(&body)));
@@ -183,16 +225,30 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
             parts.headers.remove(hyper::header::CONTENT_LENGTH);
         }
     }
-    parts.uri = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default().parse()?;
+    parts.uri = parts
+        .uri
+        .path_and_query()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+        .parse()?;
     parts.headers.remove(hyper::header::HOST);
     if parts.method == Method::GET {
         parts.headers.remove(hyper::header::CONTENT_LENGTH);
     }
-    let answer = client.send(Request::from_parts(parts, kube::client::Body::from(body.to_vec()))).await?;
+    let answer = client
+        .send(Request::from_parts(
+            parts,
+            kube::client::Body::from(body.to_vec()),
+        ))
+        .await?;
     let (mut head, body) = answer.into_parts();
     head.headers.remove(hyper::header::TRANSFER_ENCODING);
     if path == "/apis" && !hidden.is_empty() {
-        let body = body.collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        let body = body
+            .collect()
+            .await
+            .map_err(|error| anyhow::anyhow!(error))?
+            .to_bytes();
         let mut groups: Value = serde_json::from_slice(&body).context("a list of groups")?;
         if let Some(groups) = groups["groups"].as_array_mut() {
             groups.retain(|group| !hidden.iter().any(|hidden| group["name"] == **hidden));
@@ -200,15 +256,26 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
         head.headers.remove(hyper::header::CONTENT_LENGTH);
         return Ok(Response::from_parts(head, whole(groups)));
     }
-    let lag = Duration::from_millis(if is_watch { weather.lag.load(Ordering::Relaxed) } else { 0 });
+    let lag = Duration::from_millis(if is_watch {
+        weather.lag.load(Ordering::Relaxed)
+    } else {
+        0
+    });
     let late = move |chunk| async move {
         tokio::time::sleep(lag).await;
         chunk
     };
-    let stream = body.into_data_stream().map_err(std::io::Error::other).map(late).buffered(UNDERWAY);
+    let stream = body
+        .into_data_stream()
+        .map_err(std::io::Error::other)
+        .map(late)
+        .buffered(UNDERWAY);
     let step = weather.cut.load(Ordering::Relaxed);
     if !is_watch || step == 0 {
-        return Ok(Response::from_parts(head, StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync()));
+        return Ok(Response::from_parts(
+            head,
+            StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync(),
+        ));
     }
     let limit = 1 + step * weather.watches.fetch_add(1, Ordering::Relaxed);
     let (mut left, cuts) = (limit, weather.cuts.clone());
@@ -228,14 +295,19 @@ async fn pass(client: Client, weather: Arc<Weather>, request: Request<Incoming>)
         }
         futures::stream::iter(parts)
     });
-    Ok(Response::from_parts(head, StreamBody::new(cut).boxed_unsync()))
+    Ok(Response::from_parts(
+        head,
+        StreamBody::new(cut).boxed_unsync(),
+    ))
 }
 
 fn throttled() -> Response<Body> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests",
         "message": "the server is busy", "details": {"retryAfterSeconds": 1}, "code": 429});
     let mut answer = told(StatusCode::TOO_MANY_REQUESTS, status);
-    answer.headers_mut().insert("retry-after", hyper::header::HeaderValue::from_static("1"));
+    answer
+        .headers_mut()
+        .insert("retry-after", hyper::header::HeaderValue::from_static("1"));
     answer
 }
 
@@ -248,20 +320,30 @@ fn refused(code: StatusCode, message: &str) -> Response<Body> {
 fn told(code: StatusCode, status: Value) -> Response<Body> {
     let mut answer = Response::new(whole(status));
     *answer.status_mut() = code;
-    answer.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(
+        "content-type",
+        hyper::header::HeaderValue::from_static("application/json"),
+    );
     answer
 }
 
 fn whole(value: Value) -> Body {
-    Full::new(Bytes::from(value.to_string())).map_err(|never| match never {}).boxed_unsync()
+    Full::new(Bytes::from(value.to_string()))
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 /// Returns the groups that are hidden from this request.
 fn hidden(weather: &Weather, path: &str) -> BTreeSet<String> {
-    let mut groups = weather.hidden.lock().expect("nothing panics while it is held");
+    let mut groups = weather
+        .hidden
+        .lock()
+        .expect("nothing panics while it is held");
     if path == "/apis" && !groups.is_empty() {
         let left = weather.hidden_for.load(Ordering::Relaxed);
-        weather.hidden_for.store(left.saturating_sub(1), Ordering::Relaxed);
+        weather
+            .hidden_for
+            .store(left.saturating_sub(1), Ordering::Relaxed);
         if left == 0 {
             groups.clear();
         }

@@ -14,7 +14,9 @@ pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> 
         let at = choice.below(bytes.len() + 1);
         let end = (at + 1 + choice.below(16)).min(bytes.len());
         match choice.below(8) {
-            0 if at < bytes.len() => bytes[at] = u8::try_from(choice.below(256)).expect("below 256"),
+            0 if at < bytes.len() => {
+                bytes[at] = u8::try_from(choice.below(256)).expect("below 256")
+            }
             1 if at < bytes.len() => bytes[at] = *choice.of(&EDGES),
             2 if at < bytes.len() => bytes[at] ^= 1 << choice.below(8),
             3 => drop(bytes.drain(at..end)),
@@ -28,8 +30,9 @@ pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> 
                 bytes.splice(at..at, other[from..to].iter().copied());
             }
             _ => {
-                let new: Vec<u8> =
-                    (0..1 + choice.below(12)).map(|_| u8::try_from(choice.below(256)).expect("below 256")).collect();
+                let new: Vec<u8> = (0..1 + choice.below(12))
+                    .map(|_| u8::try_from(choice.below(256)).expect("below 256"))
+                    .collect();
                 bytes.splice(at..at, new);
             }
         }
@@ -52,7 +55,11 @@ pub(super) fn smaller(data: &[u8]) -> Vec<Vec<u8>> {
             let end = (at + piece).min(data.len());
             all.push([&data[..at], &data[end..]].concat());
         }
-        piece = if piece == 1 || data.len() / piece >= 64 { 0 } else { piece / 2 };
+        piece = if piece == 1 || data.len() / piece >= 64 {
+            0
+        } else {
+            piece / 2
+        };
     }
     all
 }

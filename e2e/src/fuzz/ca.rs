@@ -1,8 +1,10 @@
-//! Answers of an ACME CA that somebody else runs: an order from the account to the certificate, of which the bytes change answers.
+//! Answers of an ACME CA that somebody else runs: an order from the account to the certificate, of
+//! which the bytes change answers.
 //!
-//! They choose for each answer whether it stays as it is, and else its status, its headers, a field of its JSON, or bytes in place of
-//! it all. An order ends soon, after a bounded number of requests; nothing is proven for a name that was not ordered; what is taken
-//! is a certificate of these names and this key; and what is told is short.
+//! They choose for each answer whether it stays as it is, and else its status, its headers, a field
+//! of its JSON, or bytes in place of it all. An order ends soon, after a bounded number of
+//! requests; nothing is proven for a name that was not ordered; what is taken is a certificate of
+//! these names and this key; and what is told is short.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,8 +38,15 @@ const LONGEST: usize = 64 << 10;
 const ORDERED: [&str; 2] = ["a.example.com", "b.example.com"];
 
 const STATUSES: [u16; 12] = [200, 201, 202, 204, 301, 400, 403, 404, 409, 429, 500, 503];
-const HEADERS: [&str; 7] =
-    ["retry-after", "location", "link", "replay-nonce", "content-type", "content-encoding", "cache-control"];
+const HEADERS: [&str; 7] = [
+    "retry-after",
+    "location",
+    "link",
+    "replay-nonce",
+    "content-type",
+    "content-encoding",
+    "cache-control",
+];
 const VALUES: [&str; 12] = [
     "",
     "0",
@@ -59,8 +68,14 @@ struct Watched;
 #[async_trait]
 impl HttpSolver for Watched {
     async fn present(&self, name: &str, token: &str, _: &str) -> Result<(), Failure> {
-        assert!(ORDERED.contains(&name), "{name} is proven, which was not ordered");
-        assert!(token.len() >= 16 && !token.contains('/'), "{token:?} is a token");
+        assert!(
+            ORDERED.contains(&name),
+            "{name} is proven, which was not ordered"
+        );
+        assert!(
+            token.len() >= 16 && !token.contains('/'),
+            "{token:?} is a token"
+        );
         Ok(())
     }
 
@@ -98,7 +113,10 @@ fn mangled(answer: Response<Bytes>, chosen: &mut Chosen) -> Response<Bytes> {
 }
 
 pub(super) fn run(data: &[u8]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = requests.clone();
     let chosen = Mutex::new(Chosen::by(data));
@@ -110,15 +128,27 @@ pub(super) fn run(data: &[u8]) {
             mangled(answer, &mut chosen.lock().expect("it has not failed"))
         }));
         let storage = Arc::new(Directory::open(folder.path().join("acme")).expect("a storage"));
-        let solvers = Solvers { http: Some(Arc::new(Watched)), ..Solvers::default() };
+        let solvers = Solvers {
+            http: Some(Arc::new(Watched)),
+            ..Solvers::default()
+        };
         let timeout = Duration::from_secs(2);
-        let config = AcmeConfig { solvers, timeout, attempt_timeout: PATIENCE, ..config(&ca.directory()) };
+        let config = AcmeConfig {
+            solvers,
+            timeout,
+            attempt_timeout: PATIENCE,
+            ..config(&ca.directory())
+        };
         let issuer = match AcmeIssuer::open(config, storage).await {
             Ok(issuer) => issuer,
             Err(failure) => panic!("nothing was asked yet: {failure}"),
         };
         let names = Names::parse(ORDERED).expect("names");
-        let request = IssueRequest::new(CertificateId::of("t", &names), names.clone(), Timestamp::now());
+        let request = IssueRequest::new(
+            CertificateId::of("t", &names),
+            names.clone(),
+            Timestamp::now(),
+        );
         let began = Instant::now();
         let ended = tokio::time::timeout(LIMIT, issuer.issue(&request)).await;
         match ended.unwrap_or_else(|_| panic!("no end after {:?}", began.elapsed())) {
@@ -127,7 +157,10 @@ pub(super) fn run(data: &[u8]) {
                 assert!(issued.not_after > Timestamp::now(), "it has ended");
                 let der = CertificateDer::from_pem_slice(issued.chain_pem.as_bytes()).expect("PEM");
                 let key = PrivateKeyPem::new(issued.key_pem.expose().to_owned());
-                assert!(key.belongs_to(&der).expect("both can be read"), "the key is another one");
+                assert!(
+                    key.belongs_to(&der).expect("both can be read"),
+                    "the key is another one"
+                );
             }
             Err(failure) => {
                 let told = failure.to_string();

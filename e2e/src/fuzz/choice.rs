@@ -39,7 +39,10 @@ pub(super) struct Chosen {
 
 impl Chosen {
     pub(super) fn by(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), at: 0 }
+        Self {
+            bytes: bytes.to_vec(),
+            at: 0,
+        }
     }
 
     pub(super) fn is_used_up(&self) -> bool {

@@ -1,10 +1,10 @@
-//! Answers of DNS servers that somebody else runs, over real sockets: to the look at a challenge's name and to the
-//! pre-flight.
+//! Answers of DNS servers that somebody else runs, over real sockets: to the look at a challenge's
+//! name and to the pre-flight.
 //!
-//! The bytes choose each answer: raw bytes, answers to other questions, records of all sorts that lead anywhere,
-//! truncation and a broken TCP stream behind it. Each is followed by an answer that can be read, so that nobody waits
-//! for a clock. Every look comes to an end after a bounded number of questions, and what is told is short and has no
-//! control character.
+//! The bytes choose each answer: raw bytes, answers to other questions, records of all sorts that
+//! lead anywhere, truncation and a broken TCP stream behind it. Each is followed by an answer that
+//! can be read, so that nobody waits for a clock. Every look comes to an end after a bounded number
+//! of questions, and what is told is short and has no control character.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -53,7 +53,9 @@ impl Script {
     fn answers(&mut self, question: &[u8]) -> Vec<Vec<u8>> {
         self.questions += 1;
         assert!(self.questions <= QUESTIONS, "the look never ends");
-        let Ok(question) = Message::from_vec(question) else { return Vec::new() };
+        let Ok(question) = Message::from_vec(question) else {
+            return Vec::new();
+        };
         let mut all = Vec::new();
         for _ in 0..self.chosen.below(4) {
             let mut raw = self.chosen.some(64);
@@ -74,13 +76,22 @@ impl Script {
         answer.metadata.message_type = MessageType::Response;
         answer.metadata.authoritative = chosen.below(3) != 1;
         answer.metadata.truncation = chosen.below(8) == 1;
-        let codes = [ResponseCode::NoError, ResponseCode::NXDomain, ResponseCode::ServFail, ResponseCode::Refused];
+        let codes = [
+            ResponseCode::NoError,
+            ResponseCode::NXDomain,
+            ResponseCode::ServFail,
+            ResponseCode::Refused,
+        ];
         answer.metadata.response_code = *chosen.of(&codes);
         if chosen.is_used_up() {
             // So that the walk has an end that is not an error.
             answer.metadata.response_code = ResponseCode::NoError;
         }
-        let asked = question.queries.first().map(|query| query.name().clone()).unwrap_or_default();
+        let asked = question
+            .queries
+            .first()
+            .map(|query| query.name().clone())
+            .unwrap_or_default();
         for section in 0..3 {
             for _ in 0..chosen.below(4) {
                 let record = record(chosen, &asked);
@@ -92,7 +103,10 @@ impl Script {
             }
         }
         // A message that cannot be read, or is too long for a datagram, would be waited for.
-        let written = answer.to_vec().ok().filter(|bytes| bytes.len() <= DATAGRAM && Message::from_vec(bytes).is_ok());
+        let written = answer
+            .to_vec()
+            .ok()
+            .filter(|bytes| bytes.len() <= DATAGRAM && Message::from_vec(bytes).is_ok());
         written.unwrap_or_else(|| {
             let mut bare = question.clone();
             bare.metadata.message_type = MessageType::Response;
@@ -114,11 +128,27 @@ fn record(chosen: &mut Chosen, asked: &Name) -> Record {
     let data = match chosen.below(8) {
         0 => RData::CNAME(CNAME(name(chosen, asked))),
         1 => RData::NS(NS(name(chosen, asked))),
-        2 => RData::SOA(SOA::new(name(chosen, asked), name(chosen, asked), 1, 60, 60, 60, 60)),
+        2 => RData::SOA(SOA::new(
+            name(chosen, asked),
+            name(chosen, asked),
+            1,
+            60,
+            60,
+            60,
+            60,
+        )),
         // Every server is this one, or nobody, which is told at once.
-        3 => RData::A(A(if chosen.below(4) == 1 { Ipv4Addr::new(127, 0, 0, 2) } else { Ipv4Addr::LOCALHOST })),
+        3 => RData::A(A(if chosen.below(4) == 1 {
+            Ipv4Addr::new(127, 0, 0, 2)
+        } else {
+            Ipv4Addr::LOCALHOST
+        })),
         4 => RData::AAAA(AAAA(Ipv6Addr::LOCALHOST)),
-        5 => RData::CAA(CAA::new_issue(chosen.below(2) == 1, Name::from_ascii("ca.example").ok(), Vec::new())),
+        5 => RData::CAA(CAA::new_issue(
+            chosen.below(2) == 1,
+            Name::from_ascii("ca.example").ok(),
+            Vec::new(),
+        )),
         6 => {
             let tag = String::from_utf8_lossy(&chosen.some(20)).into_owned();
             let mut caa = CAA::new_issue(chosen.below(2) == 1, None, Vec::new());
@@ -126,7 +156,8 @@ fn record(chosen: &mut Chosen, asked: &Name) -> Record {
             RData::CAA(caa)
         }
         _ => {
-            let texts = (0..chosen.below(4)).map(|_| String::from_utf8_lossy(&chosen.some(80)).into_owned());
+            let texts = (0..chosen.below(4))
+                .map(|_| String::from_utf8_lossy(&chosen.some(80)).into_owned());
             RData::TXT(TXT::new(texts.collect()))
         }
     };
@@ -148,7 +179,10 @@ async fn serve(script: Arc<Mutex<Script>>) -> SocketAddr {
     tokio::spawn(async move {
         let mut buffer = [0; 4096];
         while let Ok((length, client)) = udp.recv_from(&mut buffer).await {
-            let answers = script.lock().expect("it has not failed").answers(&buffer[..length]);
+            let answers = script
+                .lock()
+                .expect("it has not failed")
+                .answers(&buffer[..length]);
             for answer in answers {
                 let _gone = udp.send_to(&answer, client).await;
             }
@@ -157,7 +191,9 @@ async fn serve(script: Arc<Mutex<Script>>) -> SocketAddr {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = tcp.accept().await {
             let mut buffer = [0; 4096];
-            let Ok(length) = stream.read_u16().await else { continue };
+            let Ok(length) = stream.read_u16().await else {
+                continue;
+            };
             let question = &mut buffer[..usize::from(length).min(4096)];
             if stream.read_exact(question).await.is_err() {
                 continue;
@@ -173,7 +209,9 @@ async fn serve(script: Arc<Mutex<Script>>) -> SocketAddr {
                 (answer, length)
             };
             // Closed behind it: nobody waits for what is missing.
-            let _gone = stream.write_all(&[&length.to_be_bytes(), &answer[..]].concat()).await;
+            let _gone = stream
+                .write_all(&[&length.to_be_bytes(), &answer[..]].concat())
+                .await;
         }
     });
     address
@@ -181,21 +219,37 @@ async fn serve(script: Arc<Mutex<Script>>) -> SocketAddr {
 
 fn told(text: &str) {
     assert!(text.len() < LONGEST, "{} bytes are told", text.len());
-    assert!(!text.chars().any(char::is_control), "a control character in {text:?}");
+    assert!(
+        !text.chars().any(char::is_control),
+        "a control character in {text:?}"
+    );
 }
 
 pub(super) fn run(data: &[u8]) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let script = Arc::new(Mutex::new(Script { chosen: Chosen::by(data), questions: 0 }));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let script = Arc::new(Mutex::new(Script {
+        chosen: Chosen::by(data),
+        questions: 0,
+    }));
     runtime.block_on(async {
         let which = script.lock().expect("it has not failed").chosen.below(4);
         let server = serve(script.clone()).await;
         let resolver = Resolver::new(vec![server]).expect("a server");
         let authorities = Authorities::new(resolver.clone()).with_port(server.port());
         let at = "_acme-challenge.a.example.org";
-        let record = TxtRecord { name: at.to_owned(), value: "value".to_owned(), ttl: 60 };
+        let record = TxtRecord {
+            name: at.to_owned(),
+            value: "value".to_owned(),
+            ttl: 60,
+        };
         match which {
-            0 => authorities.challenge_target(at).await.map_or_else(|error| told(&error.to_string()), |at| told(&at)),
+            0 => authorities
+                .challenge_target(at)
+                .await
+                .map_or_else(|error| told(&error.to_string()), |at| told(&at)),
             1 => match authorities.seen(&record).await {
                 Ok(seen) => told(&format!("{seen:?}").replace("\\n", "")),
                 Err(error) => told(&error.to_string()),
@@ -218,8 +272,10 @@ pub(super) fn run(data: &[u8]) {
                             identities: &identities,
                             account_uri: Some("https://ca.example/1"),
                         };
-                        let findings: BTreeSet<String> =
-                            examine(&facts, &expected).iter().map(ToString::to_string).collect();
+                        let findings: BTreeSet<String> = examine(&facts, &expected)
+                            .iter()
+                            .map(ToString::to_string)
+                            .collect();
                         findings.iter().for_each(|finding| told(finding));
                     }
                     Err(error) => told(&error.to_string()),
@@ -228,5 +284,8 @@ pub(super) fn run(data: &[u8]) {
         }
     });
     drop(runtime);
-    assert!(!script.is_poisoned(), "the server failed: the look never ends");
+    assert!(
+        !script.is_poisoned(),
+        "the server failed: the look never ends"
+    );
 }

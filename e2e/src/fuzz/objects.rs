@@ -1,9 +1,9 @@
 //! Objects as nobody means to write them, through the whole pure pipeline.
 //!
-//! An input has a step in each line: an object that is put, or deleted (`"delete": true` beside its `kind`); the first
-//! line may be settings instead. Whatever comes of it, nothing panics, each message for Envoy keeps Envoy's
-//! constraints, no private key is in what is printed, and the end is that of one translation of the last objects from
-//! nothing.
+//! An input has a step in each line: an object that is put, or deleted (`"delete": true` beside its
+//! `kind`); the first line may be settings instead. Whatever comes of it, nothing panics, each
+//! message for Envoy keeps Envoy's constraints, no private key is in what is printed, and the end
+//! is that of one translation of the last objects from nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,9 @@ use gatewright_core::inputs::{Kind, Located, Object, ObjectChange, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::tenancy::{self, DerivedKind, Record};
-use gatewright_core::translate::{Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, OwnerRecord, Settings};
+use gatewright_core::translate::{
+    Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, OwnerRecord, Settings,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -63,8 +65,19 @@ const TEXTS: [&str; 36] = [
     "2026-01-01T00:00:00Z",
 ];
 
-const NUMBERS: [i64; 11] =
-    [0, 1, -1, 80, 443, 65_535, 65_536, i32::MAX as i64, u32::MAX as i64 + 1, i64::MAX, i64::MIN];
+const NUMBERS: [i64; 11] = [
+    0,
+    1,
+    -1,
+    80,
+    443,
+    65_535,
+    65_536,
+    i32::MAX as i64,
+    u32::MAX as i64 + 1,
+    i64::MAX,
+    i64::MIN,
+];
 
 /// The settings that a first line may have; what is not said is as it is without.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -83,24 +96,49 @@ impl Said {
         let service = ObjectName::new("gatewright-system", "gatewright-dedicated");
         let settings = Settings {
             envoys: Some(ObjectName::new("gatewright-system", "gatewright-envoy")),
-            channel: if self.standard { Channel::Standard } else { Channel::Experimental },
-            dedicated: if self.apart { DedicatedEnvoys::Apart(service) } else { DedicatedEnvoys::default() },
-            fleet: if self.shared { Fleet::Shared } else { Fleet::Own },
+            channel: if self.standard {
+                Channel::Standard
+            } else {
+                Channel::Experimental
+            },
+            dedicated: if self.apart {
+                DedicatedEnvoys::Apart(service)
+            } else {
+                DedicatedEnvoys::default()
+            },
+            fleet: if self.shared {
+                Fleet::Shared
+            } else {
+                Fleet::Own
+            },
             isolated: Some("gatewright-system".into()),
             believes_creation_times: self.in_cluster,
-            ..Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")])
+            ..Settings::new(
+                "gatewright.io/gateway-controller",
+                vec!["127.0.0.1".parse().expect("an address")],
+            )
         };
         let certificates = match self {
             Said { acme: true, .. } => tenancy::Source::Acme,
-            Said { internal_ca: true, .. } => tenancy::Source::InternalCa,
+            Said {
+                internal_ca: true, ..
+            } => tenancy::Source::InternalCa,
             _ => tenancy::Source::CertManager,
         };
-        (settings, tenancy::Settings { certificates, ..tenancy::Settings::default() })
+        (
+            settings,
+            tenancy::Settings {
+                certificates,
+                ..tenancy::Settings::default()
+            },
+        )
     }
 }
 
 fn lines(data: &[u8]) -> Vec<Value> {
-    data.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    data.split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect()
 }
 
 fn written(steps: &[Value]) -> Vec<u8> {
@@ -115,8 +153,12 @@ fn written(steps: &[Value]) -> Vec<u8> {
 /// The objects of the golden cases, case by case, and pods and nodes, which files have none of.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let folders = ["src/core/translate/testdata", "src/core/tenancy/testdata"];
-    let files = folders.iter().flat_map(|folder| fs::read_dir(checkout(folder)).expect("golden cases"));
-    let mut paths: Vec<PathBuf> = files.map(|entry| entry.expect("a readable folder").path()).collect();
+    let files = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(checkout(folder)).expect("golden cases"));
+    let mut paths: Vec<PathBuf> = files
+        .map(|entry| entry.expect("a readable folder").path())
+        .collect();
     paths.retain(|path| path.to_string_lossy().ends_with(".in.yaml"));
     paths.sort();
     let cases = paths.iter().map(|path| {
@@ -132,7 +174,8 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         written(&all)
     });
     let pod = json!({"kind": "Pod", "metadata": {"namespace": "default", "name": "web-1"}, "addresses": ["10.0.0.1"]});
-    let node = json!({"kind": "Node", "metadata": {"name": "one"}, "addresses": ["192.0.2.1", "fd00::1"]});
+    let node =
+        json!({"kind": "Node", "metadata": {"name": "one"}, "addresses": ["192.0.2.1", "fd00::1"]});
     let cases: Vec<Vec<u8>> = cases.chain([written(&[pod, node])]).collect();
     assert!(cases.len() > 100, "the golden cases are there");
     cases
@@ -140,7 +183,10 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
 
 /// The kinds of objects that an input has.
 pub fn kinds(data: &[u8]) -> BTreeSet<String> {
-    lines(data).iter().filter_map(|step| step["kind"].as_str().map(str::to_owned)).collect()
+    lines(data)
+        .iter()
+        .filter_map(|step| step["kind"].as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Changes objects, puts and deletes some of them again, and has some of the other input's.
@@ -150,11 +196,26 @@ pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> 
         return other.to_vec();
     }
     if choice.below(4) == 0 {
-        steps.extend(others.iter().filter(|step| step.get("kind").is_some()).cloned());
+        steps.extend(
+            others
+                .iter()
+                .filter(|step| step.get("kind").is_some())
+                .cloned(),
+        );
     }
     if choice.below(16) == 0 {
-        let fields = ["standard", "apart", "shared", "acme", "internal_ca", "in_cluster"];
-        let said: BTreeMap<&str, bool> = fields.into_iter().map(|field| (field, choice.below(2) == 0)).collect();
+        let fields = [
+            "standard",
+            "apart",
+            "shared",
+            "acme",
+            "internal_ca",
+            "in_cluster",
+        ];
+        let said: BTreeMap<&str, bool> = fields
+            .into_iter()
+            .map(|field| (field, choice.below(2) == 0))
+            .collect();
         steps.retain(|step| step.get("settings").is_none());
         steps.insert(0, json!({"settings": said}));
     }
@@ -167,7 +228,11 @@ pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> 
             object["delete"] = json!(true);
         } else {
             for _ in 0..1 + choice.below(3) {
-                let donor = if others.is_empty() { Value::Null } else { choice.of(&others).clone() };
+                let donor = if others.is_empty() {
+                    Value::Null
+                } else {
+                    choice.of(&others).clone()
+                };
                 change_one(&mut object, &donor, choice);
             }
         }
@@ -201,7 +266,8 @@ pub(super) fn change_one(value: &mut Value, donor: &Value, choice: &mut Choice) 
             match choice.below(12) {
                 0 => drop(fields.remove(&name)),
                 1 => {
-                    if let Some(given) = donor.get(&name).or_else(|| donor.get("spec")?.get(&name)) {
+                    if let Some(given) = donor.get(&name).or_else(|| donor.get("spec")?.get(&name))
+                    {
                         fields.insert(name, given.clone());
                     }
                 }
@@ -239,7 +305,8 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_000_000)
 }
 
-/// The change that a step is, if it can be read; each second one as an API server would have admitted it.
+/// The change that a step is, if it can be read; each second one as an API server would have
+/// admitted it.
 fn change(at: usize, step: &Value) -> Option<ObjectChange> {
     let mut step = step.clone();
     let deleted = step.as_object_mut()?.remove("delete").is_some();
@@ -248,18 +315,33 @@ fn change(at: usize, step: &Value) -> Option<ObjectChange> {
         _ if at.is_multiple_of(2) => Object::parse(step).ok()?,
         _ => Object::parse_admitted(step).ok()?,
     };
-    Some(if deleted { ObjectChange::Delete(object.key()) } else { ObjectChange::Put(object) })
+    Some(if deleted {
+        ObjectChange::Delete(object.key())
+    } else {
+        ObjectChange::Put(object)
+    })
 }
 
 /// A pod or a node, as a watch of them gives it.
 fn located(kind: &str, step: &Value) -> Option<Object> {
     let text = |field: &str| step["metadata"][field].as_str().unwrap_or_default();
-    let addresses = step["addresses"].as_array()?.iter().filter_map(|address| address.as_str()?.parse().ok());
-    let located = Located { name: ObjectName::new(text("namespace"), text("name")), addresses: addresses.collect() };
-    Some(if kind == "Pod" { Object::Pod(located) } else { Object::Node(located) })
+    let addresses = step["addresses"]
+        .as_array()?
+        .iter()
+        .filter_map(|address| address.as_str()?.parse().ok());
+    let located = Located {
+        name: ObjectName::new(text("namespace"), text("name")),
+        addresses: addresses.collect(),
+    };
+    Some(if kind == "Pod" {
+        Object::Pod(located)
+    } else {
+        Object::Node(located)
+    })
 }
 
-/// What a start from nothing is told: the last objects, and what the program remembers of earlier ones.
+/// What a start from nothing is told: the last objects, and what the program remembers of earlier
+/// ones.
 #[derive(Default)]
 struct Last {
     objects: BTreeMap<ObjectKey, Object>,
@@ -290,7 +372,11 @@ impl Last {
     fn decided(&mut self, outcome: Outcome) {
         put(&mut self.owners, outcome.delta.records);
         put(&mut self.claims, outcome.tenancy.records);
-        self.places |= outcome.tenancy.objects.keys().any(|derived| derived.kind == DerivedKind::ListenerSet);
+        self.places |= outcome
+            .tenancy
+            .objects
+            .keys()
+            .any(|derived| derived.kind == DerivedKind::ListenerSet);
     }
 }
 
@@ -313,37 +399,78 @@ fn settle(pipeline: &mut Pipeline, last: &mut Last) {
 /// Runs the steps.
 pub(super) fn run(data: &[u8]) {
     let mut steps = lines(data);
-    let said = steps.first_mut().and_then(|step| Said::deserialize(step.get_mut("settings")?.take()).ok());
+    let said = steps
+        .first_mut()
+        .and_then(|step| Said::deserialize(step.get_mut("settings")?.take()).ok());
     let (settings, tenancy) = said.unwrap_or_default().pipeline();
     let mut pipeline = Pipeline::new(settings.clone(), tenancy.clone(), Written::Here);
     let mut last = Last::default();
     for (at, step) in steps.iter().enumerate() {
-        let Some(change) = change(at, step) else { continue };
+        let Some(change) = change(at, step) else {
+            continue;
+        };
         last.take(&change);
         let outcome = pipeline.apply(vec![Change::Object(change)], now());
         constraints(&outcome.delta);
         last.decided(outcome);
     }
     settle(&mut pipeline, &mut last);
-    shown(last.objects.values().cloned().collect(), settings.clone(), tenancy.clone());
+    shown(
+        last.objects.values().cloned().collect(),
+        settings.clone(),
+        tenancy.clone(),
+    );
     // A TenantGateway that cannot be carried out keeps what was live before.
-    let is_frozen = |tenant| pipeline.tenancy().readiness(tenant).is_none_or(|readiness| readiness.frozen);
+    let is_frozen = |tenant| {
+        pipeline
+            .tenancy()
+            .readiness(tenant)
+            .is_none_or(|readiness| readiness.frozen)
+    };
     if last.places || pipeline.tenancy().tenants().any(is_frozen) {
         return;
     }
-    let Last { objects, good, owners, claims, .. } = last;
+    let Last {
+        objects,
+        good,
+        owners,
+        claims,
+        ..
+    } = last;
     let mut anew = Pipeline::new(settings, tenancy, Written::Here);
     anew.apply(good.into_values().map(Change::put).collect(), now());
-    let owners = owners.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))));
-    let claims = claims.into_iter().map(|(host, record)| tenancy::Fact::Recorded(host, Some(record)).into());
-    anew.apply_with(objects.into_values().map(Change::put).chain(owners).collect(), claims.collect(), now());
+    let owners = owners
+        .into_iter()
+        .map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))));
+    let claims = claims
+        .into_iter()
+        .map(|(host, record)| tenancy::Fact::Recorded(host, Some(record)).into());
+    anew.apply_with(
+        objects
+            .into_values()
+            .map(Change::put)
+            .chain(owners)
+            .collect(),
+        claims.collect(),
+        now(),
+    );
     settle(&mut anew, &mut Last::default());
-    let (was, is): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        (pipeline.engine().statuses().collect(), anew.engine().statuses().collect());
+    let (was, is): (BTreeMap<_, _>, BTreeMap<_, _>) = (
+        pipeline.engine().statuses().collect(),
+        anew.engine().statuses().collect(),
+    );
     for (key, status) in &is {
-        assert_eq!(was.get(key), Some(status), "{key}: the status, and that of a start from nothing");
+        assert_eq!(
+            was.get(key),
+            Some(status),
+            "{key}: the status, and that of a start from nothing"
+        );
     }
-    assert_eq!(was.len(), is.len(), "as many statuses as after a start from nothing");
+    assert_eq!(
+        was.len(),
+        is.len(),
+        "as many statuses as after a start from nothing"
+    );
     assert_eq!(
         pipeline.engine().digest(),
         anew.engine().digest(),
@@ -356,7 +483,9 @@ fn constraints(delta: &Delta) {
     for resource in delta.resources.values().flatten() {
         let encoded = publish::encode(resource);
         let url = encoded.kind().type_url();
-        if let Err(text) = gatewright_envoy::check(url.rsplit('/').next().unwrap_or(url), &encoded.body()) {
+        if let Err(text) =
+            gatewright_envoy::check(url.rsplit('/').next().unwrap_or(url), &encoded.body())
+        {
             panic!("{}: {text}", encoded.name());
         }
     }
@@ -364,13 +493,27 @@ fn constraints(delta: &Delta) {
 
 /// Checks that the result can be printed, and that the output has no private key.
 fn shown(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings) {
-    let shown = offline::translate(objects, settings, tenancy, now()).expect("every resource can be shown");
-    for document in shown.resources.iter().chain(&shown.statuses).chain(&shown.desired).chain(&shown.services) {
-        assert!(!document.to_string().contains("PRIVATE KEY-----"), "a private key in {document}");
+    let shown =
+        offline::translate(objects, settings, tenancy, now()).expect("every resource can be shown");
+    for document in shown
+        .resources
+        .iter()
+        .chain(&shown.statuses)
+        .chain(&shown.desired)
+        .chain(&shown.services)
+    {
+        assert!(
+            !document.to_string().contains("PRIVATE KEY-----"),
+            "a private key in {document}"
+        );
     }
 }
 
 /// Every kind that is read.
 pub fn all_kinds() -> BTreeSet<String> {
-    Kind::ALL.into_iter().chain([Kind::Pod, Kind::Node]).map(|kind| kind.as_str().to_owned()).collect()
+    Kind::ALL
+        .into_iter()
+        .chain([Kind::Pod, Kind::Node])
+        .map(|kind| kind.as_str().to_owned())
+        .collect()
 }

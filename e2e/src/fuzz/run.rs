@@ -1,4 +1,5 @@
-//! Cases of a target, one after the other: the seeds and the corpus as they are, then mutations of them.
+//! Cases of a target, one after the other: the seeds and the corpus as they are, then mutations of
+//! them.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +35,10 @@ pub fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
         .map(|entry| entry.expect("a readable folder").path())
         .collect();
     paths.sort();
-    paths.into_iter().map(|path| (path.clone(), fs::read(path).expect("a readable file"))).collect()
+    paths
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).expect("a readable file")))
+        .collect()
 }
 
 /// Why an input fails, if it does.
@@ -45,7 +49,10 @@ fn failure(target: &Target, data: &[u8]) -> Option<String> {
     match ended {
         Ok(()) => (took > SLOW).then(|| format!("it took {took:?}")),
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or(panic.downcast_ref::<&str>().copied());
             Some(text.unwrap_or("a panic without a text").to_owned())
         }
     }
@@ -69,10 +76,18 @@ fn fail(target: &Target, data: Vec<u8>) -> ! {
         break;
     }
     let why = failure(target, &data).unwrap_or_else(|| "not each time".to_owned());
-    let name: String = Sha256::digest(&data).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let name: String = Sha256::digest(&data)
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let path = checkout("e2e/fuzz/corpus").join(target.name).join(name);
     fs::write(&path, &data).expect("a file for the case");
-    panic!("{}: {why}\nthe case is written to {}", target.name, path.display());
+    panic!(
+        "{}: {why}\nthe case is written to {}",
+        target.name,
+        path.display()
+    );
 }
 
 /// A mutation of one of the inputs.

@@ -1,4 +1,5 @@
-//! The kubelet's server of container logs for the API server: `GET /containerLogs/NAMESPACE/POD/CONTAINER`.
+//! The kubelet's server of container logs for the API server:
+//! `GET /containerLogs/NAMESPACE/POD/CONTAINER`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -51,7 +52,13 @@ impl Logs {
     pub(super) fn at(&self, container: &str, file: &Path) {
         let mut all = self.0.lock().expect("nothing panics while it is held");
         if all.get(container).is_none_or(|log| log.file != file) {
-            all.insert(container.to_owned(), Log { file: file.to_owned(), lengths: VecDeque::new() });
+            all.insert(
+                container.to_owned(),
+                Log {
+                    file: file.to_owned(),
+                    lengths: VecDeque::new(),
+                },
+            );
         }
     }
 
@@ -61,14 +68,23 @@ impl Logs {
         let log = all.get(container)?;
         let text = std::fs::read(&log.file).ok()?;
         let before = since.and_then(|since| log.lengths.iter().rev().find(|(at, _)| *at <= since));
-        let start = before.map_or(0, |(_, length)| usize::try_from(*length).unwrap_or(usize::MAX));
+        let start = before.map_or(0, |(_, length)| {
+            usize::try_from(*length).unwrap_or(usize::MAX)
+        });
         Some(text.get(start..).unwrap_or_default().to_vec())
     }
 
     fn measure(&self) {
         let now = SystemTime::now();
-        for log in self.0.lock().expect("nothing panics while it is held").values_mut() {
-            let Ok(found) = std::fs::metadata(&log.file) else { continue };
+        for log in self
+            .0
+            .lock()
+            .expect("nothing panics while it is held")
+            .values_mut()
+        {
+            let Ok(found) = std::fs::metadata(&log.file) else {
+                continue;
+            };
             log.lengths.push_back((now, found.len()));
             if log.lengths.len() > KEPT {
                 log.lengths.pop_front();
@@ -80,11 +96,13 @@ impl Logs {
     pub(super) async fn serve(&self, host: Ipv4Addr) -> Result<LogServer> {
         let made = rcgen::generate_simple_self_signed([host.to_string()])?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .context("the kubelet's certificate")?;
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .context("the kubelet's certificate")?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind((host, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -93,13 +111,17 @@ impl Logs {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, logs) = (acceptor.clone(), logs.clone());
                 tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
                     let service = service_fn(|request| {
                         let answer = logs.answer(&request);
                         async move { Ok::<_, std::convert::Infallible>(answer) }
                     });
                     // The client may disconnect at any time.
-                    let _ended = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let _ended = http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
                 });
             }
         });
@@ -109,18 +131,28 @@ impl Logs {
                 sleep(EVERY).await;
             }
         });
-        Ok(LogServer { port, tasks: [accepting, measuring] })
+        Ok(LogServer {
+            port,
+            tasks: [accepting, measuring],
+        })
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
-        let container = request.uri().path().strip_prefix("/containerLogs/").unwrap_or_default();
+        let container = request
+            .uri()
+            .path()
+            .strip_prefix("/containerLogs/")
+            .unwrap_or_default();
         let query = request.uri().query().unwrap_or_default();
-        let since = query.split('&').find_map(|pair| pair.strip_prefix("sinceTime="));
+        let since = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("sinceTime="));
         let since = since.and_then(|text| text.replace("%3A", ":").parse::<jiff::Timestamp>().ok());
         match self.since(container, since.map(SystemTime::from)) {
             Some(text) => Response::new(Full::new(text.into())),
             None => {
-                let mut missing = Response::new(Full::new(Bytes::from_static(b"no such container")));
+                let mut missing =
+                    Response::new(Full::new(Bytes::from_static(b"no such container")));
                 *missing.status_mut() = StatusCode::NOT_FOUND;
                 missing
             }
@@ -144,7 +176,10 @@ mod tests {
         let since = SystemTime::now();
         std::fs::write(&file, "one\ntwo\n").unwrap();
         assert_eq!(logs.since("a/b/c", Some(since)).unwrap(), b"two\n");
-        assert_eq!(logs.since("a/b/c", Some(SystemTime::UNIX_EPOCH)).unwrap(), b"one\ntwo\n");
+        assert_eq!(
+            logs.since("a/b/c", Some(SystemTime::UNIX_EPOCH)).unwrap(),
+            b"one\ntwo\n"
+        );
         assert_eq!(logs.since("a/b/c", None).unwrap(), b"one\ntwo\n");
         assert!(logs.since("a/b/d", None).is_none());
     }

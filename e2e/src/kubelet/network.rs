@@ -1,4 +1,5 @@
-//! The network of one node: a bridge in a network namespace, to which the machine and every pod are connected.
+//! The network of one node: a bridge in a network namespace, to which the machine and every pod are
+//! connected.
 //!
 //! Namespaces have no names: they end with the process that holds them, together with their links.
 
@@ -36,16 +37,37 @@ impl Network {
     pub(super) fn new() -> Result<Self> {
         // Tests of one process have different networks.
         let before = NETWORKS.fetch_add(1, Ordering::Relaxed);
-        let part = u8::try_from((std::process::id() % 250 + before * 83) % 250 + 1).expect("at most 250");
+        let part =
+            u8::try_from((std::process::id() % 250 + before * 83) % 250 + 1).expect("at most 250");
         let node = hold()?;
         let (pid, link) = (node.pid().to_string(), format!("gw{}", node.pid()));
-        run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "up0", "netns", &pid])?;
+        run(
+            "ip",
+            &[
+                "link", "add", &link, "type", "veth", "peer", "name", "up0", "netns", &pid,
+            ],
+        )?;
         inside(&node, &["ip", "link", "add", "br0", "type", "bridge"])?;
         inside(&node, &["ip", "link", "set", "br0", "up"])?;
         inside(&node, &["ip", "link", "set", "up0", "master", "br0", "up"])?;
-        let network = Self { node, part, link, next: AtomicU8::new(1), services: AtomicU8::new(0) };
+        let network = Self {
+            node,
+            part,
+            link,
+            next: AtomicU8::new(1),
+            services: AtomicU8::new(0),
+        };
         let link = &network.link;
-        run("ip", &["address", "add", &format!("{}/24", network.host()), "dev", link])?;
+        run(
+            "ip",
+            &[
+                "address",
+                "add",
+                &format!("{}/24", network.host()),
+                "dev",
+                link,
+            ],
+        )?;
         run("ip", &["link", "set", link, "up"])?;
         Ok(network)
     }
@@ -59,7 +81,8 @@ impl Network {
     pub(super) fn service(&self) -> Result<Ipv4Addr> {
         let number = self.services.fetch_add(1, Ordering::Relaxed);
         let address = Ipv4Addr::new(198, 19, self.part, 253 - number % 100);
-        self.add(address).context("no address is left for a Service")?;
+        self.add(address)
+            .context("no address is left for a Service")?;
         Ok(address)
     }
 
@@ -75,12 +98,30 @@ impl Network {
 
     /// Adds an address to the machine.
     pub(super) fn add(&self, address: Ipv4Addr) -> Result<()> {
-        run("ip", &["address", "add", &format!("{address}/32"), "dev", &self.link])
+        run(
+            "ip",
+            &[
+                "address",
+                "add",
+                &format!("{address}/32"),
+                "dev",
+                &self.link,
+            ],
+        )
     }
 
     /// Removes an address from the machine.
     pub(super) fn release(&self, address: Ipv4Addr) -> Result<()> {
-        run("ip", &["address", "del", &format!("{address}/32"), "dev", &self.link])
+        run(
+            "ip",
+            &[
+                "address",
+                "del",
+                &format!("{address}/32"),
+                "dev",
+                &self.link,
+            ],
+        )
     }
 
     /// Makes a namespace with an address of its own. `sysctls` are names and values.
@@ -90,9 +131,27 @@ impl Network {
         let address = Ipv4Addr::new(198, 19, self.part, number);
         let holder = hold()?;
         let (pid, link) = (holder.pid().to_string(), format!("v{number}"));
-        inside(&self.node, &["ip", "link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
-        inside(&self.node, &["ip", "link", "set", &link, "master", "br0", "up"])?;
-        inside(&holder, &["ip", "address", "add", &format!("{address}/24"), "dev", "eth0"])?;
+        inside(
+            &self.node,
+            &[
+                "ip", "link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &pid,
+            ],
+        )?;
+        inside(
+            &self.node,
+            &["ip", "link", "set", &link, "master", "br0", "up"],
+        )?;
+        inside(
+            &holder,
+            &[
+                "ip",
+                "address",
+                "add",
+                &format!("{address}/24"),
+                "dev",
+                "eth0",
+            ],
+        )?;
         inside(&holder, &["ip", "link", "set", "eth0", "up"])?;
         inside(&holder, &["ip", "link", "set", "lo", "up"])?;
         for (name, value) in sysctls {
@@ -113,29 +172,54 @@ impl PodNetwork {
 /// Starts an idle process in a new network namespace.
 fn hold() -> Result<Process> {
     let dir = tempfile::Builder::new().prefix("netns").tempdir()?;
-    let holder =
-        Process::start(std::path::Path::new("unshare"), &["--net", "sleep", "infinity"].map(str::to_owned), dir)?;
+    let holder = Process::start(
+        std::path::Path::new("unshare"),
+        &["--net", "sleep", "infinity"].map(str::to_owned),
+        dir,
+    )?;
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
     let (ours, deadline) = (namespace("self")?, Instant::now() + LIMIT);
-    while namespace(&holder.pid().to_string()).ok().is_none_or(|theirs| theirs == ours) {
-        ensure!(Instant::now() < deadline, "no network namespace was made: {}", holder.tail());
+    while namespace(&holder.pid().to_string())
+        .ok()
+        .is_none_or(|theirs| theirs == ours)
+    {
+        ensure!(
+            Instant::now() < deadline,
+            "no network namespace was made: {}",
+            holder.tail()
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(holder)
 }
 
 fn enter(holder: &Process) -> Vec<String> {
-    vec!["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", holder.pid())]
+    vec![
+        "nsenter".to_owned(),
+        format!("--net=/proc/{}/ns/net", holder.pid()),
+    ]
 }
 
 fn inside(holder: &Process, command: &[&str]) -> Result<()> {
     let entered = enter(holder);
-    let arguments: Vec<&str> = entered[1..].iter().map(String::as_str).chain(command.iter().copied()).collect();
+    let arguments: Vec<&str> = entered[1..]
+        .iter()
+        .map(String::as_str)
+        .chain(command.iter().copied())
+        .collect();
     run(&entered[0], &arguments)
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
-    let done = Command::new(program).args(arguments).output().with_context(|| format!("running {program}"))?;
-    ensure!(done.status.success(), "{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&done.stderr));
+    let done = Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("running {program}"))?;
+    ensure!(
+        done.status.success(),
+        "{program} {}: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&done.stderr)
+    );
     Ok(())
 }

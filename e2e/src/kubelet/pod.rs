@@ -49,15 +49,26 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn new(around: &Surroundings, pod: &Pod) -> Result<Self> {
-        let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-        let sysctls = security.and_then(|security| security.sysctls.clone()).unwrap_or_default();
-        let sysctls: Vec<(String, String)> = sysctls.into_iter().map(|sysctl| (sysctl.name, sysctl.value)).collect();
+        let security = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.security_context.as_ref());
+        let sysctls = security
+            .and_then(|security| security.sysctls.clone())
+            .unwrap_or_default();
+        let sysctls: Vec<(String, String)> = sysctls
+            .into_iter()
+            .map(|sysctl| (sysctl.name, sysctl.value))
+            .collect();
         let dir = tempfile::Builder::new().prefix("pod").tempdir()?;
         std::fs::create_dir(dir.path().join("etc"))?;
         std::fs::write(dir.path().join("etc/nsswitch.conf"), "hosts: files\n")?;
         std::fs::write(dir.path().join("etc/resolv.conf"), "")?;
         // The container's user must be able to access its volumes.
-        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        std::fs::set_permissions(
+            dir.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )?;
         Ok(Self {
             network: around.network.pod(&sysctls)?,
             dir,
@@ -84,7 +95,11 @@ impl Running {
     }
 
     /// Does the next step; returns the pod's status if it changed.
-    pub(super) async fn advance(&mut self, around: &Surroundings, pod: &Pod) -> Result<Option<Value>> {
+    pub(super) async fn advance(
+        &mut self,
+        around: &Surroundings,
+        pod: &Pod,
+    ) -> Result<Option<Value>> {
         let spec = pod.spec.as_ref().context("a pod has a specification")?;
         if !self.filled {
             self.filled = self.fill(around, pod, spec, |_| true).await?;
@@ -169,37 +184,77 @@ impl Running {
                 continue;
             }
             let process = self.run(around, pod, spec, container)?;
-            let name = format!("{}/{}/{}", pod.namespace().unwrap_or_default(), pod.name_any(), container.name);
+            let name = format!(
+                "{}/{}/{}",
+                pod.namespace().unwrap_or_default(),
+                pod.name_any(),
+                container.name
+            );
             around.logs.at(&name, process.log_file());
             self.containers.insert(container.name.clone(), process);
         }
         Ok(())
     }
 
-    /// Starts a container: in the pod's network, with a root that has the machine's libraries, the program and the
-    /// volumes, as the user of the manifest and without capabilities.
-    fn run(&self, around: &Surroundings, pod: &Pod, spec: &PodSpec, container: &Container) -> Result<Process> {
+    /// Starts a container: in the pod's network, with a root that has the machine's libraries, the
+    /// program and the volumes, as the user of the manifest and without capabilities.
+    fn run(
+        &self,
+        around: &Surroundings,
+        pod: &Pod,
+        spec: &PodSpec,
+        container: &Container,
+    ) -> Result<Process> {
         let image = container.image.as_deref().unwrap_or_default();
         let name = image.split_once(':').map_or(image, |(name, _)| name);
-        let program = around.images.get(name).with_context(|| format!("no program is known for image {image}"))?;
+        let program = around
+            .images
+            .get(name)
+            .with_context(|| format!("no program is known for image {image}"))?;
         let dir = tempfile::Builder::new().prefix("container").tempdir()?;
         let inside = inside(name);
         let script = self.root(dir.path(), program, &inside, container)?;
         let environment = environment(around, pod, container)?;
         let mut arguments: Vec<String> = self.network.entered()[1..].to_vec();
-        arguments.extend(["unshare", "--mount", "--propagation", "private", "sh", "-ec"].map(str::to_owned));
+        arguments.extend(
+            [
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-ec",
+            ]
+            .map(str::to_owned),
+        );
         arguments.push(script);
         arguments.push("root".to_owned());
-        arguments.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
+        arguments.extend(
+            environment
+                .iter()
+                .map(|(name, value)| format!("{name}={value}")),
+        );
         arguments.push("PATH=/usr/bin:/bin".to_owned());
         // A change of the user resets the parent-death signal; it is set again.
         let id = user(spec);
-        let group = spec.security_context.as_ref().and_then(|security| security.run_as_group).unwrap_or(i64::from(id));
+        let group = spec
+            .security_context
+            .as_ref()
+            .and_then(|security| security.run_as_group)
+            .unwrap_or(i64::from(id));
         arguments.extend(
-            ["setpriv", &format!("--reuid={id}"), &format!("--regid={group}"), "--clear-groups", "--no-new-privs"]
-                .map(str::to_owned),
+            [
+                "setpriv",
+                &format!("--reuid={id}"),
+                &format!("--regid={group}"),
+                "--clear-groups",
+                "--no-new-privs",
+            ]
+            .map(str::to_owned),
         );
-        arguments.extend(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"].map(str::to_owned));
+        arguments.extend(
+            ["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"].map(str::to_owned),
+        );
         arguments.push(inside);
         let given = container.command.iter().chain(&container.args).flatten();
         arguments.extend(given.map(|argument| expand(argument, &environment)));
@@ -207,7 +262,13 @@ impl Running {
     }
 
     /// Returns the script that makes the root and then executes its arguments.
-    fn root(&self, dir: &Path, program: &Path, inside: &str, container: &Container) -> Result<String> {
+    fn root(
+        &self,
+        dir: &Path,
+        program: &Path,
+        inside: &str,
+        container: &Container,
+    ) -> Result<String> {
         let root = dir.join("root");
         std::fs::create_dir(&root)?;
         let root = root.display();
@@ -216,7 +277,10 @@ impl Running {
             "for d in usr bin lib lib64 dev proc; do [ -e /$d ] || continue; if [ -L /$d ]; then ln -s $(readlink /$d) {root}/$d; else mkdir {root}/$d; mount --rbind /$d {root}/$d; fi; done\n"
         );
         let bind = |from: &Path, to: &str, options: &str| {
-            format!("mount --bind {from} {root}{to}\n{options}", from = from.display())
+            format!(
+                "mount --bind {from} {root}{to}\n{options}",
+                from = from.display()
+            )
         };
         script += &format!("mkdir -p {root}/etc {root}/tmp; touch {root}{inside}\n");
         script += &bind(&program.canonicalize()?, inside, "");
@@ -238,42 +302,73 @@ impl Running {
         Ok(script)
     }
 
-    /// Runs a command in a running container, in its mounts and network and as its user; returns true if it succeeds
-    /// within the time limit.
-    async fn succeeds(&self, spec: &PodSpec, container: &Container, command: &[String], limit: Duration) -> bool {
-        let Some((process, (name, arguments))) = self.containers.get(&container.name).zip(command.split_first()) else {
+    /// Runs a command in a running container, in its mounts and network and as its user; returns
+    /// true if it succeeds within the time limit.
+    async fn succeeds(
+        &self,
+        spec: &PodSpec,
+        container: &Container,
+        command: &[String],
+        limit: Duration,
+    ) -> bool {
+        let Some((process, (name, arguments))) = self
+            .containers
+            .get(&container.name)
+            .zip(command.split_first())
+        else {
             return false;
         };
         let target = process.pid().to_string();
         let id = user(spec);
         let mut run = tokio::process::Command::new("nsenter");
-        run.args(["--target", &target, "--mount", "--net", "--root", "--wdns=/"])
-            .args(["setpriv", &format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups", "--no-new-privs"])
-            .args(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"])
-            // Programs are at the root of these containers.
-            .args(["env", "-i", "PATH=/:/usr/bin:/bin", name])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true);
+        run.args([
+            "--target", &target, "--mount", "--net", "--root", "--wdns=/",
+        ])
+        .args([
+            "setpriv",
+            &format!("--reuid={id}"),
+            &format!("--regid={id}"),
+            "--clear-groups",
+            "--no-new-privs",
+        ])
+        .args(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"])
+        // Programs are at the root of these containers.
+        .args(["env", "-i", "PATH=/:/usr/bin:/bin", name])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
         matches!(tokio::time::timeout(limit, run.status()).await, Ok(Ok(status)) if status.success())
     }
 
     async fn is_ready(&self, spec: &PodSpec, container: &Container) -> bool {
-        let Some(probe) = &container.readiness_probe else { return true };
+        let Some(probe) = &container.readiness_probe else {
+            return true;
+        };
         if let Some(command) = probe.exec.as_ref().and_then(|exec| exec.command.as_ref()) {
             return self.succeeds(spec, container, command, PROBE).await;
         }
-        let Some(get) = &probe.http_get else { return true };
+        let Some(get) = &probe.http_get else {
+            return true;
+        };
         let port = match &get.port {
             IntOrString::Int(port) => Some(*port),
             IntOrString::String(name) => {
-                let named = |port: &&k8s_openapi::api::core::v1::ContainerPort| port.name.as_ref() == Some(name);
-                container.ports.iter().flatten().find(named).map(|port| port.container_port)
+                let named = |port: &&k8s_openapi::api::core::v1::ContainerPort| {
+                    port.name.as_ref() == Some(name)
+                };
+                container
+                    .ports
+                    .iter()
+                    .flatten()
+                    .find(named)
+                    .map(|port| port.container_port)
             }
         };
-        let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else { return false };
+        let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else {
+            return false;
+        };
         let probe = Probe::http((self.network.address, port).into(), "kubelet").limit(PROBE);
         let answer = probe.path(get.path.as_deref().unwrap_or("/")).send().await;
         answer.is_ok_and(|answer| (200..400).contains(&answer.status))
@@ -307,44 +402,69 @@ impl Running {
                 condition("ContainersReady", ready), condition("Ready", ready)]})
     }
 
-    /// Terminates the pod: each container gets SIGTERM after its `preStop`, and SIGKILL at the end of the grace period.
-    /// Probes continue meanwhile. `None` when all containers have ended; else the status if it changed.
+    /// Terminates the pod: each container gets SIGTERM after its `preStop`, and SIGKILL at the end
+    /// of the grace period. Probes continue meanwhile. `None` when all containers have ended; else
+    /// the status if it changed.
     ///
     /// A container that ends by itself is not waited for; a real kubelet would sleep on.
     pub(super) async fn stop(&mut self, pod: &Pod) -> Result<Option<Option<Value>>> {
         let since = *self.killed_at.get_or_insert_with(Instant::now);
-        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        let seconds =
+            |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         let grace = seconds(pod.metadata.deletion_grace_period_seconds.unwrap_or(GRACE));
-        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let containers = pod
+            .spec
+            .as_ref()
+            .map(|spec| spec.containers.as_slice())
+            .unwrap_or_default();
         let sleeps = |name: &str| {
-            let hook =
-                containers.iter().find(|container| container.name == name)?.lifecycle.as_ref()?.pre_stop.as_ref()?;
+            let hook = containers
+                .iter()
+                .find(|container| container.name == name)?
+                .lifecycle
+                .as_ref()?
+                .pre_stop
+                .as_ref()?;
             Some(seconds(hook.sleep.as_ref()?.seconds))
         };
         let mut all = true;
         let inits = self.init.iter_mut().map(|init| (String::new(), init));
-        for (name, process) in self.containers.iter_mut().map(|(name, process)| (name.clone(), process)).chain(inits) {
+        for (name, process) in self
+            .containers
+            .iter_mut()
+            .map(|(name, process)| (name.clone(), process))
+            .chain(inits)
+        {
             if process.ended()?.is_some() {
                 continue;
             }
             all = false;
             if since.elapsed() > grace {
                 process.stop();
-            } else if since.elapsed() >= sleeps(&name).unwrap_or_default() && self.told_to_end.insert(name) {
+            } else if since.elapsed() >= sleeps(&name).unwrap_or_default()
+                && self.told_to_end.insert(name)
+            {
                 process.signal("TERM")?;
             }
         }
-        Ok(if all { None } else { Some(self.told(pod).await?) })
+        Ok(if all {
+            None
+        } else {
+            Some(self.told(pod).await?)
+        })
     }
 }
 
 /// Pods do not depend on the node's address.
 const NODE_ADDRESS: &str = "127.0.0.1";
 
-/// Returns the path of an image's program in a container: the image's name, regardless of the name of its file. Some
-/// programs act by their name, and probes call them by it.
+/// Returns the path of an image's program in a container: the image's name, regardless of the name
+/// of its file. Some programs act by their name, and probes call them by it.
 fn inside(image: &str) -> String {
-    format!("/{}", image.rsplit_once('/').map_or(image, |(_, name)| name))
+    format!(
+        "/{}",
+        image.rsplit_once('/').map_or(image, |(_, name)| name)
+    )
 }
 
 fn security_of(spec: &PodSpec) -> Option<&PodSecurityContext> {
@@ -355,13 +475,24 @@ fn user(spec: &PodSpec) -> u32 {
     let id = security_of(spec).and_then(|security| security.run_as_user);
     let no_root = security_of(spec).and_then(|security| security.run_as_non_root) == Some(true);
     // Without a user in the manifest, `runAsNonRoot` selects that of the image.
-    id.and_then(|id| u32::try_from(id).ok()).unwrap_or(if no_root { NOBODY } else { 0 })
+    id.and_then(|id| u32::try_from(id).ok())
+        .unwrap_or(if no_root { NOBODY } else { 0 })
 }
 
-fn environment(around: &Surroundings, pod: &Pod, container: &Container) -> Result<Vec<(String, String)>> {
+fn environment(
+    around: &Surroundings,
+    pod: &Pod,
+    container: &Container,
+) -> Result<Vec<(String, String)>> {
     let mut all = vec![
-        ("KUBERNETES_SERVICE_HOST".to_owned(), "kubernetes.default.svc".to_owned()),
-        ("KUBERNETES_SERVICE_PORT".to_owned(), around.api_port.to_string()),
+        (
+            "KUBERNETES_SERVICE_HOST".to_owned(),
+            "kubernetes.default.svc".to_owned(),
+        ),
+        (
+            "KUBERNETES_SERVICE_PORT".to_owned(),
+            around.api_port.to_string(),
+        ),
         ("HOSTNAME".to_owned(), pod.name_any()),
     ];
     for variable in container.env.iter().flatten() {
@@ -371,10 +502,17 @@ fn environment(around: &Surroundings, pod: &Pod, container: &Container) -> Resul
         let value = match (&variable.value, of_pod, of_resources) {
             (Some(value), _, _) => expand(value, &all),
             (None, Some(from), _) => field(pod, &from.field_path)?,
-            (None, None, Some(from)) => {
-                limit(pod, from.container_name.as_deref().unwrap_or(&container.name), &from.resource)?.to_string()
-            }
-            (None, None, None) => bail!("{}: the variable {} comes from nowhere", pod.name_any(), variable.name),
+            (None, None, Some(from)) => limit(
+                pod,
+                from.container_name.as_deref().unwrap_or(&container.name),
+                &from.resource,
+            )?
+            .to_string(),
+            (None, None, None) => bail!(
+                "{}: the variable {} comes from nowhere",
+                pod.name_any(),
+                variable.name
+            ),
         };
         all.push((variable.name.clone(), value));
     }
@@ -383,10 +521,14 @@ fn environment(around: &Surroundings, pod: &Pod, container: &Container) -> Resul
 
 /// Returns a limit of a container in bytes, for the downward API.
 fn limit(pod: &Pod, container: &str, resource: &str) -> Result<u64> {
-    ensure!(resource == "limits.memory", "the downward API has no {resource} here");
+    ensure!(
+        resource == "limits.memory",
+        "the downward API has no {resource} here"
+    );
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let limits =
-        containers.filter(|found| found.name == container).find_map(|found| found.resources.as_ref()?.limits.as_ref());
+    let limits = containers
+        .filter(|found| found.name == container)
+        .find_map(|found| found.resources.as_ref()?.limits.as_ref());
     let text = limits
         .and_then(|limits| limits.get("memory"))
         .with_context(|| format!("{container} has no limit of memory"))?;

@@ -1,4 +1,5 @@
-//! Services for pods: each Service has a stable address, and connections to it are forwarded to a ready pod.
+//! Services for pods: each Service has a stable address, and connections to it are forwarded to a
+//! ready pod.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -39,7 +40,11 @@ pub(super) enum Transport {
 impl Transport {
     /// Returns the protocol of a Service's port.
     pub(super) fn of(port: &ServicePort) -> Self {
-        if port.protocol.as_deref() == Some("UDP") { Self::Udp } else { Self::Tcp }
+        if port.protocol.as_deref() == Some("UDP") {
+            Self::Udp
+        } else {
+            Self::Tcp
+        }
     }
 }
 
@@ -64,16 +69,24 @@ impl Services {
         let all = services.list(&ListParams::default()).await?.items;
         let is_there = |(namespace, name): &(String, String)| {
             let same = |service: &Service| {
-                service.metadata.namespace.as_ref() == Some(namespace) && service.metadata.name.as_ref() == Some(name)
+                service.metadata.namespace.as_ref() == Some(namespace)
+                    && service.metadata.name.as_ref() == Some(name)
             };
             all.iter().any(same)
         };
-        let gone: Vec<_> = self.0.keys().filter(|key| !is_there(key)).cloned().collect();
+        let gone: Vec<_> = self
+            .0
+            .keys()
+            .filter(|key| !is_there(key))
+            .cloned()
+            .collect();
         for reached in gone.iter().filter_map(|key| self.0.remove(key)) {
             network.release(reached.address)?;
         }
         for service in all {
-            let Some(spec) = service.spec.as_ref().filter(|spec| spec.selector.is_some()) else { continue };
+            let Some(spec) = service.spec.as_ref().filter(|spec| spec.selector.is_some()) else {
+                continue;
+            };
             let key = (service.namespace().unwrap_or_default(), service.name_any());
             let is_own = |slice: &&EndpointSlice| {
                 slice.labels().get("kubernetes.io/service-name") == Some(&key.1)
@@ -81,14 +94,24 @@ impl Services {
             };
             let own: Vec<&EndpointSlice> = slices.iter().filter(is_own).collect();
             if !self.0.contains_key(&key) {
-                self.0.insert(key.clone(), Reached { address: network.service()?, ports: BTreeMap::new() });
+                self.0.insert(
+                    key.clone(),
+                    Reached {
+                        address: network.service()?,
+                        ports: BTreeMap::new(),
+                    },
+                );
             }
             let reached = self.0.get_mut(&key).expect("just made");
             for port in spec.ports.iter().flatten() {
                 let at = (u16::try_from(port.port)?, Transport::of(port));
-                let target = own.iter().find_map(|slice| target(slice, port.name.as_deref()));
+                let target = own
+                    .iter()
+                    .find_map(|slice| target(slice, port.name.as_deref()));
                 if !reached.ports.contains_key(&at) {
-                    reached.ports.insert(at, Port::open((reached.address, at.0).into(), at.1).await?);
+                    reached
+                        .ports
+                        .insert(at, Port::open((reached.address, at.0).into(), at.1).await?);
                 }
                 reached.ports[&at].lead_to(target);
             }
@@ -99,7 +122,10 @@ impl Services {
     /// Returns the lines of `/etc/hosts`.
     pub(super) fn hosts(&self) -> String {
         let line = |((namespace, name), reached): (&(String, String), &Reached)| {
-            format!("{} {name}.{namespace}.svc {name}.{namespace}.svc.cluster.local\n", reached.address)
+            format!(
+                "{} {name}.{namespace}.svc {name}.{namespace}.svc.cluster.local\n",
+                reached.address
+            )
         };
         self.0.iter().map(line).collect()
     }
@@ -113,12 +139,17 @@ pub(super) fn target(slice: &EndpointSlice, port: Option<&str>) -> Option<Socket
         .flatten()
         .find(|found| found.name.as_deref().unwrap_or_default() == port.unwrap_or_default())?;
     let number = u16::try_from(found.port?).ok()?;
-    let ready = slice
-        .endpoints
-        .iter()
-        .flatten()
-        .find(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true))?;
-    Some(SocketAddr::new(ready.addresses.first()?.parse().ok()?, number))
+    let ready = slice.endpoints.iter().flatten().find(|endpoint| {
+        endpoint
+            .conditions
+            .as_ref()
+            .and_then(|conditions| conditions.ready)
+            .unwrap_or(true)
+    })?;
+    Some(SocketAddr::new(
+        ready.addresses.first()?.parse().ok()?,
+        number,
+    ))
 }
 
 impl Port {
@@ -156,7 +187,8 @@ pub(super) async fn forward(listener: TcpListener, target: impl Fn() -> Option<S
     }
 }
 
-/// Forwards datagrams of every client to the `target` at the time of its first one, and answers back.
+/// Forwards datagrams of every client to the `target` at the time of its first one, and answers
+/// back.
 async fn forward_datagrams(near: UdpSocket, target: impl Fn() -> Option<SocketAddr>) {
     let near = Arc::new(near);
     let mut answering = JoinSet::new();
@@ -164,12 +196,16 @@ async fn forward_datagrams(near: UdpSocket, target: impl Fn() -> Option<SocketAd
     let mut datagram = vec![0; 65_536];
     loop {
         // An ICMP error for an earlier answer, whose client is gone, must not end the loop.
-        let Ok((length, client)) = near.recv_from(&mut datagram).await else { continue };
+        let Ok((length, client)) = near.recv_from(&mut datagram).await else {
+            continue;
+        };
         while answering.try_join_next().is_some() {}
         sessions.retain(|_, (_, answers)| !answers.is_finished());
         if let Entry::Vacant(session) = sessions.entry(client) {
             let Some(to) = target() else { continue };
-            let Ok(far) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await else { continue };
+            let Ok(far) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await else {
+                continue;
+            };
             if far.connect(to).await.is_err() {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! The volumes of a pod as directories: Secrets, ConfigMaps, tokens and the downward API. Secrets and ConfigMaps are
-//! updated when they change; a token is not renewed, since tests are shorter than its lifetime.
+//! The volumes of a pod as directories: Secrets, ConfigMaps, tokens and the downward API. Secrets
+//! and ConfigMaps are updated when they change; a token is not renewed, since tests are shorter
+//! than its lifetime.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::chown;
@@ -7,7 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, KeyToPath, Pod, Secret, ServiceAccount, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, KeyToPath, Pod, Secret, ServiceAccount, Volume, VolumeProjection,
+};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 
@@ -19,27 +22,54 @@ pub(super) fn changes(volume: &Volume) -> bool {
 }
 
 /// Writes a volume into a directory; returns false if an object that it needs does not exist yet.
-pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path, user: u32) -> Result<bool> {
+pub(super) async fn fill(
+    client: &Client,
+    pod: &Pod,
+    volume: &Volume,
+    dir: &Path,
+    user: u32,
+) -> Result<bool> {
     std::fs::create_dir_all(dir)?;
     let namespace = pod.namespace().unwrap_or_default();
     if let Some(source) = &volume.secret {
         let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
         let name = source.secret_name.clone().unwrap_or_default();
-        let Some(secret) = api.get_opt(&name).await? else { return Ok(source.optional == Some(true)) };
-        let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0));
-        mount(dir, &chosen(data, source.items.as_deref().unwrap_or_default()), Some(user))?;
+        let Some(secret) = api.get_opt(&name).await? else {
+            return Ok(source.optional == Some(true));
+        };
+        let data = secret
+            .data
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(key, value)| (key, value.0));
+        mount(
+            dir,
+            &chosen(data, source.items.as_deref().unwrap_or_default()),
+            Some(user),
+        )?;
     } else if let Some(source) = &volume.config_map {
-        let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(false) };
-        mount(dir, &chosen(data, source.items.as_deref().unwrap_or_default()), Some(user))?;
+        let Some(data) = config_map(client, &namespace, &source.name).await? else {
+            return Ok(false);
+        };
+        mount(
+            dir,
+            &chosen(data, source.items.as_deref().unwrap_or_default()),
+            Some(user),
+        )?;
     } else if let Some(source) = &volume.projected {
         let mut files = BTreeMap::new();
         for projection in source.sources.iter().flatten() {
-            let Some(more) = project(client, pod, projection, dir).await? else { return Ok(false) };
+            let Some(more) = project(client, pod, projection, dir).await? else {
+                return Ok(false);
+            };
             files.extend(more);
         }
         mount(dir, &files, Some(user))?;
     } else if volume.empty_dir.is_none() {
-        bail!("volume {}: none but secret, configMap, projected and emptyDir", volume.name);
+        bail!(
+            "volume {}: none but secret, configMap, projected and emptyDir",
+            volume.name
+        );
     }
     chown(dir, Some(user), Some(user))?;
     Ok(true)
@@ -59,7 +89,11 @@ async fn project(
     {
         files.insert(token.path.clone(), held);
     } else if let Some(token) = &projection.service_account_token {
-        let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()).unwrap_or_default();
+        let account = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.service_account_name.clone())
+            .unwrap_or_default();
         let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
         let bound = BoundObjectReference {
             api_version: Some("v1".to_owned()),
@@ -72,17 +106,36 @@ async fn project(
             bound_object_ref: Some(bound),
             expiration_seconds: token.expiration_seconds,
         };
-        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let made = api.create_token_request(&account, &PostParams::default(), &request).await?;
-        let text = made.status.and_then(|status| status.token).context("a token")?;
+        let request = TokenRequest {
+            spec: Some(spec),
+            ..TokenRequest::default()
+        };
+        let made = api
+            .create_token_request(&account, &PostParams::default(), &request)
+            .await?;
+        let text = made
+            .status
+            .and_then(|status| status.token)
+            .context("a token")?;
         files.insert(token.path.clone(), text.into_bytes());
     }
     if let Some(source) = &projection.config_map {
-        let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(None) };
+        let Some(data) = config_map(client, &namespace, &source.name).await? else {
+            return Ok(None);
+        };
         files.extend(chosen(data, source.items.as_deref().unwrap_or_default()));
     }
-    for file in projection.downward_api.iter().filter_map(|source| source.items.as_ref()).flatten() {
-        let path = file.field_ref.as_ref().map(|field| field.field_path.as_str()).unwrap_or_default();
+    for file in projection
+        .downward_api
+        .iter()
+        .filter_map(|source| source.items.as_ref())
+        .flatten()
+    {
+        let path = file
+            .field_ref
+            .as_ref()
+            .map(|field| field.field_path.as_str())
+            .unwrap_or_default();
         files.insert(file.path.clone(), field(pod, path)?.into_bytes());
     }
     Ok(Some(files))
@@ -98,7 +151,11 @@ pub(super) fn field(pod: &Pod, path: &str) -> Result<String> {
     })
 }
 
-async fn config_map(client: &Client, namespace: &str, name: &str) -> Result<Option<Vec<(String, Vec<u8>)>>> {
+async fn config_map(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Vec<(String, Vec<u8>)>>> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = api.get_opt(name).await?;
     let data = found.map(|map| map.data.unwrap_or_default().into_iter());
@@ -106,10 +163,15 @@ async fn config_map(client: &Client, namespace: &str, name: &str) -> Result<Opti
 }
 
 /// Returns the files of a volume: all keys, or the selected ones under their paths.
-fn chosen(data: impl IntoIterator<Item = (String, Vec<u8>)>, items: &[KeyToPath]) -> BTreeMap<String, Vec<u8>> {
+fn chosen(
+    data: impl IntoIterator<Item = (String, Vec<u8>)>,
+    items: &[KeyToPath],
+) -> BTreeMap<String, Vec<u8>> {
     let path = |key: String| match items.iter().find(|item| item.key == key) {
         Some(item) => Some(item.path.clone()),
         None => items.is_empty().then_some(key),
     };
-    data.into_iter().filter_map(|(key, value)| Some((path(key)?, value))).collect()
+    data.into_iter()
+        .filter_map(|(key, value)| Some((path(key)?, value)))
+        .collect()
 }

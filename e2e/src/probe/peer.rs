@@ -29,22 +29,45 @@ pub struct Peer {
 
 impl Peer {
     pub(super) fn of(connection: &rustls::ClientConnection) -> Self {
-        let chain: Vec<_> =
-            connection.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect();
-        let leaf = chain.first().and_then(|der| x509_parser::parse_x509_certificate(der).ok());
-        let serial = leaf.as_ref().map(|(_, leaf)| leaf.raw_serial_as_string()).unwrap_or_default();
-        let names = leaf.as_ref().and_then(|(_, leaf)| leaf.subject_alternative_name().ok().flatten());
-        let dns_names = names.into_iter().flat_map(|names| &names.value.general_names).filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            _ => None,
-        });
+        let chain: Vec<_> = connection
+            .peer_certificates()
+            .unwrap_or_default()
+            .iter()
+            .map(|one| one.clone().into_owned())
+            .collect();
+        let leaf = chain
+            .first()
+            .and_then(|der| x509_parser::parse_x509_certificate(der).ok());
+        let serial = leaf
+            .as_ref()
+            .map(|(_, leaf)| leaf.raw_serial_as_string())
+            .unwrap_or_default();
+        let names = leaf
+            .as_ref()
+            .and_then(|(_, leaf)| leaf.subject_alternative_name().ok().flatten());
+        let dns_names = names
+            .into_iter()
+            .flat_map(|names| &names.value.general_names)
+            .filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some((*name).to_owned()),
+                _ => None,
+            });
         let dns_names = dns_names.collect();
-        let alpn = connection.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
-        Self { serial, dns_names, version: connection.protocol_version(), alpn, chain }
+        let alpn = connection
+            .alpn_protocol()
+            .map(|name| String::from_utf8_lossy(name).into_owned());
+        Self {
+            serial,
+            dns_names,
+            version: connection.protocol_version(),
+            alpn,
+            chain,
+        }
     }
 }
 
-/// Verifies the certificate if there are roots, for a name that need not be the SNI; the handshake's signature always.
+/// Verifies the certificate if there are roots, for a name that need not be the SNI; the
+/// handshake's signature always.
 #[derive(Debug)]
 pub struct Verifier {
     roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>,
@@ -53,7 +76,10 @@ pub struct Verifier {
 
 impl Verifier {
     /// Without roots, accepts any certificate; with roots, one for this name that chains to them.
-    pub fn new(roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>, provider: Arc<CryptoProvider>) -> Self {
+    pub fn new(
+        roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>,
+        provider: Arc<CryptoProvider>,
+    ) -> Self {
         Self { roots, provider }
     }
 }
@@ -79,7 +105,12 @@ impl ServerCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, leaf, signed, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            leaf,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -88,10 +119,17 @@ impl ServerCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, leaf, signed, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            leaf,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -1,4 +1,5 @@
-//! Answers of a CA that are written oddly: a member that a step does not need never hinders it, and an order is never placed twice.
+//! Answers of a CA that are written oddly: a member that a step does not need never hinders it, and
+//! an order is never placed twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,32 +22,51 @@ use serde_json::{Value, json};
 
 const HOST: &str = "a.example.com";
 
-/// Runs passes until the certificate is there, each at the time that the one before named; returns the failures on the way.
+/// Runs passes until the certificate is there, each at the time that the one before named; returns
+/// the failures on the way.
 async fn until_issued(keeper: &Arc<Keeper>, wanted: &[Wanted]) -> Result<Vec<String>> {
     let (mut now, mut failures) = (Timestamp::now(), Vec::new());
     for _ in 0..200 {
         let pass = keeper.pass(wanted, now).await;
-        failures.extend(pass.failed.iter().map(|(_, failure)| format!("{:?}: {failure}", failure.class)));
+        failures.extend(
+            pass.failed
+                .iter()
+                .map(|(_, failure)| format!("{:?}: {failure}", failure.class)),
+        );
         if pass.outlook.iter().all(|line| line.next == Next::Renew) {
             return Ok(failures);
         }
-        now = pass.next.context("something is due")?.max(now + SignedDuration::from_secs(1));
+        now = pass
+            .next
+            .context("something is due")?
+            .max(now + SignedDuration::from_secs(1));
     }
     anyhow::bail!("no certificate: {failures:#?}")
 }
 
-/// One order, one certificate and no failure, while the CA changes a member of a resource, before and at a renewal.
-fn harmless(resource: Resource, when: &'static str, member: &'static str, value: Value) -> Result<()> {
+/// One order, one certificate and no failure, while the CA changes a member of a resource, before
+/// and at a renewal.
+fn harmless(
+    resource: Resource,
+    when: &'static str,
+    member: &'static str,
+    value: Value,
+) -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let told = format!("{resource:?} {when} {member} {value}");
         rig.ca.mangle(Box::new(move |path, answer| {
-            let is_it = Resource::of(path) == resource || resource == Resource::Order && Resource::of(path).is_order();
+            let is_it = Resource::of(path) == resource
+                || resource == Resource::Order && Resource::of(path).is_order();
             if !is_it {
                 return answer;
             }
             edit(answer, |body| {
-                if when.is_empty() || body["status"].as_str().is_some_and(|status| when.contains(status)) {
+                if when.is_empty()
+                    || body["status"]
+                        .as_str()
+                        .is_some_and(|status| when.contains(status))
+                {
                     body[member] = value.clone();
                 }
             })
@@ -56,7 +76,11 @@ fn harmless(resource: Resource, when: &'static str, member: &'static str, value:
         for round in 1..=2 {
             let failures = until_issued(&keeper, &wanted).await?;
             ensure!(failures.is_empty(), "{told}: {failures:?}");
-            ensure!(rig.orders() == round && rig.certificates() == round, "{told}: {} orders", rig.orders());
+            ensure!(
+                rig.orders() == round && rig.certificates() == round,
+                "{told}: {} orders",
+                rig.orders()
+            );
             keeper.renew(&wanted[0].id);
         }
         Ok(())
@@ -68,14 +92,38 @@ fn a_member_that_the_step_does_not_need_hinders_nothing() -> Result<()> {
     let later = "ready processing valid";
     for nothing in [json!(null), json!(""), json!(7), json!([null]), json!({})] {
         for (resource, when, members) in [
-            (Resource::Order, later, &["authorizations", "expires", "identifiers"][..]),
-            (Resource::Order, "", &["error", "replaces", "profile", "notBefore", "notAfter"]),
+            (
+                Resource::Order,
+                later,
+                &["authorizations", "expires", "identifiers"][..],
+            ),
+            (
+                Resource::Order,
+                "",
+                &["error", "replaces", "profile", "notBefore", "notAfter"],
+            ),
             (Resource::Order, "pending processing valid", &["finalize"]),
-            (Resource::Order, "pending ready processing", &["certificate"]),
-            (Resource::Authorization, "valid", &["identifier", "challenges", "wildcard", "expires"]),
+            (
+                Resource::Order,
+                "pending ready processing",
+                &["certificate"],
+            ),
+            (
+                Resource::Authorization,
+                "valid",
+                &["identifier", "challenges", "wildcard", "expires"],
+            ),
             (Resource::Authorization, "pending", &["wildcard", "expires"]),
-            (Resource::Challenge, "", &["type", "url", "token", "error", "validated"]),
-            (Resource::Directory, "", &["meta", "keyChange", "revokeCert", "renewalInfo"]),
+            (
+                Resource::Challenge,
+                "",
+                &["type", "url", "token", "error", "validated"],
+            ),
+            (
+                Resource::Directory,
+                "",
+                &["meta", "keyChange", "revokeCert", "renewalInfo"],
+            ),
         ] {
             for member in members {
                 harmless(resource, when, member, nothing.clone())?;
@@ -90,20 +138,29 @@ fn challenges_are_found_whatever_their_authorization_looks_like() -> Result<()> 
     run(async {
         type Change = fn(&mut Value);
         let changes: [(&str, Change); 6] = [
-            ("upper case", |body| body["identifier"]["value"] = json!("A.Example.COM")),
-            ("a dot at the end", |body| body["identifier"]["value"] = json!("a.example.com.")),
-            ("no type", |body| body["identifier"] = json!({ "value": HOST })),
+            ("upper case", |body| {
+                body["identifier"]["value"] = json!("A.Example.COM")
+            }),
+            ("a dot at the end", |body| {
+                body["identifier"]["value"] = json!("a.example.com.")
+            }),
+            ("no type", |body| {
+                body["identifier"] = json!({ "value": HOST })
+            }),
             ("processing", |body| {
                 for challenge in body["challenges"].as_array_mut().into_iter().flatten() {
                     challenge["status"] = json!("processing");
-                    challenge["error"] =
-                        json!({ "type": "urn:ietf:params:acme:error:connection", "detail": "last time" });
+                    challenge["error"] = json!({ "type": "urn:ietf:params:acme:error:connection", "detail": "last time" });
                 }
             }),
             ("unknown types", |body| {
-                let strange =
-                    json!([null, 7, { "type": 9 }, { "type": "http-02", "token": {}, "url": null, "status": "odd" }]);
-                let all = strange.as_array().into_iter().chain(body["challenges"].as_array()).flatten().cloned();
+                let strange = json!([null, 7, { "type": 9 }, { "type": "http-02", "token": {}, "url": null, "status": "odd" }]);
+                let all = strange
+                    .as_array()
+                    .into_iter()
+                    .chain(body["challenges"].as_array())
+                    .flatten()
+                    .cloned();
                 body["challenges"] = all.collect();
             }),
             ("case of the type", |body| {
@@ -114,12 +171,16 @@ fn challenges_are_found_whatever_their_authorization_looks_like() -> Result<()> 
         ];
         for (told, change) in changes {
             let rig = Rig::start().await?;
-            rig.ca.mangle(Box::new(move |path, answer| match Resource::of(path) {
-                Resource::Authorization => edit(answer, change),
-                _ => answer,
-            }));
+            rig.ca
+                .mangle(Box::new(move |path, answer| match Resource::of(path) {
+                    Resource::Authorization => edit(answer, change),
+                    _ => answer,
+                }));
             let failures = until_issued(&rig.keeper().await?, &[want(HOST)?]).await?;
-            ensure!(failures.is_empty() && rig.orders() == 1, "{told}: {failures:?}");
+            ensure!(
+                failures.is_empty() && rig.orders() == 1,
+                "{told}: {failures:?}"
+            );
         }
         Ok(())
     })
@@ -158,9 +219,22 @@ impl DnsView for AnyZone {
 }
 
 fn by_dns(directory: &str) -> AcmeConfig {
-    let (provider, view, propagation_limit) = (Arc::new(AnyZone), Arc::new(AnyZone), Duration::from_secs(1));
-    let dns = DnsSolver { provider, view, ttl: 60, propagation_limit, account_label: false };
-    AcmeConfig { solvers: Solvers { dns: Some(dns), ..Solvers::default() }, ..config(directory) }
+    let (provider, view, propagation_limit) =
+        (Arc::new(AnyZone), Arc::new(AnyZone), Duration::from_secs(1));
+    let dns = DnsSolver {
+        provider,
+        view,
+        ttl: 60,
+        propagation_limit,
+        account_label: false,
+    };
+    AcmeConfig {
+        solvers: Solvers {
+            dns: Some(dns),
+            ..Solvers::default()
+        },
+        ..config(directory)
+    }
 }
 
 #[test]
@@ -169,7 +243,9 @@ fn a_wildcard_is_proven_whether_or_not_its_authorization_says_that_it_is_one() -
         type Change = fn(&mut Value);
         let changes: [(&str, Change); 4] = [
             ("left out", |body| {
-                body.as_object_mut().into_iter().for_each(|body| body.retain(|name, _| name != "wildcard"))
+                body.as_object_mut()
+                    .into_iter()
+                    .for_each(|body| body.retain(|name, _| name != "wildcard"))
             }),
             ("null", |body| body["wildcard"] = json!(null)),
             ("in words", |body| body["wildcard"] = json!("yes")),
@@ -182,14 +258,21 @@ fn a_wildcard_is_proven_whether_or_not_its_authorization_says_that_it_is_one() -
         for (told, change) in changes {
             for names in [&["*.example.com"][..], &["example.com", "*.example.com"]] {
                 let rig = Rig::start().await?;
-                rig.ca.mangle(Box::new(move |path, answer| match Resource::of(path) {
-                    Resource::Authorization => edit(answer, change),
-                    _ => answer,
-                }));
+                rig.ca
+                    .mangle(Box::new(move |path, answer| match Resource::of(path) {
+                        Resource::Authorization => edit(answer, change),
+                        _ => answer,
+                    }));
                 let keeper = rig.keeper_with(by_dns(&rig.ca.directory())).await?;
-                let wanted = Wanted { names: Names::parse(names)?, ..want("example.com")? };
+                let wanted = Wanted {
+                    names: Names::parse(names)?,
+                    ..want("example.com")?
+                };
                 let failures = until_issued(&keeper, &[wanted]).await?;
-                ensure!(failures.is_empty() && rig.orders() == 1, "{told} {names:?}: {failures:?}");
+                ensure!(
+                    failures.is_empty() && rig.orders() == 1,
+                    "{told} {names:?}: {failures:?}"
+                );
             }
         }
         Ok(())
@@ -200,17 +283,24 @@ fn a_wildcard_is_proven_whether_or_not_its_authorization_says_that_it_is_one() -
 fn a_star_twice_is_told_as_one() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        rig.ca.mangle(Box::new(|path, answer| match Resource::of(path) {
-            Resource::Authorization => edit(answer, |body| {
-                body["identifier"]["value"] = json!("*.victim.example");
-                body["wildcard"] = json!(true);
-            }),
-            _ => answer,
-        }));
+        rig.ca
+            .mangle(Box::new(|path, answer| match Resource::of(path) {
+                Resource::Authorization => edit(answer, |body| {
+                    body["identifier"]["value"] = json!("*.victim.example");
+                    body["wildcard"] = json!(true);
+                }),
+                _ => answer,
+            }));
         let keeper = rig.keeper_with(by_dns(&rig.ca.directory())).await?;
-        let failed = keeper.pass(&[want("*.example.com")?], Timestamp::now()).await.failed;
+        let failed = keeper
+            .pass(&[want("*.example.com")?], Timestamp::now())
+            .await
+            .failed;
         let told = &failed[0].1.message;
-        ensure!(told.contains("\"*.victim.example\"") && !told.contains("*.*"), "{told}");
+        ensure!(
+            told.contains("\"*.victim.example\"") && !told.contains("*.*"),
+            "{told}"
+        );
         Ok(())
     })
 }
@@ -225,19 +315,38 @@ fn an_order_whose_body_cannot_be_read_is_kept_and_what_it_lacks_is_told() -> Res
                 r#"{"status":"pending"}"#,
                 "the order has no usable authorizations: expected a list of URLs, found nothing",
             ),
-            (r#"{"status":"odd"}"#, "the order has no usable status: expected one of pending, ready"),
+            (
+                r#"{"status":"odd"}"#,
+                "the order has no usable status: expected one of pending, ready",
+            ),
         ] {
             let rig = Rig::start().await?;
             let mut left = 5;
             rig.ca.mangle(Box::new(move |path, answer| {
                 let is_it = Resource::of(path).is_order() && left > 0;
                 left -= i32::from(is_it);
-                if is_it { answer.map(|_| body.into()) } else { answer }
+                if is_it {
+                    answer.map(|_| body.into())
+                } else {
+                    answer
+                }
             }));
             let failures = until_issued(&rig.keeper().await?, &[want(HOST)?]).await?;
-            ensure!(!failures.is_empty() && failures.iter().all(|failure| failure.contains(told)), "{failures:?}");
-            ensure!(failures.iter().all(|failure| failure.starts_with("Transient: ")), "{failures:?}");
-            ensure!(rig.ca.counts().asked == 1 && rig.certificates() == 1, "{:?}", rig.ca.counts());
+            ensure!(
+                !failures.is_empty() && failures.iter().all(|failure| failure.contains(told)),
+                "{failures:?}"
+            );
+            ensure!(
+                failures
+                    .iter()
+                    .all(|failure| failure.starts_with("Transient: ")),
+                "{failures:?}"
+            );
+            ensure!(
+                rig.ca.counts().asked == 1 && rig.certificates() == 1,
+                "{:?}",
+                rig.ca.counts()
+            );
         }
         Ok(())
     })
@@ -253,9 +362,15 @@ fn an_order_without_its_location_is_told() -> Result<()> {
             }
             answer
         }));
-        let failed = rig.keeper().await?.pass(&[want(HOST)?], Timestamp::now()).await.failed;
+        let failed = rig
+            .keeper()
+            .await?
+            .pass(&[want(HOST)?], Timestamp::now())
+            .await
+            .failed;
         ensure!(
-            failed[0].1.class == Class::Bug && failed[0].1.message.contains("newOrder has no Location"),
+            failed[0].1.class == Class::Bug
+                && failed[0].1.message.contains("newOrder has no Location"),
             "{failed:?}"
         );
         Ok(())
@@ -284,7 +399,12 @@ fn problems_are_classified_by_what_can_be_read_of_them() -> Result<()> {
                 Class::RateLimited,
                 "slowly",
             ),
-            (403, json!({ "type": null, "detail": "<b>Blocked</b>" }), Class::Account, "a proxy or a firewall"),
+            (
+                403,
+                json!({ "type": null, "detail": "<b>Blocked</b>" }),
+                Class::Account,
+                "a proxy or a firewall",
+            ),
         ] {
             let rig = Rig::start().await?;
             let told_by_ca = problem.to_string();
@@ -297,9 +417,17 @@ fn problems_are_classified_by_what_can_be_read_of_them() -> Result<()> {
                 answer.headers_mut().remove("location");
                 answer
             }));
-            let failed = rig.keeper().await?.pass(&[want(HOST)?], Timestamp::now()).await.failed;
+            let failed = rig
+                .keeper()
+                .await?
+                .pass(&[want(HOST)?], Timestamp::now())
+                .await
+                .failed;
             let failure = &failed[0].1;
-            ensure!(failure.class == class && failure.message.contains(told), "{problem}: {failure:?}");
+            ensure!(
+                failure.class == class && failure.message.contains(told),
+                "{problem}: {failure:?}"
+            );
             ensure!(!failure.message.contains("new-account"), "{failure}");
         }
         Ok(())
@@ -309,7 +437,12 @@ fn problems_are_classified_by_what_can_be_read_of_them() -> Result<()> {
 #[test]
 fn a_replica_that_lags_costs_seconds_and_no_order() -> Result<()> {
     run(async {
-        for resource in [Resource::Order, Resource::Authorization, Resource::Finalize, Resource::Certificate] {
+        for resource in [
+            Resource::Order,
+            Resource::Authorization,
+            Resource::Finalize,
+            Resource::Certificate,
+        ] {
             for lag in [1, 4] {
                 let rig = Rig::start().await?;
                 let mut left = lag;
@@ -326,11 +459,17 @@ fn a_replica_that_lags_costs_seconds_and_no_order() -> Result<()> {
                     if pass.failed.is_empty() {
                         break;
                     }
-                    ensure!(now < began + SignedDuration::from_secs(30), "{resource:?}: {pass:?}");
+                    ensure!(
+                        now < began + SignedDuration::from_secs(30),
+                        "{resource:?}: {pass:?}"
+                    );
                     now = pass.next.context("something is due")?;
                 }
                 let counts = rig.ca.counts();
-                ensure!(counts.asked == 1 && rig.certificates() == 1, "{resource:?}: {counts:?}");
+                ensure!(
+                    counts.asked == 1 && rig.certificates() == 1,
+                    "{resource:?}: {counts:?}"
+                );
             }
         }
         Ok(())
@@ -338,22 +477,33 @@ fn a_replica_that_lags_costs_seconds_and_no_order() -> Result<()> {
 }
 
 #[test]
-fn an_order_that_stays_lost_is_given_up_after_minutes_and_a_finalized_one_after_an_hour() -> Result<()> {
+fn an_order_that_stays_lost_is_given_up_after_minutes_and_a_finalized_one_after_an_hour()
+-> Result<()> {
     run(async {
         for (resource, minutes) in [(Resource::Authorization, 10), (Resource::Certificate, 60)] {
             let rig = Rig::start().await?;
             rig.ca.mangle(Box::new(move |path, answer| {
-                if Resource::of(path) == resource && path.contains("/0") { unknown(answer) } else { answer }
+                if Resource::of(path) == resource && path.contains("/0") {
+                    unknown(answer)
+                } else {
+                    answer
+                }
             }));
             let (keeper, wanted, began) = (rig.keeper().await?, [want(HOST)?], Timestamp::now());
             let mut now = began;
             while rig.ca.counts().asked < 2 {
-                ensure!(now < began + SignedDuration::from_hours(2), "{resource:?}: it is not given up");
+                ensure!(
+                    now < began + SignedDuration::from_hours(2),
+                    "{resource:?}: it is not given up"
+                );
                 let pass = keeper.pass(&wanted, now).await;
                 now = pass.next.context("something is due")?;
                 let given_up = rig.ca.counts().asked == 2;
                 let age = now.duration_since(began);
-                ensure!(!given_up || age >= SignedDuration::from_mins(minutes), "{resource:?}: after {age}");
+                ensure!(
+                    !given_up || age >= SignedDuration::from_mins(minutes),
+                    "{resource:?}: after {age}"
+                );
             }
         }
         Ok(())
@@ -379,10 +529,17 @@ fn an_account_that_a_replica_does_not_know_yet_is_not_replaced() -> Result<()> {
         }));
         let failures = until_issued(&rig.keeper().await?, &[want(HOST)?]).await?;
         ensure!(
-            failures.len() == 2 && failures.iter().all(|told| told.contains("registered a moment ago")),
+            failures.len() == 2
+                && failures
+                    .iter()
+                    .all(|told| told.contains("registered a moment ago")),
             "{failures:?}"
         );
-        ensure!(rig.ca.counts().accounts == 1 && rig.certificates() == 1, "{:?}", rig.ca.counts());
+        ensure!(
+            rig.ca.counts().accounts == 1 && rig.certificates() == 1,
+            "{:?}",
+            rig.ca.counts()
+        );
         Ok(())
     })
 }
@@ -391,24 +548,45 @@ fn an_account_that_a_replica_does_not_know_yet_is_not_replaced() -> Result<()> {
 fn a_directory_that_moved_and_a_nonce_that_is_refused_are_told() -> Result<()> {
     run(async {
         for (part, status, told) in [
-            ("directory", 301, "another address, https://ca.example/dir; redirects are not followed"),
-            ("directory", 308, "another address, https://ca.example/dir; redirects are not followed"),
+            (
+                "directory",
+                301,
+                "another address, https://ca.example/dir; redirects are not followed",
+            ),
+            (
+                "directory",
+                308,
+                "another address, https://ca.example/dir; redirects are not followed",
+            ),
             ("new-nonce", 405, "HEAD http://"),
-            ("new-nonce", 403, "(newNonce) answered with status 403 and without a Replay-Nonce"),
+            (
+                "new-nonce",
+                403,
+                "(newNonce) answered with status 403 and without a Replay-Nonce",
+            ),
         ] {
             let rig = Rig::start().await?;
             rig.ca.mangle(Box::new(move |path, mut answer| {
                 if path.contains(part) {
                     *answer.status_mut() = StatusCode::from_u16(status).expect("a status");
-                    answer
-                        .headers_mut()
-                        .insert("location", "https://ca.example/dir".parse().expect("a URL is a header"));
+                    answer.headers_mut().insert(
+                        "location",
+                        "https://ca.example/dir".parse().expect("a URL is a header"),
+                    );
                 }
                 answer.headers_mut().remove("replay-nonce");
                 answer
             }));
-            let failed = rig.keeper().await?.pass(&[want(HOST)?], Timestamp::now()).await.failed;
-            ensure!(failed[0].1.message.contains(told), "{part} {status}: {failed:?}");
+            let failed = rig
+                .keeper()
+                .await?
+                .pass(&[want(HOST)?], Timestamp::now())
+                .await
+                .failed;
+            ensure!(
+                failed[0].1.message.contains(told),
+                "{part} {status}: {failed:?}"
+            );
         }
         Ok(())
     })
@@ -436,8 +614,15 @@ fn a_refused_download_and_a_page_in_place_of_the_certificate_cost_no_order() -> 
             } else {
                 "at the URL of the certificate there is none"
             };
-            ensure!(failures.len() == 3 && failures.iter().all(|failure| failure.contains(told)), "{failures:?}");
-            ensure!(rig.ca.counts().asked == 1 && rig.certificates() == 1, "{:?}", rig.ca.counts());
+            ensure!(
+                failures.len() == 3 && failures.iter().all(|failure| failure.contains(told)),
+                "{failures:?}"
+            );
+            ensure!(
+                rig.ca.counts().asked == 1 && rig.certificates() == 1,
+                "{:?}",
+                rig.ca.counts()
+            );
         }
         Ok(())
     })
@@ -451,14 +636,21 @@ fn a_certificate_with_the_host_www_added_is_used_and_one_with_another_name_is_no
         let (keeper, wanted) = (rig.keeper().await?, [want(HOST)?]);
         for orders in 1..=2 {
             let failures = until_issued(&keeper, &wanted).await?;
-            ensure!(failures.is_empty() && rig.orders() == orders, "{failures:?}");
+            ensure!(
+                failures.is_empty() && rig.orders() == orders,
+                "{failures:?}"
+            );
             let pass = keeper.pass(&wanted, Timestamp::now()).await;
             ensure!(pass.issued.is_empty() && rig.orders() == orders, "{pass:?}");
             keeper.renew(&wanted[0].id);
         }
-        rig.ca.behave(|b| b.added = vec!["other.example.com".to_owned()]);
+        rig.ca
+            .behave(|b| b.added = vec!["other.example.com".to_owned()]);
         let failed = keeper.pass(&wanted, Timestamp::now()).await.failed;
-        ensure!(failed.len() == 1 && failed[0].1.class == Class::Bug, "{failed:?}");
+        ensure!(
+            failed.len() == 1 && failed[0].1.class == Class::Bug,
+            "{failed:?}"
+        );
         Ok(())
     })
 }
@@ -515,10 +707,23 @@ fn an_order_that_the_ca_does_not_show_is_no_fault_of_the_host() -> Result<()> {
             let (keeper, wanted) = (rig.keeper().await?, [want(HOST)?]);
             let pass = keeper.pass(&wanted, Timestamp::now()).await;
             let failure = &pass.failed[0].1;
-            ensure!(failure.class == Class::Transient && failure.culprits.is_empty(), "{resource:?}: {failure:?}");
-            ensure!(failure.message.contains("does not let our account read its own"), "{resource:?}: {failure}");
-            let pass = keeper.pass(&wanted, pass.next.context("something is due")?).await;
-            ensure!(pass.failed.is_empty() && rig.orders() == 1, "{resource:?}: the same order: {pass:?}");
+            ensure!(
+                failure.class == Class::Transient && failure.culprits.is_empty(),
+                "{resource:?}: {failure:?}"
+            );
+            ensure!(
+                failure
+                    .message
+                    .contains("does not let our account read its own"),
+                "{resource:?}: {failure}"
+            );
+            let pass = keeper
+                .pass(&wanted, pass.next.context("something is due")?)
+                .await;
+            ensure!(
+                pass.failed.is_empty() && rig.orders() == 1,
+                "{resource:?}: the same order: {pass:?}"
+            );
         }
         Ok(())
     })
@@ -532,12 +737,22 @@ fn a_ca_without_a_challenge_that_we_know_is_told_in_words() -> Result<()> {
             if Resource::of(path) != Resource::Authorization {
                 return answer;
             }
-            answer.map(|body| String::from_utf8_lossy(&body).replace("-01\"", "-99\"").into())
+            answer.map(|body| {
+                String::from_utf8_lossy(&body)
+                    .replace("-01\"", "-99\"")
+                    .into()
+            })
         }));
-        let failed = rig.keeper().await?.pass(&[want(HOST)?], Timestamp::now()).await.failed;
+        let failed = rig
+            .keeper()
+            .await?
+            .pass(&[want(HOST)?], Timestamp::now())
+            .await
+            .failed;
         let message = &failed[0].1.message;
         ensure!(
-            message.contains("no challenge of a known type") && message.contains("configured are http-01"),
+            message.contains("no challenge of a known type")
+                && message.contains("configured are http-01"),
             "{message}"
         );
         Ok(())

@@ -1,4 +1,5 @@
-//! Single answers of Pebble, changed by a proxy in front of it: one order each, and its certificate.
+//! Single answers of Pebble, changed by a proxy in front of it: one order each, and its
+//! certificate.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -32,7 +33,12 @@ impl Site {
     async fn start(options: &Options, mangle: Mangle) -> Result<Self> {
         let pebble = Pebble::start(options).await?;
         let proxy = AcmeProxy::start(&pebble, mangle).await?;
-        Ok(Self { pebble, proxy, tmp: tempfile::tempdir()?, responder: None })
+        Ok(Self {
+            pebble,
+            proxy,
+            tmp: tempfile::tempdir()?,
+            responder: None,
+        })
     }
 
     fn config(&self) -> AcmeConfig {
@@ -49,7 +55,8 @@ impl Site {
         let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
         // The account is the same after a start, and so is its thumbprint.
         if self.responder.is_none() {
-            self.responder = Some(Responder::start(self.pebble.http_port, &issuer.thumbprint()).await?);
+            self.responder =
+                Some(Responder::start(self.pebble.http_port, &issuer.thumbprint()).await?);
         }
         let issuer: Arc<dyn Issuer> = issuer;
         Ok(Keeper::open(storage, [issuer], 8).await?)
@@ -64,7 +71,10 @@ impl Site {
             if pass.outlook.iter().all(|line| line.next == Next::Renew) {
                 return Ok(failures);
             }
-            let next = pass.next.context("something is due")?.duration_since(Timestamp::now());
+            let next = pass
+                .next
+                .context("something is due")?
+                .duration_since(Timestamp::now());
             let next = Instant::now() + Duration::try_from(next).unwrap_or_default();
             ensure!(next < until, "no certificate: {failures:#?}");
             sleep_until(next).await;
@@ -73,7 +83,10 @@ impl Site {
 
     fn has_issued(&self, orders: usize) -> Result<()> {
         let (placed, issued) = (self.pebble.orders(), self.pebble.issued());
-        ensure!(placed == orders && issued == orders, "{placed} orders, {issued} certificates");
+        ensure!(
+            placed == orders && issued == orders,
+            "{placed} orders, {issued} certificates"
+        );
         Ok(())
     }
 }
@@ -90,7 +103,9 @@ fn odd_members_of_orders_and_of_the_directory_cost_nothing() -> Result<()> {
                 }
             }),
             Resource::Directory => edit(answer, |body| body["meta"] = json!(null)),
-            Resource::Authorization => edit(answer, |body| body["identifier"]["value"] = json!("SHOP.EXAMPLE.ORG")),
+            Resource::Authorization => edit(answer, |body| {
+                body["identifier"]["value"] = json!("SHOP.EXAMPLE.ORG")
+            }),
             _ => answer,
         });
         let mut site = Site::start(&Options::default(), mangle).await?;
@@ -111,17 +126,27 @@ fn odd_members_of_orders_and_of_the_directory_cost_nothing() -> Result<()> {
 fn relative_urls_are_resolved() -> Result<()> {
     run(async {
         let mangle: Mangle = Box::new(|path, mut answer| {
-            let location = answer
-                .headers()
-                .get("location")
-                .and_then(|value| value.to_str().ok()?.splitn(4, '/').nth(3).map(str::to_owned));
+            let location = answer.headers().get("location").and_then(|value| {
+                value
+                    .to_str()
+                    .ok()?
+                    .splitn(4, '/')
+                    .nth(3)
+                    .map(str::to_owned)
+            });
             if let Some(path) = location.filter(|_| path != "/sign-me-up") {
-                answer.headers_mut().insert("location", format!("/{path}").parse().expect("a path is a header"));
+                answer.headers_mut().insert(
+                    "location",
+                    format!("/{path}").parse().expect("a path is a header"),
+                );
             }
             if Resource::of(path).is_order() {
                 return edit(answer, |body| {
                     for url in ["finalize", "certificate"] {
-                        if let Some(path) = body[url].as_str().and_then(|text| text.splitn(4, '/').nth(3)) {
+                        if let Some(path) = body[url]
+                            .as_str()
+                            .and_then(|text| text.splitn(4, '/').nth(3))
+                        {
                             body[url] = format!("../{path}").into();
                         }
                     }
@@ -137,7 +162,8 @@ fn relative_urls_are_resolved() -> Result<()> {
     })
 }
 
-/// Each resource of an attempt is unknown for 1.5 seconds from the first request for it, as on a replica that lags.
+/// Each resource of an attempt is unknown for 1.5 seconds from the first request for it, as on a
+/// replica that lags.
 fn lagging(resource: Resource, told: Arc<Mutex<BTreeSet<String>>>) -> Mangle {
     let mut since: Option<Instant> = None;
     Box::new(move |path, answer| {
@@ -146,7 +172,9 @@ fn lagging(resource: Resource, told: Arc<Mutex<BTreeSet<String>>>) -> Mangle {
         {
             return answer;
         }
-        told.lock().expect("nobody panics while holding it").insert(path.to_owned());
+        told.lock()
+            .expect("nobody panics while holding it")
+            .insert(path.to_owned());
         unknown(answer)
     })
 }
@@ -155,17 +183,30 @@ fn lagging(resource: Resource, told: Arc<Mutex<BTreeSet<String>>>) -> Mangle {
 #[ignore = "needs Pebble"]
 fn a_replica_of_the_ca_that_lags_costs_no_order_also_after_a_restart() -> Result<()> {
     run(async {
-        for resource in [Resource::Order, Resource::Authorization, Resource::Certificate] {
+        for resource in [
+            Resource::Order,
+            Resource::Authorization,
+            Resource::Certificate,
+        ] {
             let lagged = Arc::new(Mutex::new(BTreeSet::new()));
-            let mut site = Site::start(&Options::default(), lagging(resource, lagged.clone())).await?;
+            let mut site =
+                Site::start(&Options::default(), lagging(resource, lagged.clone())).await?;
             let wanted = [want(HOST)?];
-            let pass = site.keeper(site.config()).await?.pass(&wanted, Timestamp::now()).await;
+            let pass = site
+                .keeper(site.config())
+                .await?
+                .pass(&wanted, Timestamp::now())
+                .await;
             ensure!(pass.failed.len() == 1, "{resource:?}: {pass:?}");
             let keeper = site.keeper(site.config()).await?;
             site.issued(&keeper, &wanted).await?;
-            site.has_issued(1).with_context(|| format!("{resource:?}"))?;
+            site.has_issued(1)
+                .with_context(|| format!("{resource:?}"))?;
             ensure!(
-                !lagged.lock().expect("nobody panics while holding it").is_empty(),
+                !lagged
+                    .lock()
+                    .expect("nobody panics while holding it")
+                    .is_empty(),
                 "{resource:?} was not asked for"
             );
         }
@@ -191,7 +232,9 @@ fn an_alternate_chain_that_cannot_be_fetched_leaves_the_cas_own() -> Result<()> 
             let header = format!("<{link}>;rel=\"alternate\"");
             let mangle: Mangle = Box::new(move |path, mut answer| {
                 if Resource::of(path) == Resource::Certificate {
-                    answer.headers_mut().insert("link", header.parse().expect("a header"));
+                    answer
+                        .headers_mut()
+                        .insert("link", header.parse().expect("a header"));
                 }
                 answer
             });
@@ -215,15 +258,25 @@ fn an_alternate_chain_that_cannot_be_fetched_leaves_the_cas_own() -> Result<()> 
 fn an_external_account_that_the_ca_refuses_is_named() -> Result<()> {
     run(async {
         let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
-        let options = Options { external: [("known".to_owned(), key.to_owned())].into(), ..Options::default() };
+        let options = Options {
+            external: [("known".to_owned(), key.to_owned())].into(),
+            ..Options::default()
+        };
         let mut site = Site::start(&options, Box::new(|_, answer| answer)).await?;
-        let external = acme::account::ExternalAccount::new("stranger", key)?.in_file(Some("/run/secrets/hmac".into()));
+        let external = acme::account::ExternalAccount::new("stranger", key)?
+            .in_file(Some("/run/secrets/hmac".into()));
         let mut config = site.config();
         config.registration.external = Some(external);
-        let failed = site.keeper(config).await?.pass(&[want(HOST)?], Timestamp::now()).await.failed;
+        let failed = site
+            .keeper(config)
+            .await?
+            .pass(&[want(HOST)?], Timestamp::now())
+            .await
+            .failed;
         let told = &failed[0].1.message;
         ensure!(
-            told.contains("\"stranger\" by the key in /run/secrets/hmac") && !told.contains("new-account"),
+            told.contains("\"stranger\" by the key in /run/secrets/hmac")
+                && !told.contains("new-account"),
             "{told}"
         );
         Ok(())
@@ -237,8 +290,11 @@ fn oddities_at_random_cost_one_order_for_a_certificate() -> Result<()> {
         for seed in 0..6 {
             let seed = seed ^ u64::from(std::process::id());
             let mut oddities = Oddities::new(seed);
-            let mut site =
-                Site::start(&Options::default(), Box::new(move |path, answer| oddities.mangle(path, answer))).await?;
+            let mut site = Site::start(
+                &Options::default(),
+                Box::new(move |path, answer| oddities.mangle(path, answer)),
+            )
+            .await?;
             let (wanted, mut now) = ([want(HOST)?], Timestamp::now());
             let keeper = site.keeper(site.config()).await?;
             let mut failures = Vec::new();
@@ -252,7 +308,8 @@ fn oddities_at_random_cost_one_order_for_a_certificate() -> Result<()> {
                 ensure!(failures.len() < 60, "seed {seed}: {failures:#?}");
                 now = pass.next.context("something is due")?;
             }
-            site.has_issued(1).with_context(|| format!("seed {seed}: {failures:#?}"))?;
+            site.has_issued(1)
+                .with_context(|| format!("seed {seed}: {failures:#?}"))?;
         }
         Ok(())
     })

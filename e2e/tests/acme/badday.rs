@@ -1,5 +1,5 @@
-//! Tests of the ACME engine and its keeper under faults: a fault of the CA, a resolver or a file affects one host,
-//! never the account or other hosts.
+//! Tests of the ACME engine and its keeper under faults: a fault of the CA, a resolver or a file
+//! affects one host, never the account or other hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -26,18 +26,32 @@ fn wants(hosts: impl IntoIterator<Item = String>) -> Result<Vec<Wanted>> {
 
 /// Sets Let's Encrypt's limit of certificates for a domain, and no other.
 fn fifty_a_week(config: AcmeConfig) -> AcmeConfig {
-    let limits = Limits { domain: Some(Rate::hours(50, 7 * 24)), ..Limits::UNKNOWN };
-    AcmeConfig { limits: Some(limits), ..config }
+    let limits = Limits {
+        domain: Some(Rate::hours(50, 7 * 24)),
+        ..Limits::UNKNOWN
+    };
+    AcmeConfig {
+        limits: Some(limits),
+        ..config
+    }
 }
 
-/// Runs passes until nothing fails any more, each at the time that the one before named; returns the time of the last.
-async fn until_done(keeper: &Arc<Keeper>, wanted: &[Wanted], mut now: Timestamp) -> Result<Timestamp> {
+/// Runs passes until nothing fails any more, each at the time that the one before named; returns
+/// the time of the last.
+async fn until_done(
+    keeper: &Arc<Keeper>,
+    wanted: &[Wanted],
+    mut now: Timestamp,
+) -> Result<Timestamp> {
     for _ in 0..20 {
         let pass = keeper.pass(wanted, now).await;
         if pass.outlook.iter().all(|line| line.next == Next::Renew) {
             return Ok(now);
         }
-        now = pass.next.context("something is due")?.max(now + SignedDuration::from_secs(1));
+        now = pass
+            .next
+            .context("something is due")?
+            .max(now + SignedDuration::from_secs(1));
     }
     anyhow::bail!("there is no end to it")
 }
@@ -46,55 +60,112 @@ async fn until_done(keeper: &Arc<Keeper>, wanted: &[Wanted], mut now: Timestamp)
 fn an_outage_while_shared_orders_are_finalized_costs_neither_orders_nor_hours() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        let keeper = rig.keeper_with(fifty_a_week(config(&rig.ca.directory()))).await?;
+        let keeper = rig
+            .keeper_with(fifty_a_week(config(&rig.ca.directory())))
+            .await?;
         let wanted = wants((0..120).map(|i| format!("h{i}.example.com")))?;
         rig.ca.behave(|b| b.failing_finalizes = 2);
         let now = Timestamp::now();
         let done = until_done(&keeper, &wanted, now).await?;
-        ensure!(rig.orders() == 5 && rig.certificates() == 5, "{:?}", rig.ca.counts().orders.values());
-        ensure!(done < now + SignedDuration::from_mins(1), "{}", done.duration_since(now));
+        ensure!(
+            rig.orders() == 5 && rig.certificates() == 5,
+            "{:?}",
+            rig.ca.counts().orders.values()
+        );
+        ensure!(
+            done < now + SignedDuration::from_mins(1),
+            "{}",
+            done.duration_since(now)
+        );
         Ok(())
     })
 }
 
 #[test]
-fn shared_orders_are_taken_up_by_a_program_that_starts_anew_also_with_the_budget_spent() -> Result<()> {
+fn shared_orders_are_taken_up_by_a_program_that_starts_anew_also_with_the_budget_spent()
+-> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        let limits = Limits { domain: Some(Rate::hours(5, 7 * 24)), ..Limits::UNKNOWN };
-        let config = AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) };
+        let limits = Limits {
+            domain: Some(Rate::hours(5, 7 * 24)),
+            ..Limits::UNKNOWN
+        };
+        let config = AcmeConfig {
+            limits: Some(limits),
+            ..config(&rig.ca.directory())
+        };
         let wanted = wants((0..120).map(|i| format!("h{i}.example.com")))?;
         rig.ca.behave(|b| b.failing_finalizes = 5);
         let now = Timestamp::now();
-        rig.keeper_with(config.clone()).await?.pass(&wanted, now).await;
-        ensure!(rig.orders() == 5 && rig.certificates() == 0, "{:?}", rig.ca.counts());
+        rig.keeper_with(config.clone())
+            .await?
+            .pass(&wanted, now)
+            .await;
+        ensure!(
+            rig.orders() == 5 && rig.certificates() == 0,
+            "{:?}",
+            rig.ca.counts()
+        );
         // The budget is spent, and nothing is needed.
         let done = until_done(&rig.keeper_with(config).await?, &wanted, now).await?;
-        ensure!(rig.orders() == 5 && rig.certificates() == 5, "{:?}", rig.ca.counts().orders.values());
-        ensure!(done < now + SignedDuration::from_mins(1), "{}", done.duration_since(now));
+        ensure!(
+            rig.orders() == 5 && rig.certificates() == 5,
+            "{:?}",
+            rig.ca.counts().orders.values()
+        );
+        ensure!(
+            done < now + SignedDuration::from_mins(1),
+            "{}",
+            done.duration_since(now)
+        );
         Ok(())
     })
 }
 
 #[test]
-fn a_shared_order_that_is_refused_without_a_culprit_is_halved_until_it_stands_alone() -> Result<()> {
+fn a_shared_order_that_is_refused_without_a_culprit_is_halved_until_it_stands_alone() -> Result<()>
+{
     run(async {
         let rig = Rig::start().await?;
-        let limits = Limits { domain: Some(Rate::hours(20, 7 * 24)), ..Limits::UNKNOWN };
-        let keeper = rig.keeper_with(AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) }).await?;
+        let limits = Limits {
+            domain: Some(Rate::hours(20, 7 * 24)),
+            ..Limits::UNKNOWN
+        };
+        let keeper = rig
+            .keeper_with(AcmeConfig {
+                limits: Some(limits),
+                ..config(&rig.ca.directory())
+            })
+            .await?;
         let wanted = wants((0..100).map(|i| format!("h{i}.example.com")))?;
-        let refusal = Refusal { status: 400, kind: "malformed", detail: "no".to_owned(), ..Refusal::default() };
-        rig.ca.behave(|b| drop(b.refusing.insert("h7.example.com".to_owned(), refusal)));
+        let refusal = Refusal {
+            status: 400,
+            kind: "malformed",
+            detail: "no".to_owned(),
+            ..Refusal::default()
+        };
+        rig.ca
+            .behave(|b| drop(b.refusing.insert("h7.example.com".to_owned(), refusal)));
         let mut now = Timestamp::now();
         for _ in 0..12 {
             let pass = keeper.pass(&wanted, now).await;
             now = pass.next.context("something is due")?;
         }
-        let waiting: Vec<String> =
-            wanted.iter().filter(|w| keeper.held_as(&w.id).is_none()).map(|w| w.names.to_string()).collect();
-        let held: BTreeSet<String> =
-            keeper.certificates().iter().flat_map(|c| c.certificate.names.to_strings()).collect();
-        ensure!(held.len() == 99 && !held.contains("h7.example.com"), "{}: {waiting:?}", held.len());
+        let waiting: Vec<String> = wanted
+            .iter()
+            .filter(|w| keeper.held_as(&w.id).is_none())
+            .map(|w| w.names.to_string())
+            .collect();
+        let held: BTreeSet<String> = keeper
+            .certificates()
+            .iter()
+            .flat_map(|c| c.certificate.names.to_strings())
+            .collect();
+        ensure!(
+            held.len() == 99 && !held.contains("h7.example.com"),
+            "{}: {waiting:?}",
+            held.len()
+        );
         ensure!(rig.orders() < 15, "{} orders", rig.orders());
         Ok(())
     })
@@ -110,22 +181,40 @@ fn the_pause_of_one_name_holds_that_name_alone() -> Result<()> {
             "Your account is temporarily prevented from requesting certificates for a.example.com and possibly others. \
              Please visit: {link}"
         );
-        let refusal = Refusal { status: 429, kind: "rateLimited", detail, ..Refusal::default() };
-        rig.ca.behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal)));
+        let refusal = Refusal {
+            status: 429,
+            kind: "rateLimited",
+            detail,
+            ..Refusal::default()
+        };
+        rig.ca
+            .behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal)));
         let wanted = wants(["a.example.com", "b.example.com", "c.example.org"].map(str::to_owned))?;
         let now = Timestamp::now();
         let pass = keeper.pass(&wanted, now).await;
         ensure!(pass.issued.len() == 2 && pass.failed.len() == 1, "{pass:?}");
         let failure = &pass.failed[0].1;
-        ensure!(failure.class == Class::Paused && failure.message.contains(link), "{failure:?}");
-        let line = pass.outlook.iter().find(|line| line.last_error.is_some()).context("its line")?;
-        ensure!(line.next == Next::Retry(Class::Paused) && line.at > now + SignedDuration::from_hours(23), "{line:?}");
+        ensure!(
+            failure.class == Class::Paused && failure.message.contains(link),
+            "{failure:?}"
+        );
+        let line = pass
+            .outlook
+            .iter()
+            .find(|line| line.last_error.is_some())
+            .context("its line")?;
+        ensure!(
+            line.next == Next::Retry(Class::Paused)
+                && line.at > now + SignedDuration::from_hours(23),
+            "{line:?}"
+        );
         Ok(())
     })
 }
 
 #[test]
-fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_for_others_too() -> Result<()> {
+fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_for_others_too()
+-> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
@@ -136,20 +225,39 @@ fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_fo
             retry_after: Some(seconds),
             ..Refusal::default()
         };
-        rig.ca.behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal(3600))));
+        rig.ca
+            .behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal(3600))));
         let now = Timestamp::now();
-        let pass = keeper.pass(&wants(["a.example.com", "b.example.com"].map(str::to_owned))?, now).await;
+        let pass = keeper
+            .pass(
+                &wants(["a.example.com", "b.example.com"].map(str::to_owned))?,
+                now,
+            )
+            .await;
         ensure!(pass.issued.len() == 1 && pass.failed.len() == 1, "{pass:?}");
         ensure!(rig.ca.counts().asked == 2);
         let hosts: Vec<String> = (0..3).map(|i| format!("x.example{i}.com")).collect();
-        rig.ca.behave(|b| b.refusing.extend(hosts.iter().map(|h| (h.clone(), refusal(3600)))));
+        rig.ca.behave(|b| {
+            b.refusing
+                .extend(hosts.iter().map(|h| (h.clone(), refusal(3600))))
+        });
         keeper.pass(&wants(hosts)?, now).await;
         let asked = rig.ca.counts().asked;
-        let pass = keeper.pass(&wants(["free.example.net".to_owned()])?, now).await;
-        ensure!(pass.issued.is_empty() && rig.ca.counts().asked == asked, "{pass:?}");
+        let pass = keeper
+            .pass(&wants(["free.example.net".to_owned()])?, now)
+            .await;
+        ensure!(
+            pass.issued.is_empty() && rig.ca.counts().asked == asked,
+            "{pass:?}"
+        );
         let waits = matches!(&pass.outlook[0].next, Next::Wait(why) if why.contains("new orders of the account"));
         ensure!(waits, "{:?}", pass.outlook);
-        let pass = keeper.pass(&wants(["free.example.net".to_owned()])?, now + SignedDuration::from_mins(61)).await;
+        let pass = keeper
+            .pass(
+                &wants(["free.example.net".to_owned()])?,
+                now + SignedDuration::from_mins(61),
+            )
+            .await;
         ensure!(pass.issued.len() == 1, "{pass:?}");
         Ok(())
     })
@@ -159,8 +267,16 @@ fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_fo
 fn a_refused_name_is_found_in_subproblems_and_the_others_go_on() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        let limits = Limits { domain: Some(Rate::hours(10, 7 * 24)), ..Limits::UNKNOWN };
-        let keeper = rig.keeper_with(AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) }).await?;
+        let limits = Limits {
+            domain: Some(Rate::hours(10, 7 * 24)),
+            ..Limits::UNKNOWN
+        };
+        let keeper = rig
+            .keeper_with(AcmeConfig {
+                limits: Some(limits),
+                ..config(&rig.ca.directory())
+            })
+            .await?;
         let wanted = wants((0..20).map(|i| format!("h{i}.example.com")))?;
         let bad = "h3.example.com".to_owned();
         let refusal = Refusal {
@@ -170,13 +286,25 @@ fn a_refused_name_is_found_in_subproblems_and_the_others_go_on() -> Result<()> {
             subproblems: vec![bad.clone()],
             ..Refusal::default()
         };
-        rig.ca.behave(|b| drop(b.refusing.insert(bad.clone(), refusal)));
+        rig.ca
+            .behave(|b| drop(b.refusing.insert(bad.clone(), refusal)));
         let now = Timestamp::now();
         keeper.pass(&wanted, now).await;
         let pass = keeper.pass(&wanted, now).await;
-        ensure!(rig.orders() == 1 && rig.certificates() == 1, "{:?}", rig.ca.counts().orders);
-        let failed: Vec<_> = pass.outlook.iter().filter(|line| line.last_error.is_some()).collect();
-        ensure!(failed.len() == 1 && failed[0].names.first().as_str() == bad, "{failed:?}");
+        ensure!(
+            rig.orders() == 1 && rig.certificates() == 1,
+            "{:?}",
+            rig.ca.counts().orders
+        );
+        let failed: Vec<_> = pass
+            .outlook
+            .iter()
+            .filter(|line| line.last_error.is_some())
+            .collect();
+        ensure!(
+            failed.len() == 1 && failed[0].names.first().as_str() == bad,
+            "{failed:?}"
+        );
         Ok(())
     })
 }
@@ -198,12 +326,20 @@ impl Running {
         let (stopper, stop) = watch::channel(false);
         let (working, list) = (keeper.clone(), wanted_certificates.clone());
         let task = tokio::spawn(async move { working.run(&list, told, stop).await });
-        Self { keeper, wanted_certificates, report, _stop: stopper, task }
+        Self {
+            keeper,
+            wanted_certificates,
+            report,
+            _stop: stopper,
+            task,
+        }
     }
 
     async fn until(&mut self, is_so: impl Fn(&Pass) -> bool) -> Result<()> {
         let wait = self.report.wait_for(|pass| is_so(pass));
-        tokio::time::timeout(LIMIT, wait).await.context("not in time")??;
+        tokio::time::timeout(LIMIT, wait)
+            .await
+            .context("not in time")??;
         Ok(())
     }
 }
@@ -219,28 +355,58 @@ fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let mut running = Running::start(rig.keeper().await?, wants(["a.example.com".to_owned()])?);
-        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        running
+            .until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew))
+            .await?;
         rig.ca.behave(|b| b.deactivated = true);
         let id = want("a.example.com")?.id;
         running.keeper.renew(&id);
-        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Retry(Class::Account))).await?;
+        running
+            .until(|pass| {
+                pass.outlook
+                    .iter()
+                    .any(|line| line.next == Next::Retry(Class::Account))
+            })
+            .await?;
         let line = running.report.borrow().outlook[0].clone();
-        ensure!(line.at > Timestamp::now() + SignedDuration::from_secs(50), "{line:?}");
-        ensure!(line.last_error.as_deref().is_some_and(|e| e.contains("new-account")), "{line:?}");
+        ensure!(
+            line.at > Timestamp::now() + SignedDuration::from_secs(50),
+            "{line:?}"
+        );
+        ensure!(
+            line.last_error
+                .as_deref()
+                .is_some_and(|e| e.contains("new-account")),
+            "{line:?}"
+        );
         let asked = rig.ca.counts().asked;
         // Whatever triggers a new plan, it is not retried before its back-off is over.
         for i in 0..20 {
             let other = want(&format!("h{i}.example.com"))?;
-            running
-                .wanted_certificates
-                .change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
+            running.wanted_certificates.change([(
+                other.id.clone(),
+                Some(Wanted {
+                    issuer: "nobody".to_owned(),
+                    ..other
+                }),
+            )]);
             running.until(|pass| pass.outlook.len() == i + 2).await?;
         }
-        ensure!(rig.ca.counts().asked == asked, "{} orders more", rig.ca.counts().asked - asked);
+        ensure!(
+            rig.ca.counts().asked == asked,
+            "{} orders more",
+            rig.ca.counts().asked - asked
+        );
         // An explicit request is tried at once.
         rig.ca.behave(|b| b.deactivated = false);
         running.keeper.renew(&id);
-        running.until(|pass| pass.outlook.iter().any(|line| line.id == id && line.next == Next::Renew)).await?;
+        running
+            .until(|pass| {
+                pass.outlook
+                    .iter()
+                    .any(|line| line.id == id && line.next == Next::Renew)
+            })
+            .await?;
         ensure!(rig.certificates() == 2, "{:?}", rig.ca.counts());
         Ok(())
     })
@@ -254,7 +420,11 @@ fn answers(name: &str) -> Result<(), DnsError> {
         provider: "dns".to_owned(),
         message: format!("finding the zone of {name}: the resolver answers SERVFAIL"),
     };
-    if name.ends_with("bad.example") { Err(unavailable()) } else { Ok(()) }
+    if name.ends_with("bad.example") {
+        Err(unavailable())
+    } else {
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -298,19 +468,38 @@ fn a_zone_whose_servers_do_not_answer_holds_up_its_hosts_alone() -> Result<()> {
             propagation_limit: Duration::from_secs(1),
             account_label: false,
         };
-        config.solvers = Solvers { dns: Some(dns), ..Solvers::default() };
+        config.solvers = Solvers {
+            dns: Some(dns),
+            ..Solvers::default()
+        };
         let keeper = rig.keeper_with(config).await?;
         let bad = wants((0..5).map(|i| format!("h{i}.bad.example")))?;
         let mut now = Timestamp::now();
         for _ in 0..8 {
-            now = keeper.pass(&bad, now).await.next.context("something is due")?;
+            now = keeper
+                .pass(&bad, now)
+                .await
+                .next
+                .context("something is due")?;
         }
-        let all: Vec<Wanted> = bad.iter().cloned().chain([want("h.good.example")?]).collect();
+        let all: Vec<Wanted> = bad
+            .iter()
+            .cloned()
+            .chain([want("h.good.example")?])
+            .collect();
         let pass = keeper.pass(&all, now).await;
         ensure!(pass.issued == [want("h.good.example")?.id], "{pass:?}");
         ensure!(rig.orders() == 1, "{:?}", rig.ca.counts().orders);
-        let told = |line: &acme::keeper::Outlook| line.last_error.as_deref().is_some_and(|e| e.contains("SERVFAIL"));
-        ensure!(pass.outlook.iter().filter(|line| told(line)).count() == 5, "{:?}", pass.outlook);
+        let told = |line: &acme::keeper::Outlook| {
+            line.last_error
+                .as_deref()
+                .is_some_and(|e| e.contains("SERVFAIL"))
+        };
+        ensure!(
+            pass.outlook.iter().filter(|line| told(line)).count() == 5,
+            "{:?}",
+            pass.outlook
+        );
         Ok(())
     })
 }
@@ -323,37 +512,70 @@ fn a_renewal_window_that_is_always_over_leads_to_one_renewal_at_most() -> Result
         let day = SignedDuration::from_hours(24);
         let why = "https://ca.example/why";
         let mut running = Running::start(rig.keeper().await?, wants(["a.example.com".to_owned()])?);
-        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        running
+            .until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew))
+            .await?;
         drop(running);
-        rig.ca.behave(|b| b.window = Some((now - day * 2, now - day, Some(why.to_owned()))));
+        rig.ca
+            .behave(|b| b.window = Some((now - day * 2, now - day, Some(why.to_owned()))));
         let keeper = rig.keeper().await?;
         let wanted = wants(["a.example.com".to_owned()])?;
         let later = now + day * 2;
         let mut told = false;
         for i in 0..40 {
-            let pass = keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
-            told |= pass.outlook[0].notice.as_deref().is_some_and(|n| n.contains("not followed") && n.contains(why));
+            let pass = keeper
+                .pass(&wanted, later + SignedDuration::from_hours(i))
+                .await;
+            told |= pass.outlook[0]
+                .notice
+                .as_deref()
+                .is_some_and(|n| n.contains("not followed") && n.contains(why));
         }
-        ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
+        ensure!(
+            rig.certificates() == 2,
+            "{} certificates",
+            rig.certificates()
+        );
         ensure!(told, "why it is not followed is told");
         // Another start continues from the stored state.
         let keeper = rig.keeper().await?;
         for i in 40..80 {
-            keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
+            keeper
+                .pass(&wanted, later + SignedDuration::from_hours(i))
+                .await;
         }
-        ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
-        // A window that becomes valid is followed, and so is one that moves into the past afterwards.
+        ensure!(
+            rig.certificates() == 2,
+            "{} certificates",
+            rig.certificates()
+        );
+        // A window that becomes valid is followed, and so is one that moves into the past
+        // afterwards.
         let later = later + day * 20;
-        rig.ca.behave(|b| b.window = Some((later + day * 30, later + day * 31, None)));
+        rig.ca
+            .behave(|b| b.window = Some((later + day * 30, later + day * 31, None)));
         for i in 0..20 {
-            keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
+            keeper
+                .pass(&wanted, later + SignedDuration::from_hours(i))
+                .await;
         }
-        ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
-        rig.ca.behave(|b| b.window = Some((now - day * 2, now - day, Some(why.to_owned()))));
+        ensure!(
+            rig.certificates() == 2,
+            "{} certificates",
+            rig.certificates()
+        );
+        rig.ca
+            .behave(|b| b.window = Some((now - day * 2, now - day, Some(why.to_owned()))));
         for i in 20..60 {
-            keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
+            keeper
+                .pass(&wanted, later + SignedDuration::from_hours(i))
+                .await;
         }
-        ensure!(rig.certificates() == 3, "{} certificates", rig.certificates());
+        ensure!(
+            rig.certificates() == 3,
+            "{} certificates",
+            rig.certificates()
+        );
         Ok(())
     })
 }
@@ -363,17 +585,28 @@ fn a_clock_that_is_far_ahead_does_not_renew_in_a_loop() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         // By our clock, each certificate is two months old when it is issued.
-        rig.ca.behave(|b| b.ahead = SignedDuration::from_hours(-24 * 70));
+        rig.ca
+            .behave(|b| b.ahead = SignedDuration::from_hours(-24 * 70));
         let mut running = Running::start(rig.keeper().await?, wants(["a.example.com".to_owned()])?);
-        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        running
+            .until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew))
+            .await?;
         for i in 0..20 {
             let other = want(&format!("h{i}.example.com"))?;
-            running
-                .wanted_certificates
-                .change([(other.id.clone(), Some(Wanted { issuer: "nobody".to_owned(), ..other }))]);
+            running.wanted_certificates.change([(
+                other.id.clone(),
+                Some(Wanted {
+                    issuer: "nobody".to_owned(),
+                    ..other
+                }),
+            )]);
             running.until(|pass| pass.outlook.len() == i + 2).await?;
         }
-        ensure!(rig.certificates() == 1, "{} certificates", rig.certificates());
+        ensure!(
+            rig.certificates() == 1,
+            "{} certificates",
+            rig.certificates()
+        );
         Ok(())
     })
 }
@@ -387,7 +620,11 @@ fn an_authorization_that_the_ca_does_not_know_costs_seconds() -> Result<()> {
         rig.ca.behave(|b| b.lost_authorizations = 1);
         let now = Timestamp::now();
         let done = until_done(&keeper, &wanted, now).await?;
-        ensure!(done < now + SignedDuration::from_secs(10) && rig.orders() == 1, "{}", done.duration_since(now));
+        ensure!(
+            done < now + SignedDuration::from_secs(10) && rig.orders() == 1,
+            "{}",
+            done.duration_since(now)
+        );
         Ok(())
     })
 }
@@ -400,7 +637,12 @@ fn a_certificate_that_ends_soon_or_comes_without_its_intermediate_replaces_nothi
         let wanted = wants(["a.example.com".to_owned()])?;
         let now = Timestamp::now();
         keeper.pass(&wanted, now).await;
-        let held = keeper.held_as(&wanted[0].id).context("held")?.certificate.serial.clone();
+        let held = keeper
+            .held_as(&wanted[0].id)
+            .context("held")?
+            .certificate
+            .serial
+            .clone();
         type Change = fn(&mut Behaviour);
         let worse: [(&str, Change); 2] = [
             ("ends at", |b| b.life = Some(SignedDuration::from_hours(1))),
@@ -410,8 +652,18 @@ fn a_certificate_that_ends_soon_or_comes_without_its_intermediate_replaces_nothi
             rig.ca.behave(change);
             keeper.renew(&wanted[0].id);
             let pass = keeper.pass(&wanted, now).await;
-            ensure!(pass.issued.is_empty() && pass.failed[0].1.message.contains(word), "{pass:?}");
-            ensure!(keeper.held_as(&wanted[0].id).context("held")?.certificate.serial == held);
+            ensure!(
+                pass.issued.is_empty() && pass.failed[0].1.message.contains(word),
+                "{pass:?}"
+            );
+            ensure!(
+                keeper
+                    .held_as(&wanted[0].id)
+                    .context("held")?
+                    .certificate
+                    .serial
+                    == held
+            );
         }
         // The next order is a new one, and is accepted.
         rig.ca.behave(|b| b.leaf_only = false);
@@ -428,16 +680,37 @@ fn a_host_that_is_removed_in_the_middle_leaves_nothing_behind() -> Result<()> {
         let rig = Rig::start().await?;
         let gone = "a.example.com".to_owned();
         rig.ca.behave(|b| b.stuck = [gone.clone()].into());
-        let mut running = Running::start(rig.keeper().await?, wants([gone.clone(), "b.example.com".to_owned()])?);
-        running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
+        let mut running = Running::start(
+            rig.keeper().await?,
+            wants([gone.clone(), "b.example.com".to_owned()])?,
+        );
+        running
+            .until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew))
+            .await?;
         let storage = rig.storage()?;
         let orders = async || Ok::<_, anyhow::Error>(storage.list(Kind::Order).await?);
-        wait_for(async || Ok(orders().await?.len() == 1 && rig.ca.counts().orders.contains_key(&gone))).await?;
+        wait_for(async || {
+            Ok(orders().await?.len() == 1 && rig.ca.counts().orders.contains_key(&gone))
+        })
+        .await?;
         let start = std::time::Instant::now();
-        running.wanted_certificates.change([(want(&gone)?.id, None)]);
-        wait_for(async || Ok(orders().await?.is_empty() && rig.ca.counts().deactivated.contains(&gone))).await?;
-        ensure!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-        ensure!(rig.ca.counts().deactivated.len() == 1, "{:?}", rig.ca.counts().deactivated);
+        running
+            .wanted_certificates
+            .change([(want(&gone)?.id, None)]);
+        wait_for(async || {
+            Ok(orders().await?.is_empty() && rig.ca.counts().deactivated.contains(&gone))
+        })
+        .await?;
+        ensure!(
+            start.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            start.elapsed()
+        );
+        ensure!(
+            rig.ca.counts().deactivated.len() == 1,
+            "{:?}",
+            rig.ca.counts().deactivated
+        );
         Ok(())
     })
 }
@@ -460,19 +733,31 @@ fn damaged_entries_are_set_aside_and_what_can_be_made_anew_is() -> Result<()> {
         rig.keeper().await?.pass(&wanted, now).await;
         let file = |kind: Kind, name: &str| {
             let key = Key::new(kind, name);
-            rig.dir().join("acme").join(kind.as_str()).join(format!("{}.json", key.name()))
+            rig.dir()
+                .join("acme")
+                .join(kind.as_str())
+                .join(format!("{}.json", key.name()))
         };
         std::fs::write(file(Kind::Certificate, wanted[0].id.as_str()), "{ not ours")?;
         std::fs::write(file(Kind::Budget, "ca"), "{")?;
-        for path in [file(Kind::Certificate, wanted[0].id.as_str()), file(Kind::Budget, "ca")] {
+        for path in [
+            file(Kind::Certificate, wanted[0].id.as_str()),
+            file(Kind::Budget, "ca"),
+        ] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         }
         // A directory in place of a certificate's file.
         std::fs::create_dir(file(Kind::Certificate, "c.example.com"))?;
         let keeper = rig.keeper().await?;
-        ensure!(keeper.held_as(&wanted[1].id).is_some(), "the others are there");
+        ensure!(
+            keeper.held_as(&wanted[1].id).is_some(),
+            "the others are there"
+        );
         let pass = keeper.pass(&wanted, now).await;
-        ensure!(pass.issued == [wanted[0].id.clone()] && pass.failed.is_empty(), "{pass:?}");
+        ensure!(
+            pass.issued == [wanted[0].id.clone()] && pass.failed.is_empty(),
+            "{pass:?}"
+        );
         let aside: BTreeMap<_, _> = std::fs::read_dir(rig.dir().join("acme/damaged"))?
             .filter_map(|entry| Some((entry.as_ref().ok()?.file_name().into_string().ok()?, ())))
             .collect();
@@ -485,20 +770,41 @@ fn damaged_entries_are_set_aside_and_what_can_be_made_anew_is() -> Result<()> {
 fn orders_of_one_tenant_that_come_to_no_end_hold_up_nobody_else() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        let hosts: Vec<String> = (0..1000).map(|i| format!("a{i}.mallory{i}.example")).collect();
+        let hosts: Vec<String> = (0..1000)
+            .map(|i| format!("a{i}.mallory{i}.example"))
+            .collect();
         rig.ca.behave(|b| b.stuck = hosts.iter().cloned().collect());
-        // Fewer concurrent orders at the CA than a tenant has places: each of hers waits for the CA for minutes.
-        let config =
-            AcmeConfig { max_concurrent: 2, attempt_timeout: Duration::from_secs(600), ..config(&rig.ca.directory()) };
-        let hers: Vec<Wanted> = hosts.iter().map(|host| wanted_of_one("mallory", host)).collect::<Result<_>>()?;
+        // Fewer concurrent orders at the CA than a tenant has places: each of hers waits for the CA
+        // for minutes.
+        let config = AcmeConfig {
+            max_concurrent: 2,
+            attempt_timeout: Duration::from_secs(600),
+            ..config(&rig.ca.directory())
+        };
+        let hers: Vec<Wanted> = hosts
+            .iter()
+            .map(|host| wanted_of_one("mallory", host))
+            .collect::<Result<_>>()?;
         let mut running = Running::start(rig.keeper_with(config).await?, hers);
         // She has her share: six of eight places.
         wait_for(async || Ok(rig.ca.counts().challenges >= 6)).await?;
         let start = std::time::Instant::now();
         let alices = wanted_of_one("alice", "www.alice.example")?;
-        running.wanted_certificates.change([(alices.id.clone(), Some(alices.clone()))]);
-        running.until(|pass| pass.outlook.iter().any(|l| l.id == alices.id && l.next == Next::Renew)).await?;
-        ensure!(start.elapsed() < Duration::from_secs(60), "alice waited {:?}", start.elapsed());
+        running
+            .wanted_certificates
+            .change([(alices.id.clone(), Some(alices.clone()))]);
+        running
+            .until(|pass| {
+                pass.outlook
+                    .iter()
+                    .any(|l| l.id == alices.id && l.next == Next::Renew)
+            })
+            .await?;
+        ensure!(
+            start.elapsed() < Duration::from_secs(60),
+            "alice waited {:?}",
+            start.elapsed()
+        );
         ensure!(rig.orders() <= 7, "{} orders at a time", rig.orders());
         Ok(())
     })
@@ -508,13 +814,27 @@ fn orders_of_one_tenant_that_come_to_no_end_hold_up_nobody_else() -> Result<()> 
 fn a_thousand_hosts_that_fail_leave_the_next_slot_of_the_account_to_somebody_else() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        let hosts: Vec<String> = (0..300).map(|i| format!("a{i}.mallory{i}.example")).collect();
-        rig.ca.behave(|b| b.failing = hosts.iter().cloned().collect());
+        let hosts: Vec<String> = (0..300)
+            .map(|i| format!("a{i}.mallory{i}.example"))
+            .collect();
+        rig.ca
+            .behave(|b| b.failing = hosts.iter().cloned().collect());
         // Let's Encrypt's limit of orders, and no other: one more every 36 seconds.
-        let limits = Limits { orders: Some(Rate::hours(300, 3)), ..Limits::UNKNOWN };
-        let config = AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) };
+        let limits = Limits {
+            orders: Some(Rate::hours(300, 3)),
+            ..Limits::UNKNOWN
+        };
+        let config = AcmeConfig {
+            limits: Some(limits),
+            ..config(&rig.ca.directory())
+        };
         let keeper = rig.keeper_with(config).await?;
-        let wanted = hosts.iter().map(|host| Ok(Wanted { may_share: false, ..wanted_of_one("mallory", host)? }));
+        let wanted = hosts.iter().map(|host| {
+            Ok(Wanted {
+                may_share: false,
+                ..wanted_of_one("mallory", host)?
+            })
+        });
         let mut wanted: Vec<Wanted> = wanted.collect::<Result<_>>()?;
         let mut now = Timestamp::now();
         keeper.pass(&wanted, now).await;
@@ -526,9 +846,16 @@ fn a_thousand_hosts_that_fail_leave_the_next_slot_of_the_account_to_somebody_els
         wanted.sort_by(|a, b| a.id.cmp(&b.id));
         let asked = now;
         while keeper.held_as(&alices.id).is_none() {
-            ensure!(now < asked + SignedDuration::from_mins(1), "alice waits for {}", now.duration_since(asked));
+            ensure!(
+                now < asked + SignedDuration::from_mins(1),
+                "alice waits for {}",
+                now.duration_since(asked)
+            );
             let pass = keeper.pass(&wanted, now).await;
-            now = pass.next.context("something is due")?.max(now + SignedDuration::from_secs(1));
+            now = pass
+                .next
+                .context("something is due")?
+                .max(now + SignedDuration::from_secs(1));
         }
         Ok(())
     })

@@ -1,4 +1,5 @@
-//! Tests certbot with our test CA: whatever our client accepts from it, another client accepts as well.
+//! Tests certbot with our test CA: whatever our client accepts from it, another client accepts as
+//! well.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,13 +11,36 @@ use jiff::SignedDuration;
 /// Runs certbot until it ends, with all its state in this directory.
 fn certbot(dir: &Path, ca: &TestCa, args: &[&str]) -> Result<()> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/certbot");
-    ensure!(program.exists(), "no certbot at {}; run: e2e/tools install certbot", program.display());
+    ensure!(
+        program.exists(),
+        "no certbot at {}; run: e2e/tools install certbot",
+        program.display()
+    );
     let path = |name: &str| dir.join(name).display().to_string();
     let output = Command::new(program)
         .args(args)
-        .args(["--server", &ca.directory(), "--non-interactive", "--agree-tos", "--register-unsafely-without-email"])
-        .args(["--config-dir", &path("config"), "--work-dir", &path("work"), "--logs-dir", &path("logs")])
-        .args(["--manual", "--preferred-challenges", "http", "--manual-auth-hook", "/bin/true"])
+        .args([
+            "--server",
+            &ca.directory(),
+            "--non-interactive",
+            "--agree-tos",
+            "--register-unsafely-without-email",
+        ])
+        .args([
+            "--config-dir",
+            &path("config"),
+            "--work-dir",
+            &path("work"),
+            "--logs-dir",
+            &path("logs"),
+        ])
+        .args([
+            "--manual",
+            "--preferred-challenges",
+            "http",
+            "--manual-auth-hook",
+            "/bin/true",
+        ])
         .output()
         .context("running certbot")?;
     let log = std::fs::read_to_string(dir.join("logs/letsencrypt.log")).unwrap_or_default();
@@ -43,21 +67,44 @@ async fn certbot_registers_orders_polls_and_renews() -> Result<()> {
     });
     let dir = tempfile::tempdir()?;
     let names = "a.example.com,b.example.com";
-    certbot(dir.path(), &ca, &["certonly", "--domains", "a.example.com", "--domains", "b.example.com"])?;
+    certbot(
+        dir.path(),
+        &ca,
+        &[
+            "certonly",
+            "--domains",
+            "a.example.com",
+            "--domains",
+            "b.example.com",
+        ],
+    )?;
     let live = dir.path().join("config/live/a.example.com");
     let chain = std::fs::read_to_string(live.join("fullchain.pem"))?;
     ensure!(chain.matches("BEGIN CERTIFICATE").count() == 2, "{chain}");
     let counts = ca.counts();
-    ensure!(counts.accounts == 1 && counts.certificates.get(names) == Some(&1), "{counts:?}");
+    ensure!(
+        counts.accounts == 1 && counts.certificates.get(names) == Some(&1),
+        "{counts:?}"
+    );
 
     // The account is reused, and the certificate is a new one.
     certbot(
         dir.path(),
         &ca,
-        &["certonly", "--force-renewal", "--domains", "a.example.com", "--domains", "b.example.com"],
+        &[
+            "certonly",
+            "--force-renewal",
+            "--domains",
+            "a.example.com",
+            "--domains",
+            "b.example.com",
+        ],
     )?;
     ensure!(std::fs::read_to_string(live.join("fullchain.pem"))? != chain);
     let counts = ca.counts();
-    ensure!(counts.accounts == 1 && counts.certificates.get(names) == Some(&2), "{counts:?}");
+    ensure!(
+        counts.accounts == 1 && counts.certificates.get(names) == Some(&2),
+        "{counts:?}"
+    );
     Ok(())
 }

@@ -11,7 +11,11 @@ const OTHER_SECRET: &str = "YW5vdGhlciBrZXkgdGhhdCBuYW1lZCBoYXMgbmV2ZXIgc2Vlbg==
 const NAME: &str = "_acme-challenge.www.example.test";
 
 fn key(name: &str, hash: TsigHash) -> BindKey {
-    BindKey { name: name.to_owned(), algorithm: hash.as_str().to_owned(), secret: SECRET.to_owned() }
+    BindKey {
+        name: name.to_owned(),
+        algorithm: hash.as_str().to_owned(),
+        secret: SECRET.to_owned(),
+    }
 }
 
 fn provider(bind: &Bind, key_name: &str, algorithm: TsigHash, secret: &str) -> Rfc2136 {
@@ -26,11 +30,16 @@ fn provider(bind: &Bind, key_name: &str, algorithm: TsigHash, secret: &str) -> R
 }
 
 fn record(name: &str, value: &str) -> TxtRecord {
-    TxtRecord { name: name.to_owned(), value: value.to_owned(), ttl: 60 }
+    TxtRecord {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        ttl: 60,
+    }
 }
 
 async fn has(bind: &Bind, record: &TxtRecord) -> Result<bool> {
-    let view = Authorities::new(Resolver::new(vec![bind.address()])?).with_port(bind.address().port());
+    let view =
+        Authorities::new(Resolver::new(vec![bind.address()])?).with_port(bind.address().port());
     Ok(matches!(view.seen(record).await?, Seen::Everywhere { .. }))
 }
 
@@ -39,12 +48,17 @@ async fn has(bind: &Bind, record: &TxtRecord) -> Result<bool> {
 async fn every_sha2_key_adds_and_removes_exactly_one_value() -> Result<()> {
     let hashes = [TsigHash::Sha256, TsigHash::Sha384, TsigHash::Sha512];
     let keys = hashes.map(|hash| key(hash.as_str(), hash));
-    let zones = keys.clone().map(|key| BindZone::new(&format!("{}.test", key.name)).open_to(&key.name));
+    let zones = keys
+        .clone()
+        .map(|key| BindZone::new(&format!("{}.test", key.name)).open_to(&key.name));
     let bind = Bind::start(&keys, &zones).await?;
     for hash in hashes {
         let name = format!("_acme-challenge.www.{}.test", hash.as_str());
         let provider = provider(&bind, hash.as_str(), hash, SECRET);
-        assert_eq!(provider.zone_of(&name).await?, format!("{}.test", hash.as_str()));
+        assert_eq!(
+            provider.zone_of(&name).await?,
+            format!("{}.test", hash.as_str())
+        );
         let (ours, foreign) = (record(&name, "ours"), record(&name, "foreign"));
         provider.present(&foreign).await?;
         assert!(!has(&bind, &ours).await?);
@@ -62,9 +76,15 @@ async fn every_sha2_key_adds_and_removes_exactly_one_value() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs BIND"]
 async fn twenty_values_at_one_name_come_and_go_together() -> Result<()> {
-    let bind = Bind::start(&[key("k", TsigHash::Sha256)], &[BindZone::new("example.test").open_to("k")]).await?;
+    let bind = Bind::start(
+        &[key("k", TsigHash::Sha256)],
+        &[BindZone::new("example.test").open_to("k")],
+    )
+    .await?;
     let provider = provider(&bind, "k", TsigHash::Sha256, SECRET);
-    let records: Vec<TxtRecord> = (0..20).map(|i| record(NAME, &format!("value-{i:02}-{}", "x".repeat(32)))).collect();
+    let records: Vec<TxtRecord> = (0..20)
+        .map(|i| record(NAME, &format!("value-{i:02}-{}", "x".repeat(32))))
+        .collect();
     try_join_all(records.iter().map(|record| provider.present(record))).await?;
     // Twenty such values exceed a UDP answer, so that this look-up uses TCP as well.
     for record in &records {
@@ -81,11 +101,24 @@ async fn twenty_values_at_one_name_come_and_go_together() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs BIND"]
 async fn a_wrong_key_is_named_and_its_secret_is_not() -> Result<()> {
-    let bind = Bind::start(&[key("k", TsigHash::Sha256)], &[BindZone::new("example.test").open_to("k")]).await?;
+    let bind = Bind::start(
+        &[key("k", TsigHash::Sha256)],
+        &[BindZone::new("example.test").open_to("k")],
+    )
+    .await?;
     for (provider, wanted) in [
-        (provider(&bind, "k", TsigHash::Sha256, OTHER_SECRET), "the secret of TSIG key k is not the one"),
-        (provider(&bind, "unknown", TsigHash::Sha256, SECRET), "does not know a TSIG key unknown with hmac-sha256"),
-        (provider(&bind, "k", TsigHash::Sha512, SECRET), "does not know a TSIG key k with hmac-sha512"),
+        (
+            provider(&bind, "k", TsigHash::Sha256, OTHER_SECRET),
+            "the secret of TSIG key k is not the one",
+        ),
+        (
+            provider(&bind, "unknown", TsigHash::Sha256, SECRET),
+            "does not know a TSIG key unknown with hmac-sha256",
+        ),
+        (
+            provider(&bind, "k", TsigHash::Sha512, SECRET),
+            "does not know a TSIG key k with hmac-sha512",
+        ),
     ] {
         let error = provider.zone_of(NAME).await.expect_err(wanted);
         assert!(matches!(error, DnsError::Credentials { .. }), "{error:?}");
@@ -101,10 +134,17 @@ async fn a_wrong_key_is_named_and_its_secret_is_not() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs BIND"]
 async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
-    let bind = Bind::start(&[key("k", TsigHash::Sha256)], &[BindZone::new("example.test").open_to("k")]).await?;
+    let bind = Bind::start(
+        &[key("k", TsigHash::Sha256)],
+        &[BindZone::new("example.test").open_to("k")],
+    )
+    .await?;
     let searching = provider(&bind, "k", TsigHash::Sha256, SECRET);
     let elsewhere = "_acme-challenge.www.elsewhere.example";
-    let error = searching.zone_of(elsewhere).await.expect_err("a foreign zone");
+    let error = searching
+        .zone_of(elsewhere)
+        .await
+        .expect_err("a foreign zone");
     assert!(matches!(error, DnsError::NoZone { .. }), "{error:?}");
     // A record in none of our zones counts as removed.
     searching.cleanup(&record(elsewhere, "v")).await?;
@@ -120,11 +160,27 @@ async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
         .expect("a good configuration")
     };
     // BIND answers NOTAUTH for a zone that it does not have, with a signature.
-    let error = configured("elsewhere.example").present(&record(elsewhere, "v")).await.expect_err("a foreign zone");
+    let error = configured("elsewhere.example")
+        .present(&record(elsewhere, "v"))
+        .await
+        .expect_err("a foreign zone");
     assert!(matches!(error, DnsError::NoZone { .. }), "{error:?}");
-    assert!(error.to_string().contains("is not authoritative for the zone"), "{error}");
-    let error = configured("example.test").present(&record(elsewhere, "v")).await.expect_err("not in that zone");
-    assert!(error.to_string().contains("the configured zone example.test does not hold it"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("is not authoritative for the zone"),
+        "{error}"
+    );
+    let error = configured("example.test")
+        .present(&record(elsewhere, "v"))
+        .await
+        .expect_err("not in that zone");
+    assert!(
+        error
+            .to_string()
+            .contains("the configured zone example.test does not hold it"),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -132,15 +188,30 @@ async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
 #[ignore = "needs BIND"]
 async fn a_policy_that_refuses_is_found_before_an_order() -> Result<()> {
     let zone = BindZone::new("example.test").policy(&format!("grant k name {NAME} TXT;"));
-    let bind = Bind::start(&[key("k", TsigHash::Sha256)], &[zone, BindZone::new("closed.test")]).await?;
+    let bind = Bind::start(
+        &[key("k", TsigHash::Sha256)],
+        &[zone, BindZone::new("closed.test")],
+    )
+    .await?;
     let provider = provider(&bind, "k", TsigHash::Sha256, SECRET);
     assert_eq!(provider.zone_of(NAME).await?, "example.test");
     provider.present(&record(NAME, "v")).await?;
     assert!(has(&bind, &record(NAME, "v")).await?);
-    for refused in ["_acme-challenge.other.example.test", "_acme-challenge.closed.test"] {
-        let error = provider.zone_of(refused).await.expect_err("a policy refuses");
+    for refused in [
+        "_acme-challenge.other.example.test",
+        "_acme-challenge.closed.test",
+    ] {
+        let error = provider
+            .zone_of(refused)
+            .await
+            .expect_err("a policy refuses");
         assert!(matches!(error, DnsError::Refused { .. }), "{error:?}");
-        assert!(error.to_string().contains(&format!("update-policy {{ grant k name {refused} TXT; }}")), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("update-policy {{ grant k name {refused} TXT; }}")),
+            "{error}"
+        );
         assert!(provider.present(&record(refused, "v")).await.is_err());
         assert!(!has(&bind, &record(refused, "v")).await?);
     }
@@ -174,16 +245,33 @@ async fn a_cname_that_was_not_followed_is_told_where_the_key_is_refused() -> Res
             .policy("grant nobody name x TXT;"),
         BindZone::new("other.test").policy(&grant),
     ];
-    let bind = Bind::start(&[key("k", TsigHash::Sha256), key("nobody", TsigHash::Sha256)], &zones).await?;
+    let bind = Bind::start(
+        &[key("k", TsigHash::Sha256), key("nobody", TsigHash::Sha256)],
+        &zones,
+    )
+    .await?;
     let provider = provider(&bind, "k", TsigHash::Sha256, SECRET);
-    for (name, told) in [(NAME, "elsewhere.other.test"), ("_acme-challenge.a.example.test", "b.other.test")] {
-        for error in [provider.zone_of(name).await.err(), provider.present(&record(name, "v")).await.err()] {
+    for (name, told) in [
+        (NAME, "elsewhere.other.test"),
+        ("_acme-challenge.a.example.test", "b.other.test"),
+    ] {
+        for error in [
+            provider.zone_of(name).await.err(),
+            provider.present(&record(name, "v")).await.err(),
+        ] {
             let error = error.expect("it is refused");
             assert!(matches!(error, DnsError::Refused { .. }), "{error:?}");
-            assert!(error.to_string().contains(&format!("a CNAME to {told}")), "{error}");
+            assert!(
+                error.to_string().contains(&format!("a CNAME to {told}")),
+                "{error}"
+            );
         }
     }
-    let error = provider.zone_of("_acme-challenge.b.example.test").await.expect_err("it is refused").to_string();
+    let error = provider
+        .zone_of("_acme-challenge.b.example.test")
+        .await
+        .expect_err("it is refused")
+        .to_string();
     assert!(!error.contains("CNAME"), "{error}");
     assert_eq!(provider.zone_of(target).await?, "other.test");
     Ok(())
@@ -194,18 +282,30 @@ async fn a_cname_that_was_not_followed_is_told_where_the_key_is_refused() -> Res
 async fn a_resolver_alone_follows_exact_cnames_and_none_of_a_wildcard() -> Result<()> {
     let zone = BindZone::new("example.test")
         .records("_acme-challenge.a CNAME b.other.test.\n*.www CNAME c.other.test.\nx TXT \"v\"");
-    let bind = Bind::start(&[], &[zone, BindZone::new("other.test").records("b CNAME d")]).await?;
+    let bind = Bind::start(
+        &[],
+        &[zone, BindZone::new("other.test").records("b CNAME d")],
+    )
+    .await?;
     let view = Recursive::new(Resolver::new(vec![bind.address()])?);
     for (name, target) in [
         ("_acme-challenge.a.example.test", "d.other.test"),
         (NAME, NAME),
-        ("_acme-challenge.example.test", "_acme-challenge.example.test"),
+        (
+            "_acme-challenge.example.test",
+            "_acme-challenge.example.test",
+        ),
     ] {
         assert_eq!(view.challenge_target(name).await?, target);
     }
     assert_eq!(view.values("x.example.test").await?, ["v"]);
     // Where the resolver has no answer, the name stays as it is.
     let silent = Recursive::new(Resolver::new(vec![([127, 0, 0, 1], 1).into()])?);
-    assert_eq!(silent.challenge_target("_acme-challenge.a.example.test").await?, "_acme-challenge.a.example.test");
+    assert_eq!(
+        silent
+            .challenge_target("_acme-challenge.a.example.test")
+            .await?,
+        "_acme-challenge.a.example.test"
+    );
     Ok(())
 }

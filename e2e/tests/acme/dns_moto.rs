@@ -12,7 +12,11 @@ const NAME: &str = "_acme-challenge.www.example.com";
 
 fn keys() -> AwsSource {
     let secret_access_key = Secret::new("secret");
-    AwsSource::Static(AwsKeys { access_key_id: "AKIATEST".to_owned(), secret_access_key, session_token: None })
+    AwsSource::Static(AwsKeys {
+        access_key_id: "AKIATEST".to_owned(),
+        secret_access_key,
+        session_token: None,
+    })
 }
 
 fn provider(moto: &Moto, source: AwsSource) -> Route53 {
@@ -24,13 +28,19 @@ fn provider(moto: &Moto, source: AwsSource) -> Route53 {
 }
 
 fn record(value: impl Into<String>) -> TxtRecord {
-    TxtRecord { name: NAME.to_owned(), value: value.into(), ttl: 60 }
+    TxtRecord {
+        name: NAME.to_owned(),
+        value: value.into(),
+        ttl: 60,
+    }
 }
 
 /// Returns the values of TXT records at [`NAME`].
 async fn values(moto: &Moto, zone: &str) -> Result<Vec<String>> {
     let records = moto.records(zone).await?;
-    let sets = records.split("<ResourceRecordSet>").filter(|set| set.contains(&format!("<Name>{NAME}.</Name>")));
+    let sets = records
+        .split("<ResourceRecordSet>")
+        .filter(|set| set.contains(&format!("<Name>{NAME}.</Name>")));
     let mut values: Vec<String> = sets
         .flat_map(|set| set.split("<Value>").skip(1))
         .filter_map(|rest| rest.split_once("</Value>"))
@@ -62,7 +72,12 @@ async fn values_come_and_go_one_by_one_in_the_public_zone() -> Result<()> {
     assert_eq!(values(&moto, &public).await?, ["value-0"]);
     assert_eq!(values(&moto, &private).await?, Vec::<String>::new());
     // A record that was stored with another time to live, for example by an older configuration.
-    restarted.cleanup(&TxtRecord { ttl: 300, ..records[0].clone() }).await?;
+    restarted
+        .cleanup(&TxtRecord {
+            ttl: 300,
+            ..records[0].clone()
+        })
+        .await?;
     assert_eq!(values(&moto, &public).await?, Vec::<String>::new());
     Ok(())
 }
@@ -80,7 +95,8 @@ async fn foreign_records_around_ours_stay_over_several_pages() -> Result<()> {
              </ResourceRecordSet></Change>"
         )
     };
-    moto.change(&zone, &(0..150).map(foreign).collect::<String>()).await?;
+    moto.change(&zone, &(0..150).map(foreign).collect::<String>())
+        .await?;
     let provider = provider(&moto, keys());
     // It sorts after the foreign ones, and is found although a page has a hundred.
     let ours = record("zzz-ours");
@@ -89,7 +105,12 @@ async fn foreign_records_around_ours_stay_over_several_pages() -> Result<()> {
     provider.cleanup(&ours).await?;
     provider.cleanup(&ours).await?;
     let left = values(&moto, &zone).await?;
-    assert_eq!(left, (0..150).map(|i| format!("foreign-{i:03}")).collect::<Vec<_>>());
+    assert_eq!(
+        left,
+        (0..150)
+            .map(|i| format!("foreign-{i:03}"))
+            .collect::<Vec<_>>()
+    );
     Ok(())
 }
 
@@ -104,12 +125,23 @@ async fn more_zones_than_a_page_holds() -> Result<()> {
     }
     let provider = provider(&moto, keys());
     assert_eq!(provider.zone_of(NAME).await?, "example.com");
-    assert_eq!(provider.zone_of("_acme-challenge.x.a129.example").await?, "a129.example");
+    assert_eq!(
+        provider.zone_of("_acme-challenge.x.a129.example").await?,
+        "a129.example"
+    );
     provider.present(&record("v")).await?;
     assert_eq!(values(&moto, &public).await?, ["v"]);
-    let error = provider.zone_of("_acme-challenge.example.org").await.expect_err("no such zone");
+    let error = provider
+        .zone_of("_acme-challenge.example.org")
+        .await
+        .expect_err("no such zone");
     assert!(matches!(error, DnsError::NoZone { .. }), "{error:?}");
-    provider.cleanup(&TxtRecord { name: "_acme-challenge.example.org".to_owned(), ..record("v") }).await?;
+    provider
+        .cleanup(&TxtRecord {
+            name: "_acme-challenge.example.org".to_owned(),
+            ..record("v")
+        })
+        .await?;
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Tests of certificates with real and misbehaving CAs, DNS servers and providers: of the engine `acme`, and of the
-//! program that uses it.
+//! Tests of certificates with real and misbehaving CAs, DNS servers and providers: of the engine
+//! `acme`, and of the program that uses it.
 
 mod airgap;
 mod answers;

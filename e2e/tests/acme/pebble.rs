@@ -23,8 +23,15 @@ use serde_json::json;
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async { tokio::time::timeout(LIMIT, test).await.context("no end in time: did Pebble deadlock?")? })
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        tokio::time::timeout(LIMIT, test)
+            .await
+            .context("no end in time: did Pebble deadlock?")?
+    })
 }
 
 struct Rig {
@@ -34,7 +41,10 @@ struct Rig {
 
 impl Rig {
     async fn start(options: &Options) -> Result<Self> {
-        Ok(Self { pebble: Pebble::start(options).await?, tmp: tempfile::tempdir()? })
+        Ok(Self {
+            pebble: Pebble::start(options).await?,
+            tmp: tempfile::tempdir()?,
+        })
     }
 
     fn storage(&self) -> Result<Arc<dyn Storage>> {
@@ -57,7 +67,11 @@ impl Rig {
 
 fn request(names: &[&str]) -> Result<IssueRequest> {
     let names = Names::parse(names)?;
-    Ok(IssueRequest::new(CertificateId::of("t", &names), names, Timestamp::now()))
+    Ok(IssueRequest::new(
+        CertificateId::of("t", &names),
+        names,
+        Timestamp::now(),
+    ))
 }
 
 /// Returns true if the chain leads to a root: the last certificate was signed by it.
@@ -80,7 +94,8 @@ fn http_01_with_nothing_told_to_the_responder_but_the_thumbprint() -> Result<()>
         let certificate = issuer.issue(&request).await?;
         ensure!(certificate.names == request.names);
         ensure!(is_under(&certificate, &rig.pebble.issuing_root(0).await?)?);
-        // Not installed yet: a repeated request returns the same certificate, without a request to the CA.
+        // Not installed yet: a repeated request returns the same certificate, without a request to
+        // the CA.
         let again = issuer.issue(&request).await?;
         ensure!(again.serial == certificate.serial && rig.pebble.issued() == 1);
         issuer.installed(&request.id).await?;
@@ -97,7 +112,10 @@ fn a_host_that_does_not_answer_is_named_and_nothing_is_left_behind() -> Result<(
         let issuer = rig.issuer(rig.config()).await?;
         let _responder = Responder::start(rig.pebble.http_port, "another-thumbprint").await?;
         let request = request(&["a.example.com"])?;
-        let failure = issuer.issue(&request).await.expect_err("the answer is wrong");
+        let failure = issuer
+            .issue(&request)
+            .await
+            .expect_err("the answer is wrong");
         ensure!(failure.class == Class::HostFault, "{failure:?}");
         ensure!(failure.culprits == ["a.example.com"], "{failure:?}");
         ensure!(failure.message.contains("a.example.com"), "{failure}");
@@ -124,14 +142,19 @@ fn dns_01_for_apex_and_wildcard_in_one_order_leaves_no_record() -> Result<()> {
             ..Solvers::default()
         };
         let issuer = rig.issuer(config.clone()).await?;
-        let certificate = issuer.issue(&request(&["example.com", "*.example.com"])?).await?;
+        let certificate = issuer
+            .issue(&request(&["example.com", "*.example.com"])?)
+            .await?;
         ensure!(certificate.names.to_strings() == ["*.example.com", "example.com"]);
         ensure!(dns.records().await.is_empty(), "{:?}", dns.records().await);
         // By the account's label as well.
         if let Some(dns) = &mut config.solvers.dns {
             dns.account_label = true;
         }
-        rig.issuer(config).await?.issue(&request(&["*.example.org"])?).await?;
+        rig.issuer(config)
+            .await?
+            .issue(&request(&["*.example.org"])?)
+            .await?;
         ensure!(dns.records().await.is_empty(), "{:?}", dns.records().await);
         Ok(())
     })
@@ -144,16 +167,34 @@ fn dns_persist_01_by_a_record_that_stays() -> Result<()> {
         let rig = Rig::start(&Options::default()).await?;
         let dns = rig.pebble.dns();
         let mut config = rig.config();
-        config.solvers = Solvers { persist: Some(Persist { view: dns.clone(), days: None }), ..Solvers::default() };
-        // Without a provider, the message names the record to create, which is then created by hand.
+        config.solvers = Solvers {
+            persist: Some(Persist {
+                view: dns.clone(),
+                days: None,
+            }),
+            ..Solvers::default()
+        };
+        // Without a provider, the message names the record to create, which is then created by
+        // hand.
         let issuer = rig.issuer(config.clone()).await?;
         let bound = request(&["example.com", "*.example.com"])?;
-        let failure = issuer.issue(&bound).await.err().context("there is no record")?;
+        let failure = issuer
+            .issue(&bound)
+            .await
+            .err()
+            .context("there is no record")?;
         let account = issuer.account_url().await?;
         let value = format!("pebble.letsencrypt.org; accounturi={account}; policy=wildcard");
         let told = failure.to_string();
-        ensure!(told.contains("create _validation-persist.example.com TXT"), "{told}");
-        let record = TxtRecord { name: "_validation-persist.example.com".to_owned(), value, ttl: 60 };
+        ensure!(
+            told.contains("create _validation-persist.example.com TXT"),
+            "{told}"
+        );
+        let record = TxtRecord {
+            name: "_validation-persist.example.com".to_owned(),
+            value,
+            ttl: 60,
+        };
         dns.present(&record).await?;
         issuer.issue(&bound).await?;
         // A provider writes it once, and it stays.
@@ -164,10 +205,16 @@ fn dns_persist_01_by_a_record_that_stays() -> Result<()> {
             propagation_limit: Duration::from_secs(60),
             account_label: false,
         });
-        rig.issuer(config).await?.issue(&request(&["example.org"])?).await?;
+        rig.issuer(config)
+            .await?
+            .issue(&request(&["example.org"])?)
+            .await?;
         let records = dns.records().await;
         ensure!(
-            records.keys().eq(["_validation-persist.example.com", "_validation-persist.example.org"]),
+            records.keys().eq([
+                "_validation-persist.example.com",
+                "_validation-persist.example.org"
+            ]),
             "{records:?}"
         );
         Ok(())
@@ -181,9 +228,18 @@ fn tls_alpn_01() -> Result<()> {
         let rig = Rig::start(&Options::default()).await?;
         let responder = Arc::new(AlpnResponder::start(rig.pebble.tls_port).await?);
         let mut config = rig.config();
-        config.solvers = Solvers { alpn: Some(responder.clone()), ..Solvers::default() };
-        rig.issuer(config).await?.issue(&request(&["a.example.com"])?).await?;
-        ensure!(responder.shown() == 0, "the challenge certificate is shown no more");
+        config.solvers = Solvers {
+            alpn: Some(responder.clone()),
+            ..Solvers::default()
+        };
+        rig.issuer(config)
+            .await?
+            .issue(&request(&["a.example.com"])?)
+            .await?;
+        ensure!(
+            responder.shown() == 0,
+            "the challenge certificate is shown no more"
+        );
         Ok(())
     })
 }
@@ -194,15 +250,36 @@ fn an_external_account_is_bound_and_without_one_the_reason_is_told() -> Result<(
     run(async {
         let mac = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
         let external = BTreeMap::from([("kid-1".to_owned(), mac.to_owned())]);
-        let rig = Rig::start(&Options { external, always_valid: true, ..Options::default() }).await?;
-        let failure = rig.issuer(rig.config()).await?.issue(&request(&["a.example.com"])?).await.expect_err("no EAB");
-        ensure!(failure.class == Class::Config && failure.message.contains("external account binding"), "{failure}");
+        let rig = Rig::start(&Options {
+            external,
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
+        let failure = rig
+            .issuer(rig.config())
+            .await?
+            .issue(&request(&["a.example.com"])?)
+            .await
+            .expect_err("no EAB");
+        ensure!(
+            failure.class == Class::Config && failure.message.contains("external account binding"),
+            "{failure}"
+        );
         let mut config = rig.config();
         config.registration.external = Some(ExternalAccount::new("kid-2", mac)?);
-        let failure = rig.issuer(config.clone()).await?.issue(&request(&["a.example.com"])?).await.expect_err("kid");
+        let failure = rig
+            .issuer(config.clone())
+            .await?
+            .issue(&request(&["a.example.com"])?)
+            .await
+            .expect_err("kid");
         ensure!(failure.class == Class::Account, "{failure:?}");
         config.registration.external = Some(ExternalAccount::new("kid-1", mac)?);
-        rig.issuer(config).await?.issue(&request(&["a.example.com"])?).await?;
+        rig.issuer(config)
+            .await?
+            .issue(&request(&["a.example.com"])?)
+            .await?;
         Ok(())
     })
 }
@@ -211,10 +288,17 @@ fn an_external_account_is_bound_and_without_one_the_reason_is_told() -> Result<(
 #[ignore = "needs Pebble"]
 fn a_third_of_bad_nonces_spoils_nothing() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { nonce_reject: 30, always_valid: true, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            nonce_reject: 30,
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
         let issuer = rig.issuer(rig.config()).await?;
         for i in 0..40 {
-            issuer.issue(&request(&[&format!("h{i}.example.com")])?).await?;
+            issuer
+                .issue(&request(&[&format!("h{i}.example.com")])?)
+                .await?;
         }
         ensure!(rig.pebble.issued() == 40, "{}", rig.pebble.issued());
         Ok(())
@@ -230,7 +314,11 @@ struct Dying {
 
 impl Dying {
     fn dead() -> StorageError {
-        StorageError::Io { doing: "writing", object: "test".to_owned(), why: std::io::Error::other("killed") }
+        StorageError::Io {
+            doing: "writing",
+            object: "test".to_owned(),
+            why: std::io::Error::other("killed"),
+        }
     }
 }
 
@@ -239,20 +327,41 @@ impl Storage for Dying {
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         self.inner.read(key).await
     }
-    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+    async fn write(
+        &self,
+        key: &Key,
+        bytes: &[u8],
+        expect: &Expect,
+    ) -> Result<Version, StorageError> {
         let left = self.writes_left.load(Ordering::SeqCst);
         if left == 0 {
             return Err(Self::dead());
         }
         self.writes_left.store(left - 1, Ordering::SeqCst);
-        let version = if left > 1 || self.after { Some(self.inner.write(key, bytes, expect).await?) } else { None };
-        if left == 1 { Err(Self::dead()) } else { version.ok_or_else(Self::dead) }
+        let version = if left > 1 || self.after {
+            Some(self.inner.write(key, bytes, expect).await?)
+        } else {
+            None
+        };
+        if left == 1 {
+            Err(Self::dead())
+        } else {
+            version.ok_or_else(Self::dead)
+        }
     }
     async fn flush(&self, key: &Key) -> Result<(), StorageError> {
-        if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.flush(key).await }
+        if self.writes_left.load(Ordering::SeqCst) == 0 {
+            Err(Self::dead())
+        } else {
+            self.inner.flush(key).await
+        }
     }
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
-        if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.remove(key).await }
+        if self.writes_left.load(Ordering::SeqCst) == 0 {
+            Err(Self::dead())
+        } else {
+            self.inner.remove(key).await
+        }
     }
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
         self.inner.list(kind).await
@@ -266,16 +375,27 @@ impl Storage for Dying {
 #[ignore = "needs Pebble"]
 fn a_key_rollover_cut_off_anywhere_never_loses_the_account() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
         let storage = rig.storage()?;
         let first = rig.issuer(rig.config()).await?;
         let url = first.account_url().await?;
         let mut thumbprints = vec![first.thumbprint()];
         drop(first);
         for (writes, after) in [(1, false), (1, true), (2, false), (2, true)] {
-            let dying = Dying { inner: storage.clone(), writes_left: AtomicUsize::new(writes), after };
+            let dying = Dying {
+                inner: storage.clone(),
+                writes_left: AtomicUsize::new(writes),
+                after,
+            };
             let issuer = AcmeIssuer::open(rig.config(), Arc::new(dying)).await?;
-            ensure!(issuer.roll_over_key().await.is_err(), "it dies at write {writes}");
+            ensure!(
+                issuer.roll_over_key().await.is_err(),
+                "it dies at write {writes}"
+            );
             let restarted = rig.issuer(rig.config()).await?;
             ensure!(restarted.account_url().await? == url, "the same account");
             let names = format!("h{writes}{after}.example.com");
@@ -296,18 +416,34 @@ fn a_key_rollover_cut_off_anywhere_never_loses_the_account() -> Result<()> {
 #[ignore = "needs Pebble"]
 fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
         let (storage, key) = (rig.storage()?, Key::new(Kind::Account, "pebble"));
         let issuer = rig.issuer(rig.config()).await?;
         issuer.issue(&request(&["a.example.com"])?).await?;
         let url = issuer.account_url().await?;
-        let copy = storage.read(&key).await?.context("there is an account")?.bytes;
+        let copy = storage
+            .read(&key)
+            .await?
+            .context("there is an account")?
+            .bytes;
         issuer.deactivate().await?;
         ensure!(storage.read(&key).await?.is_none(), "its key is forgotten");
         // A copy of the old key leads to a clear error, and no host is blamed.
         storage.write(&key, &copy, &Expect::Absent).await?;
-        let failure = rig.issuer(rig.config()).await?.issue(&request(&["b.example.com"])?).await.expect_err("refused");
-        ensure!(failure.class == Class::Account && failure.culprits.is_empty(), "{failure:?}");
+        let failure = rig
+            .issuer(rig.config())
+            .await?
+            .issue(&request(&["b.example.com"])?)
+            .await
+            .expect_err("refused");
+        ensure!(
+            failure.class == Class::Account && failure.culprits.is_empty(),
+            "{failure:?}"
+        );
         ensure!(failure.message.contains("deactivated"), "{failure}");
         storage.remove(&key).await?;
         let next = rig.issuer(rig.config()).await?;
@@ -317,8 +453,8 @@ fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new()
     })
 }
 
-/// A disk that loses unflushed writes at a power failure: orders are kept once `flush` returned, other entries at
-/// once.
+/// A disk that loses unflushed writes at a power failure: orders are kept once `flush` returned,
+/// other entries at once.
 struct Volatile {
     cache: Directory,
     disk: Directory,
@@ -329,7 +465,12 @@ impl Storage for Volatile {
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         self.cache.read(key).await
     }
-    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+    async fn write(
+        &self,
+        key: &Key,
+        bytes: &[u8],
+        expect: &Expect,
+    ) -> Result<Version, StorageError> {
         let version = self.cache.write(key, bytes, expect).await?;
         if key.kind() != Kind::Order {
             self.disk.write(key, bytes, &Expect::Anything).await?;
@@ -338,7 +479,9 @@ impl Storage for Volatile {
     }
     async fn flush(&self, key: &Key) -> Result<(), StorageError> {
         if let Some(entry) = self.cache.read(key).await? {
-            self.disk.write(key, &entry.bytes, &Expect::Anything).await?;
+            self.disk
+                .write(key, &entry.bytes, &Expect::Anything)
+                .await?;
         }
         Ok(())
     }
@@ -358,25 +501,56 @@ impl Storage for Volatile {
 #[ignore = "needs Pebble"]
 fn a_machine_that_loses_its_power_gets_the_certificate_it_was_about_to_get() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
         let mut issued = 0;
         for writes in 1..=4 {
             for after in [false, true] {
                 let folder = |name: &str| rig.tmp.path().join(format!("{name}-{writes}-{after}"));
-                let (cache, disk) = (Directory::open(folder("cache"))?, Directory::open(folder("disk"))?);
-                AcmeIssuer::open(rig.config(), Arc::new(Volatile { cache: cache.clone(), disk: disk.clone() }))
-                    .await?
-                    .account_url()
-                    .await?;
+                let (cache, disk) = (
+                    Directory::open(folder("cache"))?,
+                    Directory::open(folder("disk"))?,
+                );
+                AcmeIssuer::open(
+                    rig.config(),
+                    Arc::new(Volatile {
+                        cache: cache.clone(),
+                        disk: disk.clone(),
+                    }),
+                )
+                .await?
+                .account_url()
+                .await?;
                 let request = request(&[&format!("p{writes}{after}.example.com")])?;
-                let inner = Arc::new(Volatile { cache, disk: disk.clone() });
-                let dying = Dying { inner, writes_left: AtomicUsize::new(writes), after };
-                AcmeIssuer::open(rig.config(), Arc::new(dying)).await?.issue(&request).await.err();
+                let inner = Arc::new(Volatile {
+                    cache,
+                    disk: disk.clone(),
+                });
+                let dying = Dying {
+                    inner,
+                    writes_left: AtomicUsize::new(writes),
+                    after,
+                };
+                AcmeIssuer::open(rig.config(), Arc::new(dying))
+                    .await?
+                    .issue(&request)
+                    .await
+                    .err();
                 // Only the flushed entries are left now.
-                let certificate = AcmeIssuer::open(rig.config(), Arc::new(disk)).await?.issue(&request).await?;
+                let certificate = AcmeIssuer::open(rig.config(), Arc::new(disk))
+                    .await?
+                    .issue(&request)
+                    .await?;
                 issued += 1;
                 ensure!(certificate.names == request.names);
-                ensure!(rig.pebble.issued() == issued, "write {writes} after {after}: {}", rig.pebble.issued());
+                ensure!(
+                    rig.pebble.issued() == issued,
+                    "write {writes} after {after}: {}",
+                    rig.pebble.issued()
+                );
             }
         }
         Ok(())
@@ -387,15 +561,27 @@ fn a_machine_that_loses_its_power_gets_the_certificate_it_was_about_to_get() -> 
 #[ignore = "needs Pebble"]
 fn an_order_cut_off_at_any_write_is_finished_after_a_restart_with_one_certificate() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
         let storage = rig.storage()?;
         rig.issuer(rig.config()).await?.account_url().await?;
         let mut issued = 0;
         for writes in 1..=4 {
             for after in [false, true] {
                 let request = request(&[&format!("w{writes}{after}.example.com")])?;
-                let dying = Dying { inner: storage.clone(), writes_left: AtomicUsize::new(writes), after };
-                let died = AcmeIssuer::open(rig.config(), Arc::new(dying)).await?.issue(&request).await.is_err();
+                let dying = Dying {
+                    inner: storage.clone(),
+                    writes_left: AtomicUsize::new(writes),
+                    after,
+                };
+                let died = AcmeIssuer::open(rig.config(), Arc::new(dying))
+                    .await?
+                    .issue(&request)
+                    .await
+                    .is_err();
                 let certificate = rig.issuer(rig.config()).await?.issue(&request).await?;
                 ensure!(certificate.names == request.names);
                 issued += 1;
@@ -414,25 +600,53 @@ fn an_order_cut_off_at_any_write_is_finished_after_a_restart_with_one_certificat
 #[ignore = "needs Pebble"]
 fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { always_valid: true, alternate_roots: 1, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            always_valid: true,
+            alternate_roots: 1,
+            ..Options::default()
+        })
+        .await?;
         let mut config = rig.config();
-        config.profile = Some(RequestedProfile { name: "shortlived".to_owned(), required: true });
+        config.profile = Some(RequestedProfile {
+            name: "shortlived".to_owned(),
+            required: true,
+        });
         let issuer = rig.issuer(config.clone()).await?;
         let mut request = request(&["a.example.com"])?;
         let first = issuer.issue(&request).await?;
         issuer.installed(&request.id).await?;
-        ensure!(first.lifetime().as_hours() <= 6 * 24, "{:?}", first.lifetime());
+        ensure!(
+            first.lifetime().as_hours() <= 6 * 24,
+            "{:?}",
+            first.lifetime()
+        );
         let now = Timestamp::now();
-        let window = issuer.renewal_window(&first, None, now).await?.context("Pebble has ARI")?;
-        ensure!(first.not_before < window.start && window.end < first.not_after, "{window:?}");
-        let leaf = first.chain_pem.split_inclusive("-----END CERTIFICATE-----\n").next().context("a leaf")?;
+        let window = issuer
+            .renewal_window(&first, None, now)
+            .await?
+            .context("Pebble has ARI")?;
+        ensure!(
+            first.not_before < window.start && window.end < first.not_after,
+            "{window:?}"
+        );
+        let leaf = first
+            .chain_pem
+            .split_inclusive("-----END CERTIFICATE-----\n")
+            .next()
+            .context("a leaf")?;
         let revoked = json!({
             "suggestedWindow": { "start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z" },
             "explanationURL": "https://ca.example/incident",
         });
         rig.pebble.set_renewal_info(leaf, &revoked).await?;
-        let window = issuer.renewal_window(&first, Some(&window), now).await?.context("still there")?;
-        ensure!(window.is_over(now) && window.explanation.as_deref() == Some("https://ca.example/incident"));
+        let window = issuer
+            .renewal_window(&first, Some(&window), now)
+            .await?
+            .context("still there")?;
+        ensure!(
+            window.is_over(now)
+                && window.explanation.as_deref() == Some("https://ca.example/incident")
+        );
         // Replaced once, and a second time although the CA refuses `alreadyReplaced`.
         request.replaces.clone_from(&first.ari_id);
         for _ in 0..2 {
@@ -440,27 +654,57 @@ fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
             issuer.installed(&request.id).await?;
             ensure!(next.serial != first.serial);
         }
-        // A certificate that the CA does not know (any more): the order is placed without `replaces`.
-        let (authority, _) = first.ari_id.as_deref().and_then(|id| id.split_once('.')).context("an ARI identifier")?;
+        // A certificate that the CA does not know (any more): the order is placed without
+        // `replaces`.
+        let (authority, _) = first
+            .ari_id
+            .as_deref()
+            .and_then(|id| id.split_once('.'))
+            .context("an ARI identifier")?;
         request.replaces = Some(format!("{authority}.AQIDBAU"));
         let next = issuer.issue(&request).await?;
         issuer.installed(&request.id).await?;
         ensure!(next.serial != first.serial);
         request.replaces = None;
-        config.profile = Some(RequestedProfile { name: "nosuch".to_owned(), required: true });
-        let failure = rig.issuer(config.clone()).await?.issue(&request).await.expect_err("no such profile");
-        ensure!(failure.class == Class::Config && failure.message.contains("default, shortlived"), "{failure}");
+        config.profile = Some(RequestedProfile {
+            name: "nosuch".to_owned(),
+            required: true,
+        });
+        let failure = rig
+            .issuer(config.clone())
+            .await?
+            .issue(&request)
+            .await
+            .expect_err("no such profile");
+        ensure!(
+            failure.class == Class::Config && failure.message.contains("default, shortlived"),
+            "{failure}"
+        );
         config.profile = None;
         let other = rig.pebble.issuing_root(1).await?;
         let root = acme::certificate::chain_of(&other)?;
         let (_, parsed) = x509_parser::parse_x509_certificate(&root[0])?;
-        let name = parsed.subject().iter_common_name().next().context("a name")?.as_str()?.to_owned();
+        let name = parsed
+            .subject()
+            .iter_common_name()
+            .next()
+            .context("a name")?
+            .as_str()?
+            .to_owned();
         config.preferred_chain = Some(name);
         let mut config_default = config.clone();
         config_default.preferred_chain = None;
-        let preferred = rig.issuer(config).await?.issue(&self::request(&["b.example.com"])?).await?;
+        let preferred = rig
+            .issuer(config)
+            .await?
+            .issue(&self::request(&["b.example.com"])?)
+            .await?;
         ensure!(is_under(&preferred, &other)?);
-        let usual = rig.issuer(config_default).await?.issue(&self::request(&["c.example.com"])?).await?;
+        let usual = rig
+            .issuer(config_default)
+            .await?
+            .issue(&self::request(&["c.example.com"])?)
+            .await?;
         ensure!(!is_under(&usual, &other)?);
         Ok(())
     })
@@ -470,43 +714,85 @@ fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
 #[ignore = "needs Pebble"]
 fn an_impossible_configuration_is_refused_with_its_field_before_any_order() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
         let issuer = rig.issuer(rig.config()).await?;
-        for (names, word) in [(vec!["co.uk"], "public suffix"), (vec!["*.example.com"], "DNS-01")] {
+        for (names, word) in [
+            (vec!["co.uk"], "public suffix"),
+            (vec!["*.example.com"], "DNS-01"),
+        ] {
             let failure = issuer.issue(&request(&names)?).await.expect_err(word);
-            ensure!(failure.class == Class::Config && failure.message.contains(word), "{failure}");
+            ensure!(
+                failure.class == Class::Config && failure.message.contains(word),
+                "{failure}"
+            );
         }
         let many = |count: usize| {
             let names: Vec<_> = (0..count).map(|i| format!("h{i}.example.com")).collect();
             request(&names.iter().map(String::as_str).collect::<Vec<_>>())
         };
         let mut short = rig.config();
-        short.profile = Some(RequestedProfile { name: "shortlived".to_owned(), required: true });
-        let failure = rig.issuer(short).await?.issue(&many(26)?).await.expect_err("26");
+        short.profile = Some(RequestedProfile {
+            name: "shortlived".to_owned(),
+            required: true,
+        });
+        let failure = rig
+            .issuer(short)
+            .await?
+            .issue(&many(26)?)
+            .await
+            .expect_err("26");
         let sentence = "26 names in one certificate, and profile shortlived of pebble takes at most 25: spread them";
-        ensure!(failure.class == Class::Config && failure.message.starts_with(sentence), "{failure}");
+        ensure!(
+            failure.class == Class::Config && failure.message.starts_with(sentence),
+            "{failure}"
+        );
         let failure = issuer.issue(&many(101)?).await.expect_err("101");
         ensure!(
-            failure.class == Class::Config && failure.message.contains("and pebble takes at most 100"),
+            failure.class == Class::Config
+                && failure.message.contains("and pebble takes at most 100"),
             "{failure}"
         );
         ensure!(rig.pebble.orders() == 0);
         let mut untrusted = rig.config();
         untrusted.name = "untrusted".to_owned();
         untrusted.roots = acme::client::Roots::Pem(rig.pebble.issuing_root(0).await?);
-        let failure = rig.issuer(untrusted).await?.issue(&request(&["a.example.com"])?).await.expect_err("untrusted");
-        ensure!(failure.class == Class::Config && failure.message.contains("CA bundle"), "{failure:?}");
+        let failure = rig
+            .issuer(untrusted)
+            .await?
+            .issue(&request(&["a.example.com"])?)
+            .await
+            .expect_err("untrusted");
+        ensure!(
+            failure.class == Class::Config && failure.message.contains("CA bundle"),
+            "{failure:?}"
+        );
         let mut elsewhere = rig.config();
         elsewhere.name = "elsewhere".to_owned();
         elsewhere.directory = rig.pebble.directory().replace("/dir", "/nothing");
-        let failure =
-            rig.issuer(elsewhere).await?.issue(&request(&["a.example.com"])?).await.expect_err("no directory");
+        let failure = rig
+            .issuer(elsewhere)
+            .await?
+            .issue(&request(&["a.example.com"])?)
+            .await
+            .expect_err("no directory");
         ensure!(failure.class == Class::Config, "{failure:?}");
         let mut terms = rig.config();
         terms.name = "terms".to_owned();
         terms.registration.terms_agreed = false;
-        let failure = rig.issuer(terms).await?.issue(&request(&["a.example.com"])?).await.expect_err("terms");
-        ensure!(failure.class == Class::Config && failure.message.contains("terms"), "{failure:?}");
+        let failure = rig
+            .issuer(terms)
+            .await?
+            .issue(&request(&["a.example.com"])?)
+            .await
+            .expect_err("terms");
+        ensure!(
+            failure.class == Class::Config && failure.message.contains("terms"),
+            "{failure:?}"
+        );
         ensure!(rig.pebble.issued() == 0 && rig.storage()?.list(Kind::Order).await?.is_empty());
         Ok(())
     })
@@ -516,7 +802,11 @@ fn an_impossible_configuration_is_refused_with_its_field_before_any_order() -> R
 #[ignore = "needs Pebble"]
 fn two_keepers_over_one_storage_get_each_certificate_once() -> Result<()> {
     run(async {
-        let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
+        let rig = Rig::start(&Options {
+            always_valid: true,
+            ..Options::default()
+        })
+        .await?;
         let wanted: Vec<_> = (0..60)
             .map(|i| {
                 let names = Names::parse([format!("h{i}.example{i}.com")])?;
@@ -539,12 +829,27 @@ fn two_keepers_over_one_storage_get_each_certificate_once() -> Result<()> {
         }
         let now = Timestamp::now();
         let (a, b) = tokio::join!(keepers[0].pass(&wanted, now), keepers[1].pass(&wanted, now));
-        ensure!(a.failed.is_empty() && b.failed.is_empty(), "{:?} {:?}", a.failed, b.failed);
-        ensure!(a.issued.len() + b.issued.len() == 60 && rig.pebble.issued() == 60, "{}", rig.pebble.issued());
+        ensure!(
+            a.failed.is_empty() && b.failed.is_empty(),
+            "{:?} {:?}",
+            a.failed,
+            b.failed
+        );
+        ensure!(
+            a.issued.len() + b.issued.len() == 60 && rig.pebble.issued() == 60,
+            "{}",
+            rig.pebble.issued()
+        );
         for keeper in &keepers {
             ensure!(keeper.certificates().len() == 60);
             let pass = keeper.pass(&wanted, now).await;
-            ensure!(pass.issued.is_empty() && pass.outlook.iter().all(|o| o.next == acme::keeper::Next::Renew));
+            ensure!(
+                pass.issued.is_empty()
+                    && pass
+                        .outlook
+                        .iter()
+                        .all(|o| o.next == acme::keeper::Next::Renew)
+            );
         }
         ensure!(rig.storage()?.list(Kind::Order).await?.is_empty());
         Ok(())

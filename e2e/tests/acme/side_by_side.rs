@@ -1,4 +1,5 @@
-//! The names of one order are processed concurrently: look-ups, writes to DNS, checks of propagation, removals.
+//! The names of one order are processed concurrently: look-ups, writes to DNS, checks of
+//! propagation, removals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +28,23 @@ struct Together {
 impl Together {
     fn new() -> Self {
         let barrier = || Barrier::new(NAMES);
-        Self { targets: barrier(), zones: barrier(), written: barrier(), seen: barrier(), removed: barrier() }
+        Self {
+            targets: barrier(),
+            zones: barrier(),
+            written: barrier(),
+            seen: barrier(),
+            removed: barrier(),
+        }
     }
 }
 
 async fn meet(barrier: &Barrier, what: &str) -> Result<(), DnsError> {
     let met = timeout(Duration::from_secs(20), barrier.wait()).await;
     let message = format!("{what} waits for the one before");
-    met.map(drop).map_err(|_| DnsError::Unavailable { provider: "test".to_owned(), message })
+    met.map(drop).map_err(|_| DnsError::Unavailable {
+        provider: "test".to_owned(),
+        message,
+    })
 }
 
 /// The trial write is a record of its own.
@@ -48,23 +58,37 @@ impl DnsProvider for Together {
         "test"
     }
     async fn zone_of(&self, _: &str) -> Result<String, DnsError> {
-        meet(&self.zones, "the question for a zone").await.map(|()| "example.com".to_owned())
+        meet(&self.zones, "the question for a zone")
+            .await
+            .map(|()| "example.com".to_owned())
     }
     async fn present(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        if is_trial(record) { Ok(()) } else { meet(&self.written, "a record").await }
+        if is_trial(record) {
+            Ok(())
+        } else {
+            meet(&self.written, "a record").await
+        }
     }
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        if is_trial(record) { Ok(()) } else { meet(&self.removed, "the removal of a record").await }
+        if is_trial(record) {
+            Ok(())
+        } else {
+            meet(&self.removed, "the removal of a record").await
+        }
     }
 }
 
 #[async_trait]
 impl DnsView for Together {
     async fn challenge_target(&self, name: &str) -> Result<String, DnsError> {
-        meet(&self.targets, "the look for a CNAME").await.map(|()| name.to_owned())
+        meet(&self.targets, "the look for a CNAME")
+            .await
+            .map(|()| name.to_owned())
     }
     async fn seen(&self, _: &TxtRecord) -> Result<Seen, DnsError> {
-        meet(&self.seen, "the look for a record").await.map(|()| Seen::Everywhere { silent: vec![] })
+        meet(&self.seen, "the look for a record")
+            .await
+            .map(|()| Seen::Everywhere { silent: vec![] })
     }
     async fn values(&self, _: &str) -> Result<Vec<String>, DnsError> {
         Ok(Vec::new())
@@ -79,11 +103,28 @@ fn no_name_of_an_order_waits_for_the_dns_of_another() -> Result<()> {
         let dns = Arc::new(Together::new());
         let (provider, view) = (dns.clone(), dns);
         let propagation_limit = Duration::from_secs(1);
-        let solver = DnsSolver { provider, view, ttl: 60, propagation_limit, account_label: false };
-        config.solvers = Solvers { dns: Some(solver), ..Solvers::default() };
+        let solver = DnsSolver {
+            provider,
+            view,
+            ttl: 60,
+            propagation_limit,
+            account_label: false,
+        };
+        config.solvers = Solvers {
+            dns: Some(solver),
+            ..Solvers::default()
+        };
         let keeper = rig.keeper_with(config).await?;
         let names = Names::parse((0..NAMES).map(|i| format!("h{i}.example.com")))?;
-        let pass = keeper.pass(&[Wanted { names, ..want("h0.example.com")? }], Timestamp::now()).await;
+        let pass = keeper
+            .pass(
+                &[Wanted {
+                    names,
+                    ..want("h0.example.com")?
+                }],
+                Timestamp::now(),
+            )
+            .await;
         ensure!(pass.issued.len() == 1 && pass.failed.is_empty(), "{pass:?}");
         // A record that could not be removed would be kept for another attempt.
         let left = rig.storage()?.list(acme::storage::Kind::Order).await?;

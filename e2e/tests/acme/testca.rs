@@ -1,4 +1,5 @@
-//! Tests of the ACME engine with the test CA: behaviour that Pebble lacks, and a kill at every step.
+//! Tests of the ACME engine with the test CA: behaviour that Pebble lacks, and a kill at every
+//! step.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -34,15 +35,27 @@ fn pages_of_html_and_bad_nonces_are_taken_for_what_they_are() -> Result<()> {
         let issuer = rig.issuer().await?;
         issuer.issue(&request("a.example.com")?).await?;
         rig.ca.behave(|b| b.html_errors = 1);
-        let failure = issuer.issue(&request("b.example.com")?).await.expect_err("a page of HTML");
-        ensure!(failure.class == Class::Transient && failure.message.contains("502"), "{failure:?}");
+        let failure = issuer
+            .issue(&request("b.example.com")?)
+            .await
+            .expect_err("a page of HTML");
+        ensure!(
+            failure.class == Class::Transient && failure.message.contains("502"),
+            "{failure:?}"
+        );
         issuer.issue(&request("b.example.com")?).await?;
         rig.ca.behave(|b| b.bad_nonces = 30);
         for i in 0..20 {
-            issuer.issue(&request(&format!("h{i}.example.com"))?).await?;
+            issuer
+                .issue(&request(&format!("h{i}.example.com"))?)
+                .await?;
         }
         ensure!(rig.ca.counts().accounts == 1);
-        ensure!(rig.ca.counts().orders.values().all(|n| *n == 1), "{:?}", rig.ca.counts().orders);
+        ensure!(
+            rig.ca.counts().orders.values().all(|n| *n == 1),
+            "{:?}",
+            rig.ca.counts().orders
+        );
         Ok(())
     })
 }
@@ -53,9 +66,15 @@ fn nonces_are_pooled() -> Result<()> {
         let rig = Rig::start().await?;
         let issuer = rig.issuer().await?;
         for i in 0..20 {
-            issuer.issue(&request(&format!("h{i}.example.com"))?).await?;
+            issuer
+                .issue(&request(&format!("h{i}.example.com"))?)
+                .await?;
         }
-        ensure!(rig.ca.counts().nonces <= 1, "{} nonces were asked for", rig.ca.counts().nonces);
+        ensure!(
+            rig.ca.counts().nonces <= 1,
+            "{} nonces were asked for",
+            rig.ca.counts().nonces
+        );
         Ok(())
     })
 }
@@ -68,12 +87,21 @@ fn a_slow_ca_is_waited_for_and_a_very_slow_one_taken_up_later() -> Result<()> {
         rig.ca.behave(|b| b.processing = (2, Some(1)));
         issuer.issue(&request("a.example.com")?).await?;
         rig.ca.behave(|b| b.processing = (1, Some(3600)));
-        let failure = issuer.issue(&request("b.example.com")?).await.expect_err("an hour is too long to wait");
+        let failure = issuer
+            .issue(&request("b.example.com")?)
+            .await
+            .expect_err("an hour is too long to wait");
         ensure!(failure.class == Class::Transient, "{failure:?}");
-        let wait = failure.retry_at.context("the CA said when")?.duration_since(Timestamp::now());
+        let wait = failure
+            .retry_at
+            .context("the CA said when")?
+            .duration_since(Timestamp::now());
         ensure!(wait > SignedDuration::from_mins(55), "{wait}");
         issuer.issue(&request("b.example.com")?).await?;
-        ensure!(rig.ca.counts().certificates["b.example.com"] == 1, "the same order was taken up");
+        ensure!(
+            rig.ca.counts().certificates["b.example.com"] == 1,
+            "the same order was taken up"
+        );
         Ok(())
     })
 }
@@ -83,28 +111,45 @@ fn a_limit_is_learned_shown_and_kept_and_is_nobodys_fault() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let detail = "too many certificates (50) already issued for \"example.com\" in the last 168h0m0s";
+        let detail =
+            "too many certificates (50) already issued for \"example.com\" in the last 168h0m0s";
         rig.ca.behave(|b| b.limit = Some((detail.to_owned(), 7200)));
         let now = Timestamp::now();
         let pass = keeper.pass(&[want("a.example.com")?], now).await;
-        ensure!(pass.failed.len() == 1 && pass.failed[0].1.class == Class::RateLimited, "{:?}", pass.failed);
+        ensure!(
+            pass.failed.len() == 1 && pass.failed[0].1.class == Class::RateLimited,
+            "{:?}",
+            pass.failed
+        );
         rig.ca.behave(|b| b.limit = None);
         // Another host of the domain waits without a request to the CA; another domain proceeds.
         let both = [want("b.example.com")?, want("b.example.org")?];
         let pass = keeper.pass(&both, now).await;
         ensure!(pass.issued.len() == 1, "{:?}", pass.issued);
-        let waiting = pass.outlook.iter().find(|o| o.names.first().as_str() == "b.example.com").context("there")?;
-        ensure!(matches!(&waiting.next, Next::Wait(why) if why.contains("example.com")), "{waiting:?}");
+        let waiting = pass
+            .outlook
+            .iter()
+            .find(|o| o.names.first().as_str() == "b.example.com")
+            .context("there")?;
+        ensure!(
+            matches!(&waiting.next, Next::Wait(why) if why.contains("example.com")),
+            "{waiting:?}"
+        );
         ensure!(waiting.at > now + SignedDuration::from_mins(110));
         // The limit survives a restart.
         let budgets = rig.keeper().await?.budgets();
-        ensure!(budgets["ca"].report(now).len() == 1, "{:?}", budgets["ca"].report(now));
+        ensure!(
+            budgets["ca"].report(now).len() == 1,
+            "{:?}",
+            budgets["ca"].report(now)
+        );
         Ok(())
     })
 }
 
 #[test]
-fn an_address_that_asked_too_often_is_silent_as_long_as_it_was_told_whoever_of_us_asks() -> Result<()> {
+fn an_address_that_asked_too_often_is_silent_as_long_as_it_was_told_whoever_of_us_asks()
+-> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let rate_limits = Arc::default();
@@ -121,21 +166,43 @@ fn an_address_that_asked_too_often_is_silent_as_long_as_it_was_told_whoever_of_u
             issuer.account_url().await?;
         }
         rig.ca.behave(|b| b.busy = Some(1800));
-        let failure = one.issue(&request("a.example.com")?).await.expect_err("it is busy");
+        let failure = one
+            .issue(&request("a.example.com")?)
+            .await
+            .expect_err("it is busy");
         ensure!(failure.retry_at.is_some(), "{failure:?}");
         rig.ca.behave(|b| b.busy = None);
         // Another account from the same address: nothing is sent, and no host is blamed.
-        let failure = other.issue(&request("b.example.com")?).await.expect_err("it said when");
-        ensure!(failure.class == Class::RateLimited && failure.culprits.is_empty(), "{failure:?}");
-        let wait = failure.retry_at.context("it says until when")?.duration_since(Timestamp::now());
+        let failure = other
+            .issue(&request("b.example.com")?)
+            .await
+            .expect_err("it said when");
+        ensure!(
+            failure.class == Class::RateLimited && failure.culprits.is_empty(),
+            "{failure:?}"
+        );
+        let wait = failure
+            .retry_at
+            .context("it says until when")?
+            .duration_since(Timestamp::now());
         ensure!(wait > SignedDuration::from_mins(25), "{wait}");
-        ensure!(rig.ca.counts().busy == 1 && rig.ca.counts().orders.is_empty(), "{:?}", rig.ca.counts());
+        ensure!(
+            rig.ca.counts().busy == 1 && rig.ca.counts().orders.is_empty(),
+            "{:?}",
+            rig.ca.counts()
+        );
         // It is shown with the other limits, and survives a restart.
         let restarted = rig.issuer().await?;
         for issuer in [&other, &restarted] {
-            let lines = issuer.budget().context("there is one")?.report(Timestamp::now());
+            let lines = issuer
+                .budget()
+                .context("there is one")?
+                .report(Timestamp::now());
             let texts: Vec<_> = lines.iter().map(|line| line.scope.to_string()).collect();
-            ensure!(texts == ["requests to new-order from this address"], "{texts:?}");
+            ensure!(
+                texts == ["requests to new-order from this address"],
+                "{texts:?}"
+            );
         }
         Ok(())
     })
@@ -149,22 +216,41 @@ fn ten_accounts_from_one_address_and_the_next_tenant_waits() -> Result<()> {
         let open = async |name: String| {
             let limits = Some(acme::budget::Limits::LETS_ENCRYPT);
             let rate_limits = Arc::clone(&rate_limits);
-            let config = AcmeConfig { name, limits, rate_limits, ..config(&rig.ca.directory()) };
+            let config = AcmeConfig {
+                name,
+                limits,
+                rate_limits,
+                ..config(&rig.ca.directory())
+            };
             Ok::<_, anyhow::Error>(AcmeIssuer::open(config, rig.storage()?).await?)
         };
         for i in 0..10 {
             open(format!("tenant{i}")).await?.account_url().await?;
         }
-        let failure = open("tenant10".to_owned()).await?.account_url().await.expect_err("ten in three hours");
+        let failure = open("tenant10".to_owned())
+            .await?
+            .account_url()
+            .await
+            .expect_err("ten in three hours");
         ensure!(
-            failure.class == Class::RateLimited && failure.message.contains("new accounts from this address"),
+            failure.class == Class::RateLimited
+                && failure.message.contains("new accounts from this address"),
             "{failure}"
         );
-        let wait = failure.retry_at.context("it says when")?.duration_since(Timestamp::now());
-        ensure!(wait > SignedDuration::from_mins(16) && wait <= SignedDuration::from_mins(18), "{wait}");
+        let wait = failure
+            .retry_at
+            .context("it says when")?
+            .duration_since(Timestamp::now());
+        ensure!(
+            wait > SignedDuration::from_mins(16) && wait <= SignedDuration::from_mins(18),
+            "{wait}"
+        );
         ensure!(rig.ca.counts().accounts == 10);
         // An existing account is unaffected.
-        open("tenant3".to_owned()).await?.issue(&request("a.example.com")?).await?;
+        open("tenant3".to_owned())
+            .await?
+            .issue(&request("a.example.com")?)
+            .await?;
         Ok(())
     })
 }
@@ -173,12 +259,19 @@ fn ten_accounts_from_one_address_and_the_next_tenant_waits() -> Result<()> {
 fn a_failing_host_does_not_hold_up_those_that_share_its_order() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        rig.ca.behave(|b| b.failing = HashSet::from(["bad.example.com".to_owned()]));
+        rig.ca
+            .behave(|b| b.failing = HashSet::from(["bad.example.com".to_owned()]));
         let keeper = rig.keeper().await?;
         let mut pack = want("bad.example.com")?;
         pack.names = Names::parse(["bad.example.com", "good.example.com"])?;
-        let failed = keeper.pass(std::slice::from_ref(&pack), Timestamp::now()).await.failed;
-        ensure!(failed[0].1.class == Class::HostFault && failed[0].1.culprits == ["bad.example.com"], "{failed:?}");
+        let failed = keeper
+            .pass(std::slice::from_ref(&pack), Timestamp::now())
+            .await
+            .failed;
+        ensure!(
+            failed[0].1.class == Class::HostFault && failed[0].1.culprits == ["bad.example.com"],
+            "{failed:?}"
+        );
         let wanted = [want("good.example.com")?, want("bad.example.com")?];
         let now = Timestamp::now();
         let pass = keeper.pass(&wanted, now).await;
@@ -189,11 +282,23 @@ fn a_failing_host_does_not_hold_up_those_that_share_its_order() -> Result<()> {
             keeper.pass(&wanted, now).await;
         }
         ensure!(rig.ca.counts().orders == orders);
-        let line = keeper.pass(&wanted, now).await.outlook.into_iter().find(|o| o.last_error.is_some());
+        let line = keeper
+            .pass(&wanted, now)
+            .await
+            .outlook
+            .into_iter()
+            .find(|o| o.last_error.is_some());
         let line = line.context("a line with its error")?;
-        ensure!(line.last_error.as_deref().is_some_and(|e| e.contains("wrong answer")), "{line:?}");
+        ensure!(
+            line.last_error
+                .as_deref()
+                .is_some_and(|e| e.contains("wrong answer")),
+            "{line:?}"
+        );
         rig.ca.behave(|b| b.failing.clear());
-        let pass = keeper.pass(&wanted, now + SignedDuration::from_mins(2)).await;
+        let pass = keeper
+            .pass(&wanted, now + SignedDuration::from_mins(2))
+            .await;
         ensure!(pass.issued.len() == 1 && pass.failed.is_empty(), "{pass:?}");
         Ok(())
     })
@@ -209,13 +314,18 @@ fn a_certificate_that_is_not_what_was_asked_for_replaces_nothing() -> Result<()>
         let held = keeper.certificates()[0].certificate.serial.clone();
         for change in [
             |b: &mut e2e::testca::Behaviour| b.wrong_name = true,
-            |b: &mut e2e::testca::Behaviour| (b.wrong_name, b.ahead) = (false, SignedDuration::from_hours(2)),
+            |b: &mut e2e::testca::Behaviour| {
+                (b.wrong_name, b.ahead) = (false, SignedDuration::from_hours(2))
+            },
             |b: &mut e2e::testca::Behaviour| b.ahead = SignedDuration::from_hours(-24 * 91),
         ] {
             rig.ca.behave(change);
             keeper.renew(&wanted[0].id);
             let pass = keeper.pass(&wanted, Timestamp::now()).await;
-            ensure!(pass.issued.is_empty() && pass.failed[0].1.class == Class::Bug, "{pass:?}");
+            ensure!(
+                pass.issued.is_empty() && pass.failed[0].1.class == Class::Bug,
+                "{pass:?}"
+            );
             ensure!(keeper.certificates()[0].certificate.serial == held);
         }
         rig.ca.behave(|b| b.ahead = SignedDuration::ZERO);
@@ -234,14 +344,28 @@ fn a_revoked_certificate_is_replaced_at_once_and_the_order_says_so() -> Result<(
         let wanted = [want("a.example.com")?];
         let now = Timestamp::now();
         rig.ca.behave(|b| {
-            b.window = Some((now + SignedDuration::from_hours(900), now + SignedDuration::from_hours(940), None))
+            b.window = Some((
+                now + SignedDuration::from_hours(900),
+                now + SignedDuration::from_hours(940),
+                None,
+            ))
         });
         keeper.pass(&wanted, now).await;
         let pass = keeper.pass(&wanted, now).await;
         ensure!(pass.issued.is_empty() && pass.outlook[0].next == Next::Renew);
-        ensure!(pass.outlook[0].at > now + SignedDuration::from_hours(899), "the CA's window: {:?}", pass.outlook[0]);
+        ensure!(
+            pass.outlook[0].at > now + SignedDuration::from_hours(899),
+            "the CA's window: {:?}",
+            pass.outlook[0]
+        );
         let day = SignedDuration::from_hours(24);
-        rig.ca.behave(|b| b.window = Some((now - day * 2, now - day, Some("https://ca.example/why".to_owned()))));
+        rig.ca.behave(|b| {
+            b.window = Some((
+                now - day * 2,
+                now - day,
+                Some("https://ca.example/why".to_owned()),
+            ))
+        });
         let later = now + SignedDuration::from_hours(13);
         let pass = keeper.pass(&wanted, later).await;
         ensure!(pass.issued.len() == 1, "{pass:?}");
@@ -256,7 +380,11 @@ struct Finds(&'static str);
 impl Preflight for Finds {
     async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
         let found = request.name.as_str() == self.0 && request.account_url.starts_with("http");
-        if found { vec![format!("{} points elsewhere; change its A record", self.0)] } else { Vec::new() }
+        if found {
+            vec![format!("{} points elsewhere; change its A record", self.0)]
+        } else {
+            Vec::new()
+        }
     }
 }
 
@@ -266,16 +394,28 @@ fn a_preflight_finding_places_no_order_unless_it_only_warns() -> Result<()> {
         let rig = Rig::start().await?;
         for (strictness, orders) in [(Strictness::Strict, 0), (Strictness::Warn, 1)] {
             let mut config = config(&rig.ca.directory());
-            config.preflight = Some(PreflightPolicy { preflight: Arc::new(Finds("bad.example.com")), strictness });
+            config.preflight = Some(PreflightPolicy {
+                preflight: Arc::new(Finds("bad.example.com")),
+                strictness,
+            });
             let issuer = AcmeIssuer::open(config, rig.storage()?).await?;
             let issued = issuer.issue(&request("bad.example.com")?).await;
             ensure!(issued.is_ok() == (orders == 1));
             if let Err(failure) = issued {
-                ensure!(failure.class == Class::HostFault && failure.culprits == ["bad.example.com"], "{failure:?}");
+                ensure!(
+                    failure.class == Class::HostFault && failure.culprits == ["bad.example.com"],
+                    "{failure:?}"
+                );
                 ensure!(failure.message.contains("change its A record"), "{failure}");
                 issuer.issue(&request("good.example.com")?).await?;
             }
-            let counted = rig.ca.counts().orders.get("bad.example.com").copied().unwrap_or(0);
+            let counted = rig
+                .ca
+                .counts()
+                .orders
+                .get("bad.example.com")
+                .copied()
+                .unwrap_or(0);
             ensure!(counted == orders, "{strictness:?}: {counted}");
         }
         Ok(())
@@ -302,7 +442,12 @@ impl Storage for Halting {
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         self.inner.read(key).await
     }
-    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+    async fn write(
+        &self,
+        key: &Key,
+        bytes: &[u8],
+        expect: &Expect,
+    ) -> Result<Version, StorageError> {
         let last = self.left.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && !self.after {
             Self::halt().await;
@@ -380,14 +525,24 @@ const CHILD: &str = "GATEWRIGHT_TEST_CHILD";
 /// No test by itself: the process that is killed. Its parent sets the write at which it halts.
 #[test]
 fn child() -> Result<()> {
-    let Ok(orders) = std::env::var(CHILD) else { return Ok(()) };
+    let Ok(orders) = std::env::var(CHILD) else {
+        return Ok(());
+    };
     let mut orders = orders.split('|');
     let mut next = || orders.next().context("four fields");
-    let (directory, dir, left, after) =
-        (next()?.to_owned(), PathBuf::from(next()?), next()?.parse()?, next()? == "after");
+    let (directory, dir, left, after) = (
+        next()?.to_owned(),
+        PathBuf::from(next()?),
+        next()?.parse()?,
+        next()? == "after",
+    );
     run(async move {
         let inner = Directory::open(dir.join("acme"))?;
-        let storage: Arc<dyn Storage> = Arc::new(Halting { inner, left: AtomicUsize::new(left), after });
+        let storage: Arc<dyn Storage> = Arc::new(Halting {
+            inner,
+            left: AtomicUsize::new(left),
+            after,
+        });
         let dns = Arc::new(FileDns(dir.join("dns")));
         let mut config = config(&directory);
         config.solvers = Solvers {
@@ -402,7 +557,10 @@ fn child() -> Result<()> {
         };
         let issuer: Arc<dyn Issuer> = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
         let keeper = Keeper::open(storage, [issuer], 1).await?;
-        let wanted = [Wanted { names: Names::parse(["example.com", "*.example.com"])?, ..want("example.com")? }];
+        let wanted = [Wanted {
+            names: Names::parse(["example.com", "*.example.com"])?,
+            ..want("example.com")?
+        }];
         let pass = keeper.pass(&wanted, Timestamp::now()).await;
         ensure!(pass.failed.is_empty(), "{:?}", pass.failed);
         Ok(())
@@ -414,12 +572,18 @@ fn run_child(directory: &str, dir: &Path, left: usize, after: bool) -> Result<bo
     let side = if after { "after" } else { "before" };
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--exact", "testca::child", "--nocapture"])
-        .env(CHILD, format!("{directory}|{}|{left}|{side}", dir.display()))
+        .env(
+            CHILD,
+            format!("{directory}|{}|{left}|{side}", dir.display()),
+        )
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
     let out = BufReader::new(child.stdout.take().context("piped")?);
-    let halted = out.lines().map_while(Result::ok).any(|l| l.contains("HALTED"));
+    let halted = out
+        .lines()
+        .map_while(Result::ok)
+        .any(|l| l.contains("HALTED"));
     if halted {
         // SIGKILL: no destructor runs.
         child.kill()?;
@@ -427,12 +591,17 @@ fn run_child(directory: &str, dir: &Path, left: usize, after: bool) -> Result<bo
         return Ok(true);
     }
     let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "the child failed: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "the child failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(false)
 }
 
 #[test]
-fn killed_at_every_write_there_is_one_order_one_certificate_no_lost_key_and_no_orphan_record() -> Result<()> {
+fn killed_at_every_write_there_is_one_order_one_certificate_no_lost_key_and_no_orphan_record()
+-> Result<()> {
     run(async {
         let mut steps = 0;
         for left in 1.. {
@@ -444,7 +613,10 @@ fn killed_at_every_write_there_is_one_order_one_certificate_no_lost_key_and_no_o
                 let (directory, dir) = (ca.directory(), tmp.path().to_owned());
                 let child = move || -> Result<bool> {
                     let halted = run_child(&directory, &dir, left, after)?;
-                    ensure!(!run_child(&directory, &dir, 0, after)?, "the second run has nobody to halt it");
+                    ensure!(
+                        !run_child(&directory, &dir, 0, after)?,
+                        "the second run has nobody to halt it"
+                    );
                     Ok(halted)
                 };
                 halted |= tokio::task::spawn_blocking(child).await??;
@@ -453,14 +625,23 @@ fn killed_at_every_write_there_is_one_order_one_certificate_no_lost_key_and_no_o
                 ensure!(counts.accounts == 1, "{at}: {counts:?}");
                 ensure!(counts.orders.values().eq([&1]), "{at}: {counts:?}");
                 ensure!(counts.certificates.values().eq([&1]), "{at}: {counts:?}");
-                ensure!(std::fs::read_dir(tmp.path().join("dns"))?.count() == 0, "{at}: a record is left");
+                ensure!(
+                    std::fs::read_dir(tmp.path().join("dns"))?.count() == 0,
+                    "{at}: a record is left"
+                );
                 let storage = Directory::open(tmp.path().join("acme"))?;
-                ensure!(storage.list(Kind::Order).await?.is_empty(), "{at}: an order is left");
+                ensure!(
+                    storage.list(Kind::Order).await?.is_empty(),
+                    "{at}: an order is left"
+                );
                 let keeper = Keeper::open(Arc::new(storage), [], 1).await?;
                 let held = keeper.certificates();
                 ensure!(held.len() == 1, "{at}: {} certificates", held.len());
                 let chain = acme::certificate::chain_of(&held[0].certificate.chain_pem)?;
-                ensure!(held[0].certificate.key_pem.belongs_to(&chain[0])?, "{at}: another key");
+                ensure!(
+                    held[0].certificate.key_pem.belongs_to(&chain[0])?,
+                    "{at}: another key"
+                );
             }
             if !halted {
                 break;
@@ -482,15 +663,37 @@ fn a_ca_that_asks_for_a_proof_of_another_name_gets_none_and_the_order_is_given_u
             let mut config = config(&rig.ca.directory());
             let (provider, view) = (dns.clone(), dns);
             let propagation_limit = Duration::from_secs(10);
-            let solver = DnsSolver { provider, view, ttl: 60, propagation_limit, account_label: false };
-            config.solvers = Solvers { dns: Some(solver), ..Solvers::default() };
+            let solver = DnsSolver {
+                provider,
+                view,
+                ttl: 60,
+                propagation_limit,
+                account_label: false,
+            };
+            config.solvers = Solvers {
+                dns: Some(solver),
+                ..Solvers::default()
+            };
             let issuer = AcmeIssuer::open(config, rig.storage()?).await?;
-            rig.ca.behave(|ca| ca.foreign = Some("victim.example.com".to_owned()));
-            let failure = issuer.issue(&request(host)?).await.expect_err("it asks about a stranger");
-            ensure!(failure.class == Class::Bug && failure.message.contains("victim.example.com"), "{failure:?}");
-            ensure!(std::fs::read_dir(records.path())?.next().is_none(), "a record was written");
+            rig.ca
+                .behave(|ca| ca.foreign = Some("victim.example.com".to_owned()));
+            let failure = issuer
+                .issue(&request(host)?)
+                .await
+                .expect_err("it asks about a stranger");
+            ensure!(
+                failure.class == Class::Bug && failure.message.contains("victim.example.com"),
+                "{failure:?}"
+            );
+            ensure!(
+                std::fs::read_dir(records.path())?.next().is_none(),
+                "a record was written"
+            );
             let counts = rig.ca.counts();
-            ensure!(counts.challenges == 0 && counts.certificates.is_empty(), "{counts:?}");
+            ensure!(
+                counts.challenges == 0 && counts.certificates.is_empty(),
+                "{counts:?}"
+            );
             // The next order is a new one.
             rig.ca.behave(|ca| ca.foreign = None);
             issuer.issue(&request(host)?).await?;

@@ -1,4 +1,5 @@
-//! Responses by filters of routes, from objects to a real Envoy's answers: redirects, new paths, retries and CORS.
+//! Responses by filters of routes, from objects to a real Envoy's answers: redirects, new paths,
+//! retries and CORS.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -18,8 +19,16 @@ async fn world(port: u16, rules: Value) -> Result<(World, Echo)> {
     let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
     let mut changes = vec![
         class(),
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
-        api("HTTPRoute", "app", json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
+        api(
+            "HTTPRoute",
+            "app",
+            json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
+        ),
     ];
     changes.extend(service("web", echo.address()));
     Ok((World::start(changes).await?, echo))
@@ -30,7 +39,10 @@ fn to(port: u16, path: &str) -> Probe {
 }
 
 fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    answer.headers.get(name).and_then(|value| value.to_str().ok())
+    answer
+        .headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +67,12 @@ async fn a_location_has_no_port_that_goes_without_saying() -> Result<()> {
     ] {
         for authority in [HOST.to_owned(), format!("{HOST}:{port}")] {
             let answer = to(port, path).authority(&authority).send().await?;
-            assert_eq!(header(&answer, "location"), Some(expected.as_str()), "{authority}\n{}", world.envoy.log());
+            assert_eq!(
+                header(&answer, "location"),
+                Some(expected.as_str()),
+                "{authority}\n{}",
+                world.envoy.log()
+            );
         }
     }
     Ok(())
@@ -72,14 +89,40 @@ async fn a_preflight_is_answered_with_what_it_asks_for() -> Result<()> {
         .method(Method::OPTIONS)
         .header("origin", "https://a.test")
         .header("access-control-request-method", "DELETE");
-    let asked = preflight.clone().header("access-control-request-headers", "x-a, x-b").send().await?;
-    assert_eq!(header(&asked, "access-control-allow-origin"), Some("https://a.test"), "{}", world.envoy.log());
-    assert_eq!(header(&asked, "access-control-allow-methods"), Some("DELETE"));
-    assert_eq!(header(&asked, "access-control-allow-headers"), Some("x-a, x-b"));
-    assert_eq!(header(&asked, "access-control-allow-credentials"), Some("true"));
+    let asked = preflight
+        .clone()
+        .header("access-control-request-headers", "x-a, x-b")
+        .send()
+        .await?;
+    assert_eq!(
+        header(&asked, "access-control-allow-origin"),
+        Some("https://a.test"),
+        "{}",
+        world.envoy.log()
+    );
+    assert_eq!(
+        header(&asked, "access-control-allow-methods"),
+        Some("DELETE")
+    );
+    assert_eq!(
+        header(&asked, "access-control-allow-headers"),
+        Some("x-a, x-b")
+    );
+    assert_eq!(
+        header(&asked, "access-control-allow-credentials"),
+        Some("true")
+    );
     let plain = preflight.send().await?;
-    assert_eq!(header(&plain, "access-control-allow-methods"), Some("DELETE"));
-    assert_eq!(header(&plain, "access-control-allow-headers"), None, "{:?}", plain.headers);
+    assert_eq!(
+        header(&plain, "access-control-allow-methods"),
+        Some("DELETE")
+    );
+    assert_eq!(
+        header(&plain, "access-control-allow-headers"),
+        None,
+        "{:?}",
+        plain.headers
+    );
     assert_eq!(echo.requests(), 0, "no preflight reaches the backend");
     Ok(())
 }
@@ -99,10 +142,20 @@ async fn a_new_path_is_a_path_and_the_query_follows_it() -> Result<()> {
     };
     let rules = json!([
         rule("/full", "ReplaceFullPath", "replaceFullPath", "/new"),
-        rule("/prefix", "ReplacePrefixMatch", "replacePrefixMatch", "/new"),
+        rule(
+            "/prefix",
+            "ReplacePrefixMatch",
+            "replacePrefixMatch",
+            "/new"
+        ),
         rule("/encoded", "ReplaceFullPath", "replaceFullPath", "/new%3Fa"),
         rule("/query", "ReplaceFullPath", "replaceFullPath", "/new?a=1"),
-        rule("/fragment", "ReplacePrefixMatch", "replacePrefixMatch", "/new#a"),
+        rule(
+            "/fragment",
+            "ReplacePrefixMatch",
+            "replacePrefixMatch",
+            "/new#a"
+        ),
         redirect("/redirect", "/new"),
         redirect("/redirect-query", "/new?a=1"),
     ]);
@@ -118,20 +171,30 @@ async fn a_new_path_is_a_path_and_the_query_follows_it() -> Result<()> {
         assert_eq!(said["path"], expected, "{path}\n{}", world.envoy.log());
     }
     for path in ["/query?b=2", "/fragment", "/redirect-query"] {
-        assert_eq!(to(port, path).send().await?.status, 500, "{path}: the rule is refused");
+        assert_eq!(
+            to(port, path).send().await?.status,
+            500,
+            "{path}: the rule is refused"
+        );
     }
     let location = format!("http://{HOST}:{port}/new?b=2");
-    assert_eq!(header(&to(port, "/redirect?b=2").send().await?, "location"), Some(location.as_str()));
+    assert_eq!(
+        header(&to(port, "/redirect?b=2").send().await?, "location"),
+        Some(location.as_str())
+    );
     Ok(())
 }
 
-/// Starts a backend that answers gRPC calls with a status each, over one connection after the other; returns its address.
+/// Starts a backend that answers gRPC calls with a status each, over one connection after the
+/// other; returns its address.
 async fn grpc_statuses(statuses: &'static [u8]) -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         for status in statuses {
-            let Ok((mut connection, _)) = listener.accept().await else { return };
+            let Ok((mut connection, _)) = listener.accept().await else {
+                return;
+            };
             let mut request = [0; 4096];
             let _ = connection.read(&mut request).await;
             let answer = format!(
@@ -147,8 +210,14 @@ async fn grpc_statuses(statuses: &'static [u8]) -> Result<SocketAddr> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn what_a_grpc_server_rejects_as_unavailable_is_retried() -> Result<()> {
-    /// A path, the statuses of the backend, the codes of `retry` if there is one, and the status that the client gets.
-    type Case = (&'static str, &'static [u8], Option<&'static [u16]>, &'static str);
+    /// A path, the statuses of the backend, the codes of `retry` if there is one, and the status
+    /// that the client gets.
+    type Case = (
+        &'static str,
+        &'static [u8],
+        Option<&'static [u16]>,
+        &'static str,
+    );
     const CASES: [Case; 4] = [
         ("/plain", &[14, 0], None, "14"),
         ("/retried", &[14, 0], Some(&[]), "0"),
@@ -170,8 +239,17 @@ async fn what_a_grpc_server_rejects_as_unavailable_is_retried() -> Result<()> {
     let (world, _echo) = world(port, Value::Array(rules)).await?;
     world.settle(changes).await?;
     for (path, _, _, expected) in CASES {
-        let answer = to(port, path).method(Method::POST).header("content-type", "application/grpc").send().await?;
-        assert_eq!(header(&answer, "grpc-status"), Some(expected), "{path}\n{}", world.envoy.log());
+        let answer = to(port, path)
+            .method(Method::POST)
+            .header("content-type", "application/grpc")
+            .send()
+            .await?;
+        assert_eq!(
+            header(&answer, "grpc-status"),
+            Some(expected),
+            "{path}\n{}",
+            world.envoy.log()
+        );
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Keys and certificates of users, as Envoy judges them: the program accepts what Envoy loads, and refuses what it does
-//! not.
+//! Keys and certificates of users, as Envoy judges them: the program accepts what Envoy loads, and
+//! refuses what it does not.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,8 @@ use gatewright_core::inputs::{SecretError, parse_certificate};
 use gatewright_core::translate::Change;
 use serde_json::json;
 
-/// Makes keys and certificates: `NAME.key` and `NAME.crt`. Of keys whose name ends with `+...` only the encoding differs.
+/// Makes keys and certificates: `NAME.key` and `NAME.crt`. Of keys whose name ends with `+...` only
+/// the encoding differs.
 const MAKE: &str = r#"
 set -e
 ec() { openssl ecparam -name "$1" -genkey -noout -out "$2"; }
@@ -86,7 +87,14 @@ fn refused(dir: &Path, chain: &str, key: &str) -> Result<Option<String>> {
     let file = dir.join("envoy.json");
     fs::write(&file, config.to_string())?;
     let output = Command::new(e2e::envoy::binary()?)
-        .args(["--mode", "validate", "--log-level", "error", "--use-dynamic-base-id", "--config-path"])
+        .args([
+            "--mode",
+            "validate",
+            "--log-level",
+            "error",
+            "--use-dynamic-base-id",
+            "--config-path",
+        ])
         .arg(&file)
         .output()
         .context("running Envoy")?;
@@ -97,11 +105,27 @@ fn refused(dir: &Path, chain: &str, key: &str) -> Result<Option<String>> {
 #[ignore = "needs Envoy and OpenSSL"]
 fn the_program_and_envoy_agree_on_keys_and_certificates() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let made = Command::new("bash").arg("-c").arg(MAKE).current_dir(dir.path()).output();
+    let made = Command::new("bash")
+        .arg("-c")
+        .arg(MAKE)
+        .current_dir(dir.path())
+        .output();
     let made = made.context("openssl is needed: apt-get install openssl")?;
-    ensure!(made.status.success(), "OpenSSL: {}", String::from_utf8_lossy(&made.stderr));
+    ensure!(
+        made.status.success(),
+        "OpenSSL: {}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     let mut names: Vec<String> = fs::read_dir(dir.path())?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok()?.strip_suffix(".key").map(str::to_owned))
+        .filter_map(|entry| {
+            entry
+                .ok()?
+                .file_name()
+                .into_string()
+                .ok()?
+                .strip_suffix(".key")
+                .map(str::to_owned)
+        })
         .collect();
     names.sort();
     ensure!(names.len() > 70, "{names:?}");
@@ -114,8 +138,12 @@ fn the_program_and_envoy_agree_on_keys_and_certificates() -> Result<()> {
         match (&ours, &envoys) {
             (Ok(certificate), None) => {
                 // What Envoy is given is written anew.
-                if let Some(error) = refused(dir.path(), &certificate.chain(), &certificate.key.expose())? {
-                    wrong.push(format!("{name}: Envoy does not load what is written of it: {error}"));
+                if let Some(error) =
+                    refused(dir.path(), &certificate.chain(), &certificate.key.expose())?
+                {
+                    wrong.push(format!(
+                        "{name}: Envoy does not load what is written of it: {error}"
+                    ));
                 }
             }
             (Err(_), Some(_)) => {}
@@ -128,7 +156,10 @@ fn the_program_and_envoy_agree_on_keys_and_certificates() -> Result<()> {
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     let why = |name: &str| -> Result<String> {
         let read = |kind: &str| fs::read(dir.path().join(format!("{name}.{kind}")));
-        Ok(parse_certificate(&read("crt")?, &read("key")?).err().map(|error| error.to_string()).unwrap_or_default())
+        Ok(parse_certificate(&read("crt")?, &read("key")?)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default())
     };
     for (name, says) in [
         ("other-key", "does not match"),
@@ -157,20 +188,30 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     let (root_key, issuer_key) = (rcgen::KeyPair::generate()?, rcgen::KeyPair::generate()?);
     let authority = |name: &str| {
         let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         params
     };
     let root_pem = authority("root").self_signed(&root_key)?.pem();
     let root = rcgen::Issuer::new(authority("root"), root_key);
-    let issuer_pem = authority("intermediate").signed_by(&issuer_key, &root)?.pem();
+    let issuer_pem = authority("intermediate")
+        .signed_by(&issuer_key, &root)?
+        .pem();
     let issuer = rcgen::Issuer::new(authority("intermediate"), issuer_key);
-    let changes = |chain: &dyn Fn(&str, &str) -> String, alg: &'static rcgen::SignatureAlgorithm| -> Result<Change> {
+    let changes = |chain: &dyn Fn(&str, &str) -> String,
+                   alg: &'static rcgen::SignatureAlgorithm|
+     -> Result<Change> {
         let key = rcgen::KeyPair::generate_for(alg)?;
-        let leaf = rcgen::CertificateParams::new(vec!["a.example.org".to_owned()])?.signed_by(&key, &issuer)?.pem();
-        Ok(object(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        let leaf = rcgen::CertificateParams::new(vec!["a.example.org".to_owned()])?
+            .signed_by(&key, &issuer)?
+            .pem();
+        Ok(object(
+            json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
             "metadata": {"namespace": "default", "name": "server"},
-            "stringData": {"tls.crt": chain(&leaf, &issuer_pem), "tls.key": key.serialize_pem()}})))
+            "stringData": {"tls.crt": chain(&leaf, &issuer_pem), "tls.key": key.serialize_pem()}}),
+        ))
     };
     let listener = json!({"name": "a", "port": port, "protocol": "HTTPS", "hostname": "a.example.org",
         "tls": {"certificateRefs": [{"name": "server"}]}});
@@ -178,20 +219,44 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     let glued = |leaf: &str, issuer: &str| format!("{}{issuer}", leaf.trim_end());
     let mut all = vec![
         class(),
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]})),
-        api("HTTPRoute", "web", json!({"parentRefs": [{"name": "edge"}], "rules": rules})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": [listener]}),
+        ),
+        api(
+            "HTTPRoute",
+            "web",
+            json!({"parentRefs": [{"name": "edge"}], "rules": rules}),
+        ),
         changes(&glued, &rcgen::PKCS_ECDSA_P256_SHA256)?,
     ];
     all.extend(service("web", echo.address()));
     let world = World::start(all).await?;
-    let probe = Probe::https(([127, 0, 0, 1], port).into(), "a.example.org").roots(roots_of(&root_pem)?);
+    let probe =
+        Probe::https(([127, 0, 0, 1], port).into(), "a.example.org").roots(roots_of(&root_pem)?);
     let answer = probe.send().await?;
-    ensure!(answer.status == 200, "a client that knows the root: {}", answer.status);
-    // An Ed25519 key in PKCS #8 version 2, as ring and Go's newer encoders write it: Envoy reads version 1 alone.
-    let odd =
-        |leaf: &str, issuer: &str| format!("\u{feff}leaf:{leaf}{}", issuer.replace("CERTIFICATE", "X509 CERTIFICATE"));
-    world.settle(vec![changes(&odd, &rcgen::PKCS_ED25519)?]).await?;
+    ensure!(
+        answer.status == 200,
+        "a client that knows the root: {}",
+        answer.status
+    );
+    // An Ed25519 key in PKCS #8 version 2, as ring and Go's newer encoders write it: Envoy reads
+    // version 1 alone.
+    let odd = |leaf: &str, issuer: &str| {
+        format!(
+            "\u{feff}leaf:{leaf}{}",
+            issuer.replace("CERTIFICATE", "X509 CERTIFICATE")
+        )
+    };
+    world
+        .settle(vec![changes(&odd, &rcgen::PKCS_ED25519)?])
+        .await?;
     let answer = probe.send().await?;
-    ensure!(answer.status == 200, "with an Ed25519 key: {}", answer.status);
+    ensure!(
+        answer.status == 200,
+        "with an Ed25519 key: {}",
+        answer.status
+    );
     Ok(())
 }

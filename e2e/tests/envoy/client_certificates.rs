@@ -1,4 +1,5 @@
-//! Client certificates, validated by a real Envoy: which clients are admitted, for which hosts, and for how long.
+//! Client certificates, validated by a real Envoy: which clients are admitted, for which hosts, and
+//! for how long.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -14,7 +15,8 @@ use gatewright_core::inputs::ObjectChange;
 use gatewright_core::model::SecretName;
 use gatewright_core::translate::{Change, ResourceKey};
 use rustls::client::{
-    ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+    ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue,
+    Tls13ClientSessionValue,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, HandshakeKind, NamedGroup, SupportedProtocolVersion};
@@ -31,8 +33,10 @@ const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rust
 type Identity = Option<(CertificateDer<'static>, Vec<u8>)>;
 
 fn bundle(name: &str, pem: &str) -> Change {
-    object(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": name},
-        "data": {"ca.crt": pem}}))
+    object(
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": name},
+        "data": {"ca.crt": pem}}),
+    )
 }
 
 fn validation(config_map: &str, mode: &str) -> Value {
@@ -55,12 +59,19 @@ fn gateway(name: &str, listeners: Value, frontend: Option<Value>) -> Change {
 fn route(name: &str, gateways: &[&str], hostnames: &[&str]) -> Change {
     let parents: Vec<_> = gateways.iter().map(|name| json!({"name": name})).collect();
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-    api("HTTPRoute", name, json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules}))
+    api(
+        "HTTPRoute",
+        name,
+        json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules}),
+    )
 }
 
 /// A session cache that offers its sessions to every server, as an attacker would.
 #[derive(Debug)]
-struct Sessions(ClientSessionMemoryCache, Mutex<HashMap<&'static str, usize>>);
+struct Sessions(
+    ClientSessionMemoryCache,
+    Mutex<HashMap<&'static str, usize>>,
+);
 
 impl Sessions {
     fn everyone() -> ServerName<'static> {
@@ -68,13 +79,21 @@ impl Sessions {
     }
 
     fn note(&self, what: &'static str) {
-        *self.1.lock().expect("nobody panics meanwhile").entry(what).or_default() += 1;
+        *self
+            .1
+            .lock()
+            .expect("nobody panics meanwhile")
+            .entry(what)
+            .or_default() += 1;
     }
 
     /// Returns the number of stored sessions, and of offered ones.
     fn counts(&self) -> (usize, usize) {
         let counts = self.1.lock().expect("nobody panics meanwhile");
-        (counts.get("kept").copied().unwrap_or(0), counts.get("offered").copied().unwrap_or(0))
+        (
+            counts.get("kept").copied().unwrap_or(0),
+            counts.get("offered").copied().unwrap_or(0),
+        )
     }
 }
 
@@ -93,7 +112,9 @@ impl ClientSessionStore for Sessions {
     }
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.0.tls12_session(&Self::everyone()).inspect(|_| self.note("offered"))
+        self.0
+            .tls12_session(&Self::everyone())
+            .inspect(|_| self.note("offered"))
     }
 
     fn remove_tls12_session(&self, _: &ServerName<'static>) {
@@ -106,7 +127,9 @@ impl ClientSessionStore for Sessions {
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.0.take_tls13_ticket(&Self::everyone()).inspect(|_| self.note("offered"))
+        self.0
+            .take_tls13_ticket(&Self::everyone())
+            .inspect(|_| self.note("offered"))
     }
 }
 
@@ -126,36 +149,55 @@ impl Client {
             .with_custom_certificate_verifier(Arc::new(Verifier::new(None, provider)));
         let mut config = match identity {
             Some((certificate, key)) => {
-                let key = PrivateKeyDer::try_from(key).map_err(|error| anyhow::anyhow!("{error}"))?;
+                let key =
+                    PrivateKeyDer::try_from(key).map_err(|error| anyhow::anyhow!("{error}"))?;
                 builder.with_client_auth_cert(vec![certificate], key)?
             }
             None => builder.with_no_client_auth(),
         };
-        let sessions = Arc::new(Sessions(ClientSessionMemoryCache::new(32), Mutex::default()));
+        let sessions = Arc::new(Sessions(
+            ClientSessionMemoryCache::new(32),
+            Mutex::default(),
+        ));
         config.resumption = Resumption::store(sessions.clone());
-        Ok(Self { config: Arc::new(config), sessions })
+        Ok(Self {
+            config: Arc::new(config),
+            sessions,
+        })
     }
 
     fn any(identity: Identity) -> Result<Self> {
         Self::new(identity, &VERSIONS)
     }
 
-    /// Sends `GET https://authority/` on a connection for a host; returns whether the session was resumed, and the
-    /// status.
+    /// Sends `GET https://authority/` on a connection for a host; returns whether the session was
+    /// resumed, and the status.
     async fn ask_as(&self, port: u16, host: &str, authority: &str) -> Result<(HandshakeKind, u16)> {
         let exchange = async {
             let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
             let name = ServerName::try_from(host.to_owned())?;
-            let mut stream = TlsConnector::from(self.config.clone()).connect(name, tcp).await?;
+            let mut stream = TlsConnector::from(self.config.clone())
+                .connect(name, tcp)
+                .await?;
             stream
-                .write_all(format!("GET / HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n").as_bytes())
+                .write_all(
+                    format!("GET / HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n")
+                        .as_bytes(),
+                )
                 .await?;
             let mut answer = Vec::new();
             // With TLS 1.3 a client learns only by reading whether its certificate was accepted.
             let read = stream.read_to_end(&mut answer).await;
             let text = String::from_utf8_lossy(&answer);
-            let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
-            let kind = stream.get_ref().1.handshake_kind().context("the handshake is over")?;
+            let status = text
+                .split(' ')
+                .nth(1)
+                .and_then(|status| status.parse().ok());
+            let kind = stream
+                .get_ref()
+                .1
+                .handshake_kind()
+                .context("the handshake is over")?;
             match (status, read) {
                 (Some(status), _) => Ok((kind, status)),
                 (None, Err(error)) => Err(error.into()),
@@ -177,7 +219,10 @@ impl Client {
             if found.as_ref().ok().copied() == status {
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "{host}:{port}: {found:?}, expected {status:?}");
+            ensure!(
+                Instant::now() < until,
+                "{host}:{port}: {found:?}, expected {status:?}"
+            );
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -185,11 +230,12 @@ impl Client {
 
 /// A class of fleet Shared, whose Gateways have one port in common.
 fn shared_class() -> Vec<Change> {
-    let parameters =
-        json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": "shared"});
+    let parameters = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": "shared"});
     vec![
-        object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-            "metadata": {"namespace": "default", "name": "shared"}, "spec": {"fleet": "Shared"}})),
+        object(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "default", "name": "shared"}, "spec": {"fleet": "Shared"}}),
+        ),
         object(
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "ours"},
             "spec": {"controllerName": e2e::world::CONTROLLER, "parametersRef": parameters}}),
@@ -199,15 +245,27 @@ fn shared_class() -> Vec<Change> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn clients_without_a_valid_certificate_are_admitted_only_where_the_port_says_so() -> Result<()> {
+async fn clients_without_a_valid_certificate_are_admitted_only_where_the_port_says_so() -> Result<()>
+{
     let echo = Echo::start("web").await?;
     let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
-    let (strict, own, lax, open, closed) = (free_port()?, free_port()?, free_port()?, free_port()?, free_port()?);
+    let (strict, own, lax, open, closed) = (
+        free_port()?,
+        free_port()?,
+        free_port()?,
+        free_port()?,
+        free_port()?,
+    );
     let hosts = ["app.example.org", "*.wild.example.org"];
     let ports = [strict, own, lax, open, closed];
     let listeners: Vec<Value> = ports
         .iter()
-        .flat_map(|port| hosts.iter().enumerate().map(move |(n, host)| https(&format!("l{port}-{n}"), *port, host)))
+        .flat_map(|port| {
+            hosts
+                .iter()
+                .enumerate()
+                .map(move |(n, host)| https(&format!("l{port}-{n}"), *port, host))
+        })
         .collect();
     let frontend = json!({"default": validation("one", "AllowValidOnly"), "perPort": [
         {"port": own, "tls": validation("two", "AllowValidOnly")},
@@ -225,11 +283,18 @@ async fn clients_without_a_valid_certificate_are_admitted_only_where_the_port_sa
     ];
     changes.extend(service("web", echo.address()));
     let world = World::start(changes).await?;
-    let [by_one, by_two, nobody] =
-        [Client::any(Some(one.client()?))?, Client::any(Some(two.client()?))?, Client::any(None)?];
-    // An exact host has its certificate by SNI, and a wildcard by a fixed name: two kinds of TLS contexts.
+    let [by_one, by_two, nobody] = [
+        Client::any(Some(one.client()?))?,
+        Client::any(Some(two.client()?))?,
+        Client::any(None)?,
+    ];
+    // An exact host has its certificate by SNI, and a wildcard by a fixed name: two kinds of TLS
+    // contexts.
     for host in ["app.example.org", "a.wild.example.org"] {
-        by_one.until(strict, host, Some(200)).await.with_context(|| world.envoy.log())?;
+        by_one
+            .until(strict, host, Some(200))
+            .await
+            .with_context(|| world.envoy.log())?;
         by_two.until(own, host, Some(200)).await?;
         for (port, client, expected) in [
             (strict, &by_two, None),
@@ -246,7 +311,11 @@ async fn clients_without_a_valid_certificate_are_admitted_only_where_the_port_sa
         ] {
             let found = client.ask(port, host).await;
             let told = ports.iter().position(|other| *other == port);
-            assert_eq!(found.as_ref().ok().copied(), expected, "{host} on port {told:?}: {found:?}");
+            assert_eq!(
+                found.as_ref().ok().copied(),
+                expected,
+                "{host} on port {told:?}: {found:?}"
+            );
         }
     }
     Ok(())
@@ -258,10 +327,17 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
     let echo = Echo::start("web").await?;
     let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
     let port = free_port()?;
-    let listeners = json!([https("app", port, "app.example.org"), https("wild", port, "*.wild.example.org")]);
+    let listeners = json!([
+        https("app", port, "app.example.org"),
+        https("wild", port, "*.wild.example.org")
+    ]);
     let mut changes = vec![
         class(),
-        gateway("edge", listeners, Some(json!({"default": validation("ca", "AllowValidOnly")}))),
+        gateway(
+            "edge",
+            listeners,
+            Some(json!({"default": validation("ca", "AllowValidOnly")})),
+        ),
         route("web", &["edge"], &[]),
         bundle("ca", &one.pem),
         secret("server", "app.example.org")?,
@@ -278,23 +354,35 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
             client.until(port, host, Some(200)).await?;
             before.push((client, host));
         }
-        Client::new(new.clone(), &[version])?.until(port, hosts[0], None).await?;
+        Client::new(new.clone(), &[version])?
+            .until(port, hosts[0], None)
+            .await?;
     }
     let probe = Probe::https((Ipv4Addr::LOCALHOST, port).into(), "app.example.org");
     let (certificate, key) = old.clone().context("a client has a certificate")?;
     let probe = probe.client(certificate, key);
     let mut held = probe.connect().await?;
     assert_eq!(held.ask(&probe).await?.status, 200);
-    let updates = world.envoy.stat("listener_manager.lds.update_success").await?;
+    let updates = world
+        .envoy
+        .stat("listener_manager.lds.update_success")
+        .await?;
 
     // Both roots are trusted for a while, as operators do it; then the new one alone.
     let (delta, generation) = world.apply(vec![bundle("ca", &(one.pem.clone() + &two.pem))]);
     let touched: Vec<_> = delta.resources.keys().collect();
-    assert!(matches!(touched[..], [ResourceKey::Secret(SecretName::Roots(_))]), "{touched:?}");
+    assert!(
+        matches!(touched[..], [ResourceKey::Secret(SecretName::Roots(_))]),
+        "{touched:?}"
+    );
     world.acknowledged(generation).await?;
     for host in hosts {
-        Client::any(new.clone())?.until(port, host, Some(200)).await?;
-        Client::any(old.clone())?.until(port, host, Some(200)).await?;
+        Client::any(new.clone())?
+            .until(port, host, Some(200))
+            .await?;
+        Client::any(old.clone())?
+            .until(port, host, Some(200))
+            .await?;
     }
     world.settle(vec![bundle("ca", &two.pem)]).await?;
     for (client, host) in before {
@@ -302,21 +390,38 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
         client.until(port, host, None).await?;
     }
     for host in hosts {
-        Client::any(new.clone())?.until(port, host, Some(200)).await?;
+        Client::any(new.clone())?
+            .until(port, host, Some(200))
+            .await?;
         Client::any(old.clone())?.until(port, host, None).await?;
     }
-    assert_eq!(world.envoy.stat("listener_manager.lds.update_success").await?, updates, "no listener was sent");
-    assert_eq!(held.ask(&probe).await?.status, 200, "a connection stays that was checked when it was opened");
+    assert_eq!(
+        world
+            .envoy
+            .stat("listener_manager.lds.update_success")
+            .await?,
+        updates,
+        "no listener was sent"
+    );
+    assert_eq!(
+        held.ask(&probe).await?.status,
+        200,
+        "a connection stays that was checked when it was opened"
+    );
 
     // Without roots no client is admitted; they are restored.
-    let Change::Object(ObjectChange::Put(map)) = bundle("ca", &two.pem) else { unreachable!("a put") };
+    let Change::Object(ObjectChange::Put(map)) = bundle("ca", &two.pem) else {
+        unreachable!("a put")
+    };
     world.settle(vec![Change::delete(map.key())]).await?;
     for host in hosts {
         Client::any(new.clone())?.until(port, host, None).await?;
     }
     world.settle(vec![bundle("ca", &two.pem)]).await?;
     for host in hosts {
-        Client::any(new.clone())?.until(port, host, Some(200)).await?;
+        Client::any(new.clone())?
+            .until(port, host, Some(200))
+            .await?;
         Client::any(old.clone())?.until(port, host, None).await?;
     }
     Ok(())
@@ -334,28 +439,61 @@ async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
     changes.extend([
         gateway(
             "one",
-            json!([https("a", port, "a.example.org"), https("w", port, "*.one.example.org")]),
+            json!([
+                https("a", port, "a.example.org"),
+                https("w", port, "*.one.example.org")
+            ]),
             strict("one"),
         ),
         gateway(
             "two",
-            json!([https("b", port, "b.example.org"), https("w", port, "*.two.example.org")]),
+            json!([
+                https("b", port, "b.example.org"),
+                https("w", port, "*.two.example.org")
+            ]),
             strict("two"),
         ),
-        gateway("closed", json!([https("c", port, "c.example.org")]), strict("nowhere")),
-        gateway("open", json!([https("w", port, "*.example.org"), https("d", port, "d.example.org")]), None),
+        gateway(
+            "closed",
+            json!([https("c", port, "c.example.org")]),
+            strict("nowhere"),
+        ),
+        gateway(
+            "open",
+            json!([
+                https("w", port, "*.example.org"),
+                https("d", port, "d.example.org")
+            ]),
+            None,
+        ),
         // The route matches all hosts, so that only the validation keeps clients out.
         route("web", &all, &[]),
-        route("exact", &all, &["a.example.org", "b.example.org", "c.example.org", "d.example.org", "e.example.org"]),
+        route(
+            "exact",
+            &all,
+            &[
+                "a.example.org",
+                "b.example.org",
+                "c.example.org",
+                "d.example.org",
+                "e.example.org",
+            ],
+        ),
         bundle("one", &one.pem),
         bundle("two", &two.pem),
         secret("server", "a.example.org")?,
     ]);
     changes.extend(service("web", echo.address()));
     let world = World::start(changes).await?;
-    let [by_one, by_two, nobody] =
-        [Client::any(Some(one.client()?))?, Client::any(Some(two.client()?))?, Client::any(None)?];
-    by_one.until(port, "a.example.org", Some(200)).await.with_context(|| world.envoy.log())?;
+    let [by_one, by_two, nobody] = [
+        Client::any(Some(one.client()?))?,
+        Client::any(Some(two.client()?))?,
+        Client::any(None)?,
+    ];
+    by_one
+        .until(port, "a.example.org", Some(200))
+        .await
+        .with_context(|| world.envoy.log())?;
     by_two.until(port, "b.example.org", Some(200)).await?;
     let cases = [
         ("a.example.org", [true, false, false]),
@@ -370,10 +508,15 @@ async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
     for (host, let_in) in cases {
         for (client, expected) in [&by_one, &by_two, &nobody].into_iter().zip(let_in) {
             let found = client.ask(port, host).await;
-            assert_eq!(found.as_ref().ok() == Some(&200), expected, "{host}: {found:?}");
+            assert_eq!(
+                found.as_ref().ok() == Some(&200),
+                expected,
+                "{host}: {found:?}"
+            );
         }
     }
-    // A connection for one host must not carry requests for a host with another validation (GEP-3567).
+    // A connection for one host must not carry requests for a host with another validation
+    // (GEP-3567).
     for (connection, let_in) in cases {
         let client = match let_in {
             [false, false, false] => continue,
@@ -381,11 +524,15 @@ async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
             [true, ..] => &by_one,
             _ => &by_two,
         };
-        for (authority, wanted) in
-            cases.into_iter().filter(|(authority, wanted)| *authority != connection && *wanted != let_in)
+        for (authority, wanted) in cases
+            .into_iter()
+            .filter(|(authority, wanted)| *authority != connection && *wanted != let_in)
         {
             let (_, status) = client.ask_as(port, connection, authority).await?;
-            assert!(matches!(status, 404 | 421), "{authority} ({wanted:?}) over {connection}: {status}");
+            assert!(
+                matches!(status, 404 | 421),
+                "{authority} ({wanted:?}) over {connection}: {status}"
+            );
         }
     }
     Ok(())
@@ -403,15 +550,25 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
     changes.extend([
         gateway(
             "one",
-            json!([https("w", port, "*.one.example.org"), https("a", port, "a.example.org")]),
+            json!([
+                https("w", port, "*.one.example.org"),
+                https("a", port, "a.example.org")
+            ]),
             strict("one"),
         ),
         gateway(
             "two",
-            json!([https("w", port, "*.two.example.org"), https("b", port, "b.example.org")]),
+            json!([
+                https("w", port, "*.two.example.org"),
+                https("b", port, "b.example.org")
+            ]),
             strict("two"),
         ),
-        gateway("open", json!([https("w", port, "*.open.example.org")]), None),
+        gateway(
+            "open",
+            json!([https("w", port, "*.open.example.org")]),
+            None,
+        ),
         gateway(
             "lax",
             json!([https("w", port, "*.lax.example.org")]),
@@ -426,17 +583,34 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
     let world = World::start(changes).await?;
     let mine = Some(one.client()?);
     for version in VERSIONS {
-        for opened in ["x.one.example.org", "x.open.example.org", "x.lax.example.org"] {
+        for opened in [
+            "x.one.example.org",
+            "x.open.example.org",
+            "x.lax.example.org",
+        ] {
             let client = Client::new(mine.clone(), &[version])?;
-            client.until(port, opened, Some(200)).await.with_context(|| world.envoy.log())?;
+            client
+                .until(port, opened, Some(200))
+                .await
+                .with_context(|| world.envoy.log())?;
             // Sessions can be resumed here, so that the failures below are by the validation.
             let (kind, status) = client.ask_as(port, opened, opened).await?;
-            assert_eq!((kind, status), (HandshakeKind::Resumed, 200), "{opened} with {version:?}");
+            assert_eq!(
+                (kind, status),
+                (HandshakeKind::Resumed, 200),
+                "{opened} with {version:?}"
+            );
             for other in ["x.two.example.org", "b.example.org"] {
                 let offered = client.sessions.counts().1;
                 let found = client.ask_as(port, other, other).await;
-                assert!(client.sessions.counts().1 > offered, "no session was offered to {other}");
-                assert!(found.is_err(), "{other} after {opened} with {version:?}: {found:?}");
+                assert!(
+                    client.sessions.counts().1 > offered,
+                    "no session was offered to {other}"
+                );
+                assert!(
+                    found.is_err(),
+                    "{other} after {opened} with {version:?}: {found:?}"
+                );
                 client.until(port, opened, Some(200)).await?;
             }
         }
@@ -448,13 +622,25 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn an_ended_edition_of_a_ca_hinders_nobody_in_either_order() -> Result<()> {
     let echo = Echo::start("web").await?;
-    let (ca, stranger, port) = (ClientCa::new("clients")?, ClientCa::new("strangers")?, free_port()?);
+    let (ca, stranger, port) = (
+        ClientCa::new("clients")?,
+        ClientCa::new("strangers")?,
+        free_port()?,
+    );
     let (old, host) = (ca.ended_edition()?, "app.example.org");
     let references = |names: &[&str]| {
-        let all = names.iter().map(|name| json!({"group": "", "kind": "ConfigMap", "name": name}));
+        let all = names
+            .iter()
+            .map(|name| json!({"group": "", "kind": "ConfigMap", "name": name}));
         json!({"default": {"validation": {"caCertificateRefs": all.collect::<Vec<_>>()}}})
     };
-    let edge = |names: &[&str]| gateway("edge", json!([https("a", port, host)]), Some(references(names)));
+    let edge = |names: &[&str]| {
+        gateway(
+            "edge",
+            json!([https("a", port, host)]),
+            Some(references(names)),
+        )
+    };
     let mut changes = vec![
         class(),
         edge(&["both"]),
@@ -466,17 +652,35 @@ async fn an_ended_edition_of_a_ca_hinders_nobody_in_either_order() -> Result<()>
     ];
     changes.extend(service("web", echo.address()));
     let world = World::start(changes).await?;
-    let (client, foreign) = (Client::any(Some(ca.client()?))?, Client::any(Some(stranger.client()?))?);
+    let (client, foreign) = (
+        Client::any(Some(ca.client()?))?,
+        Client::any(Some(stranger.client()?))?,
+    );
     let settings = [
         ("the old one first", vec![]),
-        ("the new one first", vec![bundle("both", &format!("{}{old}", ca.pem))]),
-        ("two objects, the old one first", vec![edge(&["old", "new"])]),
-        ("two objects, the new one first", vec![edge(&["new", "old"])]),
+        (
+            "the new one first",
+            vec![bundle("both", &format!("{}{old}", ca.pem))],
+        ),
+        (
+            "two objects, the old one first",
+            vec![edge(&["old", "new"])],
+        ),
+        (
+            "two objects, the new one first",
+            vec![edge(&["new", "old"])],
+        ),
     ];
     for (what, changes) in settings {
         world.settle(changes).await?;
-        client.until(port, host, Some(200)).await.with_context(|| format!("{what}\n{}", world.envoy.log()))?;
-        ensure!(foreign.ask(port, host).await.is_err(), "{what}: strangers stay out");
+        client
+            .until(port, host, Some(200))
+            .await
+            .with_context(|| format!("{what}\n{}", world.envoy.log()))?;
+        ensure!(
+            foreign.ask(port, host).await.is_err(),
+            "{what}: strangers stay out"
+        );
     }
     // Of ended editions alone nobody is let in.
     world.settle(vec![edge(&["old"])]).await?;

@@ -25,11 +25,23 @@ impl Site {
         let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
         let mut changes = vec![
             class(),
-            api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
-            api("HTTPRoute", "app", json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules})),
+            api(
+                "Gateway",
+                "edge",
+                json!({"gatewayClassName": "ours", "listeners": listeners}),
+            ),
+            api(
+                "HTTPRoute",
+                "app",
+                json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
+            ),
         ];
         changes.extend(service("web", echo.address()));
-        Ok(Self { world: World::start(changes).await?, echo, port })
+        Ok(Self {
+            world: World::start(changes).await?,
+            echo,
+            port,
+        })
     }
 
     fn get(&self, path: &str) -> Probe {
@@ -43,15 +55,25 @@ impl Site {
 
     fn from(&self, origin: &str, path: &str, method: &str) -> Probe {
         let options = self.get(path).method(Method::OPTIONS);
-        options.header("origin", origin).header("access-control-request-method", method)
+        options
+            .header("origin", origin)
+            .header("access-control-request-method", method)
     }
 
     /// Sends a preflight that is answered and not forwarded; returns the allowed methods.
     async fn methods(&self, preflight: Probe) -> Result<Option<String>> {
         let before = self.echo.requests();
         let answer = preflight.send().await?;
-        ensure!(answer.status == 200, "{preflight:?}: {}\n{}", answer.status, self.world.envoy.log());
-        ensure!(self.echo.requests() == before, "{preflight:?} reached the backend");
+        ensure!(
+            answer.status == 200,
+            "{preflight:?}: {}\n{}",
+            answer.status,
+            self.world.envoy.log()
+        );
+        ensure!(
+            self.echo.requests() == before,
+            "{preflight:?} reached the backend"
+        );
         Ok(header(&answer, "access-control-allow-methods"))
     }
 
@@ -120,12 +142,20 @@ async fn a_preflight_is_answered_whatever_a_rule_matches() -> Result<()> {
         ("/nobody", "GET", "", "GET"),
     ] {
         let preflight = site.preflight(path, method);
-        let preflight =
-            if headers.is_empty() { preflight } else { preflight.header("access-control-request-headers", headers) };
-        assert_eq!(site.methods(preflight).await?.as_deref(), Some(expected), "{path} {method} {headers}");
+        let preflight = if headers.is_empty() {
+            preflight
+        } else {
+            preflight.header("access-control-request-headers", headers)
+        };
+        assert_eq!(
+            site.methods(preflight).await?.as_deref(),
+            Some(expected),
+            "{path} {method} {headers}"
+        );
     }
 
-    // Requests match as strictly as before, and OPTIONS reaches backends where no rule with the filter matches.
+    // Requests match as strictly as before, and OPTIONS reaches backends where no rule with the
+    // filter matches.
     let options = |path: &str| site.get(path).method(Method::OPTIONS);
     for (probe, expected) in [
         (site.get("/method").method(Method::POST), (404, false)),
@@ -157,9 +187,19 @@ async fn origins_are_compared_as_origins_and_strangers_are_told_nothing() -> Res
     let site = Site::start(json!([
         at("/wild", &["https://*.dom.example"]),
         at("/port", &["https://*.dom.example:8443"]),
-        at("/exact", &["https://a.example:443", "http://b.example", "https://c.example:8443"]),
+        at(
+            "/exact",
+            &[
+                "https://a.example:443",
+                "http://b.example",
+                "https://c.example:8443"
+            ]
+        ),
         at("/star", &["*"]),
-        rule(json!({"path": {"value": "/match"}, "method": "GET"}), cors(&["https://a.example"])),
+        rule(
+            json!({"path": {"value": "/match"}, "method": "GET"}),
+            cors(&["https://a.example"])
+        ),
     ]))
     .await?;
     for (path, origin, expected) in [
@@ -184,22 +224,44 @@ async fn origins_are_compared_as_origins_and_strangers_are_told_nothing() -> Res
     ] {
         let own = |answer: &Answer| {
             let names = answer.headers.keys().map(ToString::to_string);
-            names.filter(|name| name.starts_with("access-control-")).collect::<Vec<_>>()
+            names
+                .filter(|name| name.starts_with("access-control-"))
+                .collect::<Vec<_>>()
         };
         let before = site.echo.requests();
         let preflight = site.from(origin, path, "GET").send().await?;
-        assert_eq!((preflight.status, site.echo.requests()), (200, before), "{path} {origin}");
+        assert_eq!(
+            (preflight.status, site.echo.requests()),
+            (200, before),
+            "{path} {origin}"
+        );
         let request = site.get(path).header("origin", origin).send().await?;
         assert_eq!(request.status, 200, "{path} {origin}");
         for answer in [preflight, request] {
             let allowed = header(&answer, "access-control-allow-origin");
-            assert_eq!(allowed.as_deref(), Some(origin).filter(|_| expected), "{path} {origin}");
-            assert_eq!(own(&answer).is_empty(), !expected, "{path} {origin}: {:?}", answer.headers);
+            assert_eq!(
+                allowed.as_deref(),
+                Some(origin).filter(|_| expected),
+                "{path} {origin}"
+            );
+            assert_eq!(
+                own(&answer).is_empty(),
+                !expected,
+                "{path} {origin}: {:?}",
+                answer.headers
+            );
             let star = answer.headers.values().any(|value| value == "*");
             assert!(!star, "{path} {origin}: {:?}", answer.headers);
         }
     }
-    let exposed = site.get("/wild").header("origin", "https://x.dom.example").send().await?;
-    assert_eq!(header(&exposed, "access-control-expose-headers").as_deref(), Some("x-b"));
+    let exposed = site
+        .get("/wild")
+        .header("origin", "https://x.dom.example")
+        .send()
+        .await?;
+    assert_eq!(
+        header(&exposed, "access-control-expose-headers").as_deref(),
+        Some("x-b")
+    );
     Ok(())
 }

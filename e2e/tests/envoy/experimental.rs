@@ -1,4 +1,5 @@
-//! The experimental channel on a real Envoy: session persistence and external authorization here, the rest below.
+//! The experimental channel on a real Envoy: session persistence and external authorization here,
+//! the rest below.
 
 mod default_gateways;
 mod traffic_policies;
@@ -27,19 +28,29 @@ fn gateway(http: u16, https: u16) -> Result<Vec<Change>> {
     Ok(vec![
         class(),
         secret("app", HOST)?,
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
     ])
 }
 
 fn route(rules: &Value) -> Change {
-    api("HTTPRoute", "app", json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}))
+    api(
+        "HTTPRoute",
+        "app",
+        json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
+    )
 }
 
 /// Adds an address behind port 80 of Service `web`.
 fn second(address: SocketAddr) -> Change {
-    object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+    object(
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "default", "name": "web-2", "labels": {"kubernetes.io/service-name": "web"}},
-        "ports": [{"name": "p", "port": address.port()}], "endpoints": [{"addresses": [address.ip().to_string()]}]}))
+        "ports": [{"name": "p", "port": address.port()}], "endpoints": [{"addresses": [address.ip().to_string()]}]}),
+    )
 }
 
 fn to(port: u16, path: &str) -> Probe {
@@ -47,11 +58,19 @@ fn to(port: u16, path: &str) -> Probe {
 }
 
 fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    answer.headers.get(name).and_then(|value| value.to_str().ok())
+    answer
+        .headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
 }
 
 fn said(answer: &Answer) -> Result<Value> {
-    ensure!(answer.status == 200, "answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+    ensure!(
+        answer.status == 200,
+        "answered {}: {}",
+        answer.status,
+        String::from_utf8_lossy(&answer.body)
+    );
     Ok(serde_json::from_slice(&answer.body)?)
 }
 
@@ -59,7 +78,12 @@ fn said(answer: &Answer) -> Result<Value> {
 async fn by(probe: &Probe, times: usize) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for _ in 0..times {
-        names.insert(said(&probe.send().await?)?["name"].as_str().context("a name")?.to_owned());
+        names.insert(
+            said(&probe.send().await?)?["name"]
+                .as_str()
+                .context("a name")?
+                .to_owned(),
+        );
     }
     Ok(names)
 }
@@ -68,18 +92,24 @@ async fn by(probe: &Probe, times: usize) -> Result<BTreeSet<String>> {
 #[ignore = "needs Envoy"]
 async fn a_session_stays_with_its_endpoint() -> Result<()> {
     let (http, https) = (free_port()?, free_port()?);
-    let (one, two, other) = (Echo::start("one").await?, Echo::start("two").await?, Echo::start("other").await?);
+    let (one, two, other) = (
+        Echo::start("one").await?,
+        Echo::start("two").await?,
+        Echo::start("other").await?,
+    );
     let rule = |path: &str, session: Value| {
         json!({"matches": [{"path": {"value": path}}], "sessionPersistence": session,
             "backendRefs": [{"name": "web", "port": 80}]})
     };
-    let permanent =
-        json!({"absoluteTimeout": "5m", "cookie": {"name": "sid", "path": "/shop", "lifetimeType": "Permanent"}});
+    let permanent = json!({"absoluteTimeout": "5m", "cookie": {"name": "sid", "path": "/shop", "lifetimeType": "Permanent"}});
     let plain = json!({"matches": [{"path": {"value": "/"}}], "backendRefs": [{"name": "web", "port": 80}]});
     let rules = json!([
         rule("/cookie", json!({})),
         rule("/shop", permanent),
-        rule("/header", json!({"type": "Header", "header": {"name": "X-Session"}})),
+        rule(
+            "/header",
+            json!({"type": "Header", "header": {"name": "X-Session"}})
+        ),
         plain,
     ]);
     let mut changes = gateway(http, https)?;
@@ -88,44 +118,83 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
     changes.extend([second(two.address()), route(&rules)]);
     let world = World::start(changes).await?;
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
-    assert_eq!(by(&to(http, "/"), 30).await?, both, "without a session requests are balanced");
+    assert_eq!(
+        by(&to(http, "/"), 30).await?,
+        both,
+        "without a session requests are balanced"
+    );
 
-    // A cookie with the default name: for the whole host, until the browser session ends, and over TLS for TLS only.
+    // A cookie with the default name: for the whole host, until the browser session ends, and over
+    // TLS for TLS only.
     let first = to(http, "/cookie").send().await?;
     let cookie = header(&first, "set-cookie").context("a cookie")?;
     let (pair, attributes) = cookie.split_once("; ").context("attributes")?;
     assert!(pair.starts_with("session-"), "{cookie}");
     assert_eq!(attributes, "Path=/; SameSite=Strict; HttpOnly");
     let whose = BTreeSet::from([said(&first)?["name"].as_str().context("a name")?.to_owned()]);
-    assert_eq!(by(&to(http, "/cookie").header("cookie", pair), 30).await?, whose, "{}", world.envoy.log());
-    let secure = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, https)), HOST).path("/cookie").send().await?;
-    let attributes = header(&secure, "set-cookie").and_then(|cookie| cookie.split_once("; ")).context("a cookie")?.1;
+    assert_eq!(
+        by(&to(http, "/cookie").header("cookie", pair), 30).await?,
+        whose,
+        "{}",
+        world.envoy.log()
+    );
+    let secure = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, https)), HOST)
+        .path("/cookie")
+        .send()
+        .await?;
+    let attributes = header(&secure, "set-cookie")
+        .and_then(|cookie| cookie.split_once("; "))
+        .context("a cookie")?
+        .1;
     assert_eq!(attributes, "Path=/; Secure; SameSite=Strict; HttpOnly");
 
     // A permanent cookie has a lifetime.
     let permanent = to(http, "/shop/x").send().await?;
     let cookie = header(&permanent, "set-cookie").context("a cookie")?;
-    assert!(cookie.starts_with("sid=") && cookie.contains("Max-Age=300; Path=/shop"), "{cookie}");
+    assert!(
+        cookie.starts_with("sid=") && cookie.contains("Max-Age=300; Path=/shop"),
+        "{cookie}"
+    );
 
     let first = to(http, "/header").send().await?;
     let token = header(&first, "x-session").context("a header")?;
     let whose = BTreeSet::from([said(&first)?["name"].as_str().context("a name")?.to_owned()]);
-    assert_eq!(by(&to(http, "/header").header("x-session", token), 30).await?, whose);
+    assert_eq!(
+        by(&to(http, "/header").header("x-session", token), 30).await?,
+        whose
+    );
 
     // Whatever a client writes into it: only endpoints of the route's own backend are reached.
     let forged = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, http)), HOST).path("/header");
-    for token in [base64(&other.address().to_string()), base64("127.0.0.1:1"), "%%%".to_owned(), String::new()] {
+    for token in [
+        base64(&other.address().to_string()),
+        base64("127.0.0.1:1"),
+        "%%%".to_owned(),
+        String::new(),
+    ] {
         let names = by(&forged.clone().header("x-session", &token), 10).await?;
         assert!(names.is_subset(&both), "{token}: {names:?}");
     }
     assert_eq!(other.requests(), 0);
 
     // Its endpoint is removed, and the session continues with the other.
-    let gone = if whose.contains("one") { one.address() } else { two.address() };
-    let left = if whose.contains("one") { two.address() } else { one.address() };
+    let gone = if whose.contains("one") {
+        one.address()
+    } else {
+        two.address()
+    };
+    let left = if whose.contains("one") {
+        two.address()
+    } else {
+        one.address()
+    };
     let slices = [service("web", left).pop().context("a slice")?, second(left)];
     world.settle(slices.into()).await?;
-    let names = by(&to(http, "/header").header("x-session", &base64(&gone.to_string())), 10).await?;
+    let names = by(
+        &to(http, "/header").header("x-session", &base64(&gone.to_string())),
+        10,
+    )
+    .await?;
     assert_eq!(names, both.difference(&whose).cloned().collect());
     Ok(())
 }
@@ -139,13 +208,18 @@ fn base64(text: &str) -> String {
 #[ignore = "needs Envoy"]
 async fn nobody_passes_whom_the_authorization_server_does_not_let() -> Result<()> {
     let (http, https) = (free_port()?, free_port()?);
-    let (echo, auth, grpc) = (Echo::start("web").await?, AuthServer::start().await?, Grpc::start("grpc").await?);
+    let (echo, auth, grpc) = (
+        Echo::start("web").await?,
+        AuthServer::start().await?,
+        Grpc::start("grpc").await?,
+    );
     let rule = |path: &str, auth: Value| {
         json!({"matches": [{"path": {"value": path}}], "filters": [{"type": "ExternalAuth", "externalAuth": auth}],
             "backendRefs": [{"name": "web", "port": 80}]})
     };
     let to_server = |name: &str| json!({"name": name, "port": 80});
-    let listed = json!({"path": "/check", "allowedHeaders": ["X-In"], "allowedResponseHeaders": ["X-User"]});
+    let listed =
+        json!({"path": "/check", "allowedHeaders": ["X-In"], "allowedResponseHeaders": ["X-User"]});
     let redirect = json!({"matches": [{"path": {"value": "/moved"}}],
         "filters": [{"type": "ExternalAuth", "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": to_server("auth")}},
             {"type": "RequestRedirect", "requestRedirect": {"hostname": "elsewhere.example.org"}}]});
@@ -160,45 +234,116 @@ async fn nobody_passes_whom_the_authorization_server_does_not_let() -> Result<()
     ]);
     let mut changes = gateway(http, https)?;
     let down = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-    for (name, address) in [("web", echo.address()), ("auth", auth.address()), ("grpc", grpc.address()), ("down", down)]
-    {
+    for (name, address) in [
+        ("web", echo.address()),
+        ("auth", auth.address()),
+        ("grpc", grpc.address()),
+        ("down", down),
+    ] {
         changes.extend(service(name, address));
     }
     changes.push(route(&rules));
     let world = World::start(changes).await?;
 
-    assert_eq!(to(http, "/open").send().await?.status, 200, "a route without the filter asks nobody");
+    assert_eq!(
+        to(http, "/open").send().await?.status,
+        200,
+        "a route without the filter asks nobody"
+    );
     assert!(auth.asked().is_empty() && grpc.calls() == 0);
     let before = echo.requests();
-    for (path, expected) in [("/all", 401), ("/listed", 401), ("/moved", 401), ("/down", 403), ("/missing", 500)] {
-        assert_eq!(to(http, path).send().await?.status, expected, "{path}\n{}", world.envoy.log());
+    for (path, expected) in [
+        ("/all", 401),
+        ("/listed", 401),
+        ("/moved", 401),
+        ("/down", 403),
+        ("/missing", 500),
+    ] {
+        assert_eq!(
+            to(http, path).send().await?.status,
+            expected,
+            "{path}\n{}",
+            world.envoy.log()
+        );
     }
     assert_eq!(echo.requests(), before, "none of them reached the backend");
     assert_eq!(auth.asked().len(), 3);
 
     // The backend gets the headers of the authorization server that it may set, and no others.
-    let passed = to(http, "/all").header("authorization", KEY).header("x-in", "1").send().await?;
+    let passed = to(http, "/all")
+        .header("authorization", KEY)
+        .header("x-in", "1")
+        .send()
+        .await?;
     let headers = said(&passed)?["headers"].clone();
-    assert_eq!((&headers["x-user"], &headers["x-extra"]), (&json!(["alice"]), &json!(["1"])));
-    assert!(headers["x-gw-sni"].is_null() && headers["x-envoy-retry-on"].is_null(), "{headers}");
-    assert!(!headers["x-forwarded-for"].to_string().contains("192.0.2.1"), "{headers}");
+    assert_eq!(
+        (&headers["x-user"], &headers["x-extra"]),
+        (&json!(["alice"]), &json!(["1"]))
+    );
+    assert!(
+        headers["x-gw-sni"].is_null() && headers["x-envoy-retry-on"].is_null(),
+        "{headers}"
+    );
+    assert!(
+        !headers["x-forwarded-for"].to_string().contains("192.0.2.1"),
+        "{headers}"
+    );
     let asked = auth.asked().pop().context("it was asked")?;
     assert_eq!(asked.line, "GET /all");
-    assert!(asked.headers.get("x-in").is_none(), "a header that is not listed is not sent");
-    assert_eq!(asked.headers.get("host").map(|host| host.as_bytes()), Some(HOST.as_bytes()));
-    assert!(asked.headers.keys().all(|name| !name.as_str().starts_with("x-gw-")), "{:?}", asked.headers);
+    assert!(
+        asked.headers.get("x-in").is_none(),
+        "a header that is not listed is not sent"
+    );
+    assert_eq!(
+        asked.headers.get("host").map(|host| host.as_bytes()),
+        Some(HOST.as_bytes())
+    );
+    assert!(
+        asked
+            .headers
+            .keys()
+            .all(|name| !name.as_str().starts_with("x-gw-")),
+        "{:?}",
+        asked.headers
+    );
 
-    let listed = to(http, "/listed/a?b=c").method(Method::POST).header("authorization", KEY).header("x-in", "1");
+    let listed = to(http, "/listed/a?b=c")
+        .method(Method::POST)
+        .header("authorization", KEY)
+        .header("x-in", "1");
     let passed = said(&listed.clone().body("12345678").send().await?)?;
-    assert_eq!((&passed["headers"]["x-user"], &passed["headers"]["x-extra"]), (&json!(["alice"]), &Value::Null));
+    assert_eq!(
+        (&passed["headers"]["x-user"], &passed["headers"]["x-extra"]),
+        (&json!(["alice"]), &Value::Null)
+    );
     assert_eq!(passed["body"], "12345678");
     let asked = auth.asked().pop().context("it was asked")?;
-    assert_eq!((asked.line.as_str(), &asked.body[..]), ("POST /check/listed/a?b=c", &b"12345678"[..]));
-    assert_eq!(asked.headers.get("x-in").map(|value| value.as_bytes()), Some(&b"1"[..]));
-    assert_eq!(listed.body("123456789").send().await?.status, 413, "a larger body is not held");
-    assert!(auth.asked().is_empty(), "and nobody is asked about a part of it");
+    assert_eq!(
+        (asked.line.as_str(), &asked.body[..]),
+        ("POST /check/listed/a?b=c", &b"12345678"[..])
+    );
+    assert_eq!(
+        asked.headers.get("x-in").map(|value| value.as_bytes()),
+        Some(&b"1"[..])
+    );
+    assert_eq!(
+        listed.body("123456789").send().await?.status,
+        413,
+        "a larger body is not held"
+    );
+    assert!(
+        auth.asked().is_empty(),
+        "and nobody is asked about a part of it"
+    );
 
-    assert_eq!(to(http, "/moved").header("authorization", KEY).send().await?.status, 302);
+    assert_eq!(
+        to(http, "/moved")
+            .header("authorization", KEY)
+            .send()
+            .await?
+            .status,
+        302
+    );
     assert_eq!(to(http, "/grpc").send().await?.status, 200);
     assert_eq!(grpc.calls(), 1);
     drop((auth, grpc));
@@ -207,7 +352,11 @@ async fn nobody_passes_whom_the_authorization_server_does_not_let() -> Result<()
         let probe = to(http, path).header("authorization", KEY);
         // The servers end in the background; then nobody answers.
         while probe.send().await?.status != 403 {
-            ensure!(Instant::now() < until, "{path} is served unasked\n{}", world.envoy.log());
+            ensure!(
+                Instant::now() < until,
+                "{path} is served unasked\n{}",
+                world.envoy.log()
+            );
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! `explain` of the program with a directory and a real Envoy: authorization servers, and preflights.
+//! `explain` of the program with a directory and a real Envoy: authorization servers, and
+//! preflights.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,12 +30,20 @@ struct Site {
 
 fn object(api: &str, kind: &str, name: &str, body: Value) -> Value {
     let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
-    object.as_object_mut().expect("an object").extend(body.as_object().expect("fields").clone());
+    object
+        .as_object_mut()
+        .expect("an object")
+        .extend(body.as_object().expect("fields").clone());
     object
 }
 
 fn gateway_api(kind: &str, name: &str, spec: Value) -> Value {
-    object("gateway.networking.k8s.io/v1", kind, name, json!({"spec": spec}))
+    object(
+        "gateway.networking.k8s.io/v1",
+        kind,
+        name,
+        json!({"spec": spec}),
+    )
 }
 
 /// A Service with an endpoint, or without any.
@@ -48,7 +57,15 @@ fn service(name: &str, address: Option<SocketAddr>) -> [Value; 2] {
         json!({"addressType": "IPv4", "endpoints": endpoints.into_iter().collect::<Vec<_>>(), "ports": [{"port": port}]}),
     );
     slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": name});
-    [object("v1", "Service", name, json!({"spec": {"ports": [{"port": 80}]}})), slice]
+    [
+        object(
+            "v1",
+            "Service",
+            name,
+            json!({"spec": {"ports": [{"port": 80}]}}),
+        ),
+        slice,
+    ]
 }
 
 impl Site {
@@ -56,21 +73,56 @@ impl Site {
         let (port, echo) = (free_port()?, Echo::start("web").await?);
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+        let (dir, private) = (
+            manifests.path().display().to_string(),
+            state.path().display().to_string(),
+        );
         let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
         let channel = ["--gateway-api-channel", "experimental"];
         let program = Gatewright::start(
-            &[&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy][..], &channel].concat(),
+            &[
+                &[
+                    "standalone",
+                    &dir,
+                    "--state-dir",
+                    &private,
+                    "--envoy",
+                    &envoy,
+                ][..],
+                &channel,
+            ]
+            .concat(),
         )?;
-        Ok(Self { program, manifests, state, port, echo })
+        Ok(Self {
+            program,
+            manifests,
+            state,
+            port,
+            echo,
+        })
     }
 
-    /// Serves these rules, with an authorization server at an address, and waits until a path is answered so.
-    async fn serve(&self, rules: Value, guard: Option<SocketAddr>, path: &str, status: u16) -> Result<()> {
+    /// Serves these rules, with an authorization server at an address, and waits until a path is
+    /// answered so.
+    async fn serve(
+        &self,
+        rules: Value,
+        guard: Option<SocketAddr>,
+        path: &str,
+        status: u16,
+    ) -> Result<()> {
         let listeners = json!([{"name": "http", "port": self.port, "protocol": "HTTP"}]);
         let mut all = vec![
-            gateway_api("GatewayClass", "ours", json!({"controllerName": "gatewright.io/gateway-controller"})),
-            gateway_api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+            gateway_api(
+                "GatewayClass",
+                "ours",
+                json!({"controllerName": "gatewright.io/gateway-controller"}),
+            ),
+            gateway_api(
+                "Gateway",
+                "edge",
+                json!({"gatewayClassName": "ours", "listeners": listeners}),
+            ),
             gateway_api(
                 "HTTPRoute",
                 "app",
@@ -85,24 +137,37 @@ impl Site {
         fs::rename(new, self.manifests.path().join("all.yaml"))?;
         let until = Instant::now() + PATIENCE;
         loop {
-            let answer = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), HOST).path(path).send().await;
+            let answer = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), HOST)
+                .path(path)
+                .send()
+                .await;
             if answer.as_ref().is_ok_and(|answer| answer.status == status) {
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "{path}: {answer:?}\n{}", self.program.output());
+            ensure!(
+                Instant::now() < until,
+                "{path}: {answer:?}\n{}",
+                self.program.output()
+            );
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
 
     fn explain(&self, path: &str, more: &[&str]) -> Result<(bool, String)> {
-        let (private, url) = (self.state.path().display().to_string(), format!("http://{HOST}:{}{path}", self.port));
-        let output = Gatewright::run(&[&["explain", &url, "--state-dir", &private], more].concat())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let (private, url) = (
+            self.state.path().display().to_string(),
+            format!("http://{HOST}:{}{path}", self.port),
+        );
+        let output =
+            Gatewright::run(&[&["explain", &url, "--state-dir", &private], more].concat())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.code().context("it was killed")? == 0, text))
     }
 }
 
-/// Rules with a filter of this protocol behind `path`, which is new each time so that its answer is of this version.
+/// Rules with a filter of this protocol behind `path`, which is new each time so that its answer is
+/// of this version.
 fn guarded(path: &str, protocol: &str) -> Value {
     let mut filter = json!({"protocol": protocol, "backendRef": {"name": "guard", "port": 80}});
     if protocol == "HTTP" {
@@ -122,25 +187,54 @@ async fn an_authorization_server_without_an_answer_is_named() -> Result<()> {
     for (path, protocol, guard, expected) in [
         ("/none", "HTTP", None, "no endpoint"),
         ("/refused", "HTTP", Some(refusing), "refused"),
-        ("/silent", "HTTP", Some(silent.local_addr()?), "no answer within 5 seconds"),
-        ("/grpc-asked-by-http", "HTTP", Some(rpc.address()), "gives no answer"),
-        ("/http-asked-by-grpc", "GRPC", Some(silent.local_addr()?), "no answer within 5 seconds"),
-        ("/no-such-service", "GRPC", Some(site.echo.address()), "gives no answer"),
+        (
+            "/silent",
+            "HTTP",
+            Some(silent.local_addr()?),
+            "no answer within 5 seconds",
+        ),
+        (
+            "/grpc-asked-by-http",
+            "HTTP",
+            Some(rpc.address()),
+            "gives no answer",
+        ),
+        (
+            "/http-asked-by-grpc",
+            "GRPC",
+            Some(silent.local_addr()?),
+            "no answer within 5 seconds",
+        ),
+        (
+            "/no-such-service",
+            "GRPC",
+            Some(site.echo.address()),
+            "gives no answer",
+        ),
         ("/refused-grpc", "GRPC", Some(refusing), "refused"),
     ] {
-        site.serve(guarded(path, protocol), guard, path, 403).await?;
+        site.serve(guarded(path, protocol), guard, path, 403)
+            .await?;
         let (ok, text) = site.explain(path, &[])?;
         assert!(!ok, "{path}: {text}");
         let last = text.lines().last().unwrap_or_default();
-        assert!(last.starts_with("FAILS") && last.contains("default/guard:80"), "{path}: {text}");
+        assert!(
+            last.starts_with("FAILS") && last.contains("default/guard:80"),
+            "{path}: {text}"
+        );
         assert!(text.contains(expected), "{path}: {text}");
     }
-    for (path, protocol, guard, status) in
-        [("/http", "HTTP", good.address(), 401), ("/grpc", "GRPC", rpc.address(), 200)]
-    {
-        site.serve(guarded(path, protocol), Some(guard), path, status).await?;
+    for (path, protocol, guard, status) in [
+        ("/http", "HTTP", good.address(), 401),
+        ("/grpc", "GRPC", rpc.address(), 200),
+    ] {
+        site.serve(guarded(path, protocol), Some(guard), path, status)
+            .await?;
         let (ok, text) = site.explain(path, &[])?;
-        assert!(ok && text.contains("and answers") && text.contains("endpoints"), "{path}: {text}");
+        assert!(
+            ok && text.contains("and answers") && text.contains("endpoints"),
+            "{path}: {text}"
+        );
     }
     Ok(())
 }
@@ -154,7 +248,10 @@ async fn a_preflight_is_explained_by_the_rule_that_answers_it() -> Result<()> {
         "backendRefs": [{"name": "web", "port": 80}]}]);
     site.serve(rules, None, "/cors", 200).await?;
     let (ok, text) = site.explain("/cors", &["--method", "OPTIONS"])?;
-    assert!(ok && text.contains("answered by filter CORS of httproute/default/app/ours"), "{text}");
+    assert!(
+        ok && text.contains("answered by filter CORS of httproute/default/app/ours"),
+        "{text}"
+    );
     let (ok, text) = site.explain("/other", &["--method", "OPTIONS"])?;
     assert!(!ok && text.contains("matches no rule"), "{text}");
     Ok(())

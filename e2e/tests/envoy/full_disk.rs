@@ -1,5 +1,5 @@
-//! The disk of the private directory is full: hosts stay served, changes go live, and writes that failed are repeated
-//! once there is space.
+//! The disk of the private directory is full: hosts stay served, changes go live, and writes that
+//! failed are repeated once there is space.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,11 +33,15 @@ async fn a_full_disk_costs_no_request_and_holds_up_nobody() -> Result<()> {
 
     disk.fill()?;
     fs::write(site.manifests.path().join("late.yaml"), route("late"))?;
-    program.line("httproute default/late: 1 host changed, acked 1/1").await?;
+    program
+        .line("httproute default/late: 1 host changed, acked 1/1")
+        .await?;
     // Each port is a line in the file: more than what is left of its last page.
     let ports = (0..60).map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
-    let listeners: String =
-        ports.iter().map(|port| format!("  - {{name: l{port}, protocol: HTTP, port: {port}}}\n")).collect();
+    let listeners: String = ports
+        .iter()
+        .map(|port| format!("  - {{name: l{port}, protocol: HTTP, port: {port}}}\n"))
+        .collect();
     let manifest = NEIGHBOUR.replace("  LISTENERS\n", &listeners);
     fs::write(site.manifests.path().join("bob.yaml"), manifest)?;
     program.line("ownership: No space left on device").await?;
@@ -56,20 +60,31 @@ async fn a_full_disk_costs_no_request_and_holds_up_nobody() -> Result<()> {
     drop(load);
 
     // Nor does another Envoy.
-    Command::new("kill").args(["-KILL", &site.one().await?.to_string()]).status()?;
+    Command::new("kill")
+        .args(["-KILL", &site.one().await?.to_string()])
+        .status()?;
     program.line("envoy: started, process").await?;
     redirected(ports[7]).await?;
 
     disk.free()?;
     program.line("records that waited are written").await?;
-    assert!(ownership()?.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{}", ownership()?);
+    assert!(
+        ownership()?
+            .lines()
+            .all(|line| line.starts_with('{') && line.ends_with('}')),
+        "{}",
+        ownership()?
+    );
     assert!(ownership()?.contains("bob"));
     Ok(())
 }
 
 /// Waits until the neighbour's host answers.
 async fn redirected(port: u16) -> Result<()> {
-    let (address, deadline) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Instant::now() + LIMIT);
+    let (address, deadline) = (
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        Instant::now() + LIMIT,
+    );
     loop {
         let answer = Probe::http(address, HOST).send().await;
         if answer.as_ref().is_ok_and(|answer| answer.status == 302) {

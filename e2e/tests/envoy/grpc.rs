@@ -1,4 +1,5 @@
-//! GRPCRoutes on a real Envoy, with gRPC clients and backends: the backend of each call, and requests that are no gRPC.
+//! GRPCRoutes on a real Envoy, with gRPC clients and backends: the backend of each call, and
+//! requests that are no gRPC.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -24,7 +25,11 @@ const RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const HOST: &str = "rpc.example.org";
 
 fn route(kind: &str, name: &str, rules: Value) -> Change {
-    api(kind, name, json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}))
+    api(
+        kind,
+        name,
+        json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
+    )
 }
 
 fn to(backend: &str) -> Value {
@@ -33,7 +38,10 @@ fn to(backend: &str) -> Value {
 
 async fn client(port: u16) -> Result<Channel> {
     let origin = format!("http://{HOST}").parse()?;
-    Ok(Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?.origin(origin).connect().await?)
+    Ok(Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?
+        .origin(origin)
+        .connect()
+        .await?)
 }
 
 fn request<T>(message: T, headers: &[(&'static str, &str)]) -> Result<Request<T>> {
@@ -44,15 +52,22 @@ fn request<T>(message: T, headers: &[(&'static str, &str)]) -> Result<Request<T>
     Ok(request)
 }
 
-async fn check(channel: &Channel, headers: &[(&'static str, &str)]) -> Result<Result<MetadataMap, Status>> {
+async fn check(
+    channel: &Channel,
+    headers: &[(&'static str, &str)],
+) -> Result<Result<MetadataMap, Status>> {
     let mut client = AuthorizationClient::new(channel.clone());
-    let answer = client.check(request(CheckRequest::default(), headers)?).await;
+    let answer = client
+        .check(request(CheckRequest::default(), headers)?)
+        .await;
     Ok(answer.map(|answer| answer.metadata().clone()))
 }
 
 async fn limit(channel: &Channel) -> Result<Result<MetadataMap, Status>> {
     let mut client = RateLimitServiceClient::new(channel.clone());
-    let answer = client.should_rate_limit(request(RateLimitRequest::default(), &[])?).await;
+    let answer = client
+        .should_rate_limit(request(RateLimitRequest::default(), &[])?)
+        .await;
     Ok(answer.map(|answer| answer.metadata().clone()))
 }
 
@@ -69,9 +84,19 @@ async fn world(port: u16, more: Vec<Change>) -> Result<(World, [Grpc; 2], Echo)>
     let backends = [Grpc::start("one").await?, Grpc::start("two").await?];
     let echo = Echo::start("web").await?;
     let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
-    let mut changes =
-        vec![class(), api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners}))];
-    for (name, address) in [("one", backends[0].address()), ("two", backends[1].address()), ("web", echo.address())] {
+    let mut changes = vec![
+        class(),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
+    ];
+    for (name, address) in [
+        ("one", backends[0].address()),
+        ("two", backends[1].address()),
+        ("web", echo.address()),
+    ] {
         changes.extend(service(name, address));
     }
     changes.extend(more);
@@ -87,26 +112,48 @@ async fn calls_go_by_method_and_header_beside_http() -> Result<()> {
         {"matches": [{"method": {"service": AUTHORIZATION, "method": "Check"},
             "headers": [{"name": "x-canary", "value": "yes"}]}], "backendRefs": to("two")},
     ]);
-    // The HTTPRoute matches every path of the hostname; longer matches and gRPC calls still take precedence.
+    // The HTTPRoute matches every path of the hostname; longer matches and gRPC calls still take
+    // precedence.
     let rest = json!([{"backendRefs": to("web")}]);
-    let routes = vec![route("GRPCRoute", "methods", methods), route("HTTPRoute", "rest", rest)];
+    let routes = vec![
+        route("GRPCRoute", "methods", methods),
+        route("HTTPRoute", "rest", rest),
+    ];
     let (world, backends, _echo) = world(port, routes).await?;
     let channel = client(port).await?;
-    assert_eq!(by(check(&channel, &[]).await?)?, "one", "{}", world.envoy.log());
+    assert_eq!(
+        by(check(&channel, &[]).await?)?,
+        "one",
+        "{}",
+        world.envoy.log()
+    );
     assert_eq!(by(check(&channel, &[("x-canary", "yes")]).await?)?, "two");
     let path = format!("/{AUTHORIZATION}/Check");
-    let plain = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST).path(&path).send().await?;
+    let plain = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST)
+        .path(&path)
+        .send()
+        .await?;
     assert_eq!(plain.status, 200);
-    assert!(String::from_utf8_lossy(&plain.body).contains("\"web\""), "what is not gRPC is the HTTPRoute's");
+    assert!(
+        String::from_utf8_lossy(&plain.body).contains("\"web\""),
+        "what is not gRPC is the HTTPRoute's"
+    );
     assert_eq!((backends[0].calls(), backends[1].calls()), (1, 1));
 
-    // A call without a matching route is unimplemented (gRPC status 12), and one with a missing backend unavailable.
-    world.settle(vec![Change::delete(key("HTTPRoute", "rest"))]).await?;
+    // A call without a matching route is unimplemented (gRPC status 12), and one with a missing
+    // backend unavailable.
+    world
+        .settle(vec![Change::delete(key("HTTPRoute", "rest"))])
+        .await?;
     let unmatched = limit(&channel).await?.expect_err("no rule takes it");
     assert_eq!(unmatched.code(), Code::Unimplemented, "{unmatched:?}");
     let gone = json!([{"backendRefs": to("nowhere")}]);
-    world.settle(vec![route("GRPCRoute", "methods", gone)]).await?;
-    let invalid = limit(&channel).await?.expect_err("its backend is not there");
+    world
+        .settle(vec![route("GRPCRoute", "methods", gone)])
+        .await?;
+    let invalid = limit(&channel)
+        .await?
+        .expect_err("its backend is not there");
     assert_eq!(invalid.code(), Code::Unavailable, "{invalid:?}");
 
     // A method of any service, and one by a regular expression.
@@ -115,7 +162,9 @@ async fn calls_go_by_method_and_header_beside_http() -> Result<()> {
         {"matches": [{"method": {"type": "RegularExpression", "service": "envoy[.]service[.]auth.*|x", "method": "C.*"}}],
             "backendRefs": to("one")},
     ]);
-    world.settle(vec![route("GRPCRoute", "methods", patterns)]).await?;
+    world
+        .settle(vec![route("GRPCRoute", "methods", patterns)])
+        .await?;
     assert_eq!(by(limit(&channel).await?)?, "two");
     assert_eq!(by(check(&channel, &[]).await?)?, "one");
     Ok(())
@@ -133,8 +182,19 @@ async fn filters_mirrors_and_weights_are_those_of_http() -> Result<()> {
     let (world, backends, _echo) = world(port, vec![route("GRPCRoute", "filters", rules)]).await?;
     let channel = client(port).await?;
     let told = limit(&channel).await??;
-    assert_eq!(said(&told, SERVED_BY).as_deref(), Some("one"), "{}", world.envoy.log());
-    assert_eq!((said(&told, SENT).as_deref(), said(&told, "x-edge").as_deref()), (Some("rule"), Some("yes")));
+    assert_eq!(
+        said(&told, SERVED_BY).as_deref(),
+        Some("one"),
+        "{}",
+        world.envoy.log()
+    );
+    assert_eq!(
+        (
+            said(&told, SENT).as_deref(),
+            said(&told, "x-edge").as_deref()
+        ),
+        (Some("rule"), Some("yes"))
+    );
     let deadline = Instant::now() + Duration::from_secs(30);
     while backends[1].calls() == 0 {
         ensure!(Instant::now() < deadline, "no copy came");
@@ -143,16 +203,30 @@ async fn filters_mirrors_and_weights_are_those_of_http() -> Result<()> {
 
     let shares = json!([{"backendRefs": [{"name": "one", "port": 80, "weight": 0},
         {"name": "two", "port": 80, "weight": 3, "filters": [set("share")]}]}]);
-    world.settle(vec![route("GRPCRoute", "filters", shares)]).await?;
+    world
+        .settle(vec![route("GRPCRoute", "filters", shares)])
+        .await?;
     for _ in 0..10 {
         let told = limit(&channel).await??;
-        assert_eq!((said(&told, SERVED_BY).as_deref(), said(&told, SENT).as_deref()), (Some("two"), Some("share")));
+        assert_eq!(
+            (
+                said(&told, SERVED_BY).as_deref(),
+                said(&told, SENT).as_deref()
+            ),
+            (Some("two"), Some("share"))
+        );
     }
     Ok(())
 }
 
 fn key(kind: &str, name: &str) -> gatewright_core::inputs::ObjectKey {
     use gatewright_core::inputs::{Kind, ObjectKey};
-    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind).expect("a kind that is parsed");
-    ObjectKey::new(kind, gatewright_core::model::ObjectName::new("default", name))
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|known| known.as_str() == kind)
+        .expect("a kind that is parsed");
+    ObjectKey::new(
+        kind,
+        gatewright_core::model::ObjectName::new("default", name),
+    )
 }

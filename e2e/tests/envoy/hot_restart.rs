@@ -1,4 +1,5 @@
-//! Envoy outlives the program: the program is killed, restarted and replaced while clients send requests continuously.
+//! Envoy outlives the program: the program is killed, restarted and replaced while clients send
+//! requests continuously.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -66,12 +67,22 @@ impl Site {
         let (http, https) = (free_port()?, free_port()?);
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        fs::write(manifests.path().join("base.yaml"), base(http, https, echo.address().port()))?;
+        fs::write(
+            manifests.path().join("base.yaml"),
+            base(http, https, echo.address().port()),
+        )?;
         fs::write(manifests.path().join("web.yaml"), route("web"))?;
         fs::write(manifests.path().join("early.yaml"), route("early"))?;
         let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let envoys = Envoys::of(state.path())?;
-        Ok(Self { manifests, state, http: address(http), https: address(https), envoys, echo })
+        Ok(Self {
+            manifests,
+            state,
+            http: address(http),
+            https: address(https),
+            envoys,
+            echo,
+        })
     }
 
     /// Starts the program on it.
@@ -80,11 +91,26 @@ impl Site {
     }
 
     fn start_with(&self, envoy: &Path, args: &[&str]) -> Result<Gatewright> {
-        let (dir, private) = (self.manifests.path().display().to_string(), self.state.path().display().to_string());
+        let (dir, private) = (
+            self.manifests.path().display().to_string(),
+            self.state.path().display().to_string(),
+        );
         let envoy = envoy.display().to_string();
-        let all = ["standalone", &dir, "--state-dir", &private, "--envoy", &envoy, "--envoy-patience", "6"];
-        let lifetime: &[&str] =
-            if args.contains(&"--envoy-lifetime") { &[] } else { &["--envoy-lifetime", "independent"] };
+        let all = [
+            "standalone",
+            &dir,
+            "--state-dir",
+            &private,
+            "--envoy",
+            &envoy,
+            "--envoy-patience",
+            "6",
+        ];
+        let lifetime: &[&str] = if args.contains(&"--envoy-lifetime") {
+            &[]
+        } else {
+            &["--envoy-lifetime", "independent"]
+        };
         Gatewright::start(&[&all, lifetime, args].concat())
     }
 
@@ -111,7 +137,10 @@ impl Site {
             if running.len() == count {
                 return Ok(running);
             }
-            ensure!(Instant::now() < deadline, "{count} Envoys are wanted, there are {running:?}");
+            ensure!(
+                Instant::now() < deadline,
+                "{count} Envoys are wanted, there are {running:?}"
+            );
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -125,7 +154,10 @@ impl Site {
     pub(super) async fn end(&self, mut program: Gatewright) -> Result<()> {
         program.signal("TERM")?;
         let said = program.end().await?;
-        assert!(said.contains("shutting down") && !said.contains("WARN envoy"), "{said}");
+        assert!(
+            said.contains("shutting down") && !said.contains("WARN envoy"),
+            "{said}"
+        );
         assert_eq!(self.envoys.running()?, Vec::<u32>::new());
         let left: Vec<String> = fs::read_dir(self.state.path())?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -157,25 +189,45 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
         program = site.start(&[])?;
         let line = program.line(TOOK_OVER).await?;
         assert!(line.contains(&format!("process {pid},")), "{line}");
-        assert!(!program.output().contains("another program listens"), "{}", program.output());
+        assert!(
+            !program.output().contains("another program listens"),
+            "{}",
+            program.output()
+        );
         // Changes right after a restart are served.
         fs::write(site.manifests.path().join("late.yaml"), route("late"))?;
-        let line = program.line("httproute default/late: 1 host changed").await?;
+        let line = program
+            .line("httproute default/late: 1 host changed")
+            .await?;
         assert!(line.contains("acked 1/1"), "{line}");
         assert_eq!(site.status("late.example.org").await?, 200);
         fs::remove_file(site.manifests.path().join("late.yaml"))?;
-        program.line("httproute default/late deleted: 1 host changed, acked 1/1").await?;
+        program
+            .line("httproute default/late deleted: 1 host changed, acked 1/1")
+            .await?;
         load.more(ANSWERS).await?;
     }
     // Changes made before the next start reach Envoy, too.
     drop(program);
-    assert_eq!((site.status("early.example.org").await?, site.status("new.example.org").await?), (200, 404));
+    assert_eq!(
+        (
+            site.status("early.example.org").await?,
+            site.status("new.example.org").await?
+        ),
+        (200, 404)
+    );
     fs::remove_file(site.manifests.path().join("early.yaml"))?;
     fs::write(site.manifests.path().join("new.yaml"), route("new"))?;
     let mut program = site.start(&[])?;
     program.line(TOOK_OVER).await?;
     configured(&mut program).await?;
-    assert_eq!((site.status("early.example.org").await?, site.status("new.example.org").await?), (404, 200));
+    assert_eq!(
+        (
+            site.status("early.example.org").await?,
+            site.status("new.example.org").await?
+        ),
+        (404, 200)
+    );
     load.more(ANSWERS).await?;
     assert_eq!(site.one().await?, pid);
     load.failures()?;
@@ -193,7 +245,10 @@ async fn an_upgrade_costs_no_request_whether_envoy_stays_or_is_replaced() -> Res
     // A private directory has one program only.
     let mut refused = site.start(&[])?;
     let said = refused.end().await?;
-    assert!(said.contains("in use by another gatewright") && said.contains("--take-over"), "{said}");
+    assert!(
+        said.contains("in use by another gatewright") && said.contains("--take-over"),
+        "{said}"
+    );
 
     // The same bootstrap: Envoy stays.
     let mut new = site.start(&["--take-over"])?;
@@ -215,18 +270,33 @@ async fn an_upgrade_costs_no_request_whether_envoy_stays_or_is_replaced() -> Res
     assert_eq!(site.one().await?, pid);
 
     // Another bootstrap: another Envoy takes over the sockets.
-    let admin = site.state.path().join("admin-of-envoy.sock").display().to_string();
+    let admin = site
+        .state
+        .path()
+        .join("admin-of-envoy.sock")
+        .display()
+        .to_string();
     let mut newer = site.start(&["--take-over", "--envoy-admin", &admin])?;
     let line = newer.line("replacing it by a hot restart").await?;
-    assert!(line.contains(&format!("process {pid} has another bootstrap")), "{line}");
+    assert!(
+        line.contains(&format!("process {pid} has another bootstrap")),
+        "{line}"
+    );
     let line = newer.line("serves in place of").await?;
-    assert!(line.contains(&format!("in place of process {pid}, whose connections have 6 s")), "{line}");
+    assert!(
+        line.contains(&format!(
+            "in place of process {pid}, whose connections have 6 s"
+        )),
+        "{line}"
+    );
     load.more(ANSWERS).await?;
     let successor = site.one().await?;
     assert!(successor != pid, "{successor} is the one before");
     load.more(ANSWERS).await?;
     fs::write(site.manifests.path().join("late.yaml"), route("late"))?;
-    newer.line("httproute default/late: 1 host changed, acked 1/1").await?;
+    newer
+        .line("httproute default/late: 1 host changed, acked 1/1")
+        .await?;
     assert_eq!(site.status("late.example.org").await?, 200);
     load.failures()?;
     drop(load);
@@ -235,11 +305,17 @@ async fn an_upgrade_costs_no_request_whether_envoy_stays_or_is_replaced() -> Res
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn a_program_that_is_killed_in_the_middle_of_a_hot_restart_leaves_one_envoy_in_the_end() -> Result<()> {
+async fn a_program_that_is_killed_in_the_middle_of_a_hot_restart_leaves_one_envoy_in_the_end()
+-> Result<()> {
     let site = Site::new().await?;
     let (program, first, load) = site.serving().await?;
     drop(program);
-    let admin = site.state.path().join("admin-of-envoy.sock").display().to_string();
+    let admin = site
+        .state
+        .path()
+        .join("admin-of-envoy.sock")
+        .display()
+        .to_string();
     for round in 0..4 {
         // Another bootstrap each time, and a little more time each time.
         let args = ["--envoy-admin", &*admin];
@@ -285,13 +361,18 @@ async fn an_envoy_of_another_version_is_replaced() -> Result<()> {
     let site = Site::new().await?;
     let (program, pid, load) = site.serving().await?;
     let programs = tempfile::tempdir()?;
-    let compatible = Command::new(envoy()?).arg("--hot-restart-version").output()?;
+    let compatible = Command::new(envoy()?)
+        .arg("--hot-restart-version")
+        .output()?;
     let compatible = String::from_utf8(compatible.stderr)?.trim().to_owned();
     let wrapper = other_version(programs.path(), &compatible)?;
     drop(program);
     let mut program = site.start_with(&wrapper, &[])?;
     let line = program.line("replacing it by a hot restart").await?;
-    assert!(line.contains(&format!("process {pid} is version 1.40.0")), "{line}");
+    assert!(
+        line.contains(&format!("process {pid} is version 1.40.0")),
+        "{line}"
+    );
     program.line("serves in place of").await?;
     load.more(ANSWERS).await?;
     let second = site.one().await?;
@@ -304,8 +385,13 @@ async fn an_envoy_of_another_version_is_replaced() -> Result<()> {
     drop(program);
     let mut program = site.start_with(&wrapper, &[])?;
     let line = program.line("starting another beside it").await?;
-    assert!(line.contains(&format!("process {second} is version 1.40.0, from which")), "{line}");
-    program.line(&format!("process {second} was replaced and has ended")).await?;
+    assert!(
+        line.contains(&format!("process {second} is version 1.40.0, from which")),
+        "{line}"
+    );
+    program
+        .line(&format!("process {second} was replaced and has ended"))
+        .await?;
     let third = site.one().await?;
     assert!(third != second);
     assert_eq!(site.status("web.example.org").await?, 200);
@@ -326,8 +412,15 @@ async fn an_envoy_that_hangs_is_replaced_and_one_that_crashes_is_started_again()
     kill("-STOP", pid)?;
     let mut program = site.start(&[])?;
     let line = program.line("starting another beside it").await?;
-    assert!(line.contains(&format!("process {pid} does not answer at its admin socket")), "{line}");
-    program.line(&format!("process {pid} was replaced and has ended")).await?;
+    assert!(
+        line.contains(&format!(
+            "process {pid} does not answer at its admin socket"
+        )),
+        "{line}"
+    );
+    program
+        .line(&format!("process {pid} was replaced and has ended"))
+        .await?;
     let second = site.one().await?;
     assert!(second != pid);
     configured(&mut program).await?;
@@ -338,7 +431,11 @@ async fn an_envoy_that_hangs_is_replaced_and_one_that_crashes_is_started_again()
     program.line("starting again").await?;
     let deadline = Instant::now() + LIMIT;
     while site.status("web.example.org").await.ok() != Some(200) {
-        ensure!(Instant::now() < deadline, "nobody serves: {}", program.output());
+        ensure!(
+            Instant::now() < deadline,
+            "nobody serves: {}",
+            program.output()
+        );
         sleep(Duration::from_millis(20)).await;
     }
 
@@ -350,14 +447,24 @@ async fn an_envoy_that_hangs_is_replaced_and_one_that_crashes_is_started_again()
     kill("-KILL", third)?;
     program.line(&format!("process {third} ended")).await?;
     while site.status("web.example.org").await.ok() != Some(200) {
-        ensure!(Instant::now() < deadline, "nobody serves: {}", program.output());
+        ensure!(
+            Instant::now() < deadline,
+            "nobody serves: {}",
+            program.output()
+        );
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }
 
 fn kill(signal: &str, pid: u32) -> Result<()> {
-    ensure!(Command::new("kill").args([signal, &pid.to_string()]).status()?.success(), "kill {signal} {pid}");
+    ensure!(
+        Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status()?
+            .success(),
+        "kill {signal} {pid}"
+    );
     Ok(())
 }
 
@@ -381,12 +488,19 @@ async fn a_process_that_only_resembles_our_envoy_is_left_alone() -> Result<()> {
         "--restart-epoch",
         "0",
     ]);
-    command.arg("--socket-path").arg(&sockets).arg("--config-path").arg(site.state.path().join("bootstrap-aa.json"));
+    command
+        .arg("--socket-path")
+        .arg(&sockets)
+        .arg("--config-path")
+        .arg(site.state.path().join("bootstrap-aa.json"));
     let mut stranger = command.stdin(Stdio::piped()).spawn()?;
     let mut program = site.start(&[])?;
     configured(&mut program).await?;
     let said = program.output();
-    assert!(said.contains("envoy: started") && !said.contains("WARN envoy"), "{said}");
+    assert!(
+        said.contains("envoy: started") && !said.contains("WARN envoy"),
+        "{said}"
+    );
     program.signal("TERM")?;
     program.end().await?;
     assert_eq!(site.envoys.running()?, [stranger.id()]);
@@ -408,9 +522,14 @@ async fn an_envoy_that_is_to_end_with_its_program_does() -> Result<()> {
     // Such an Envoy cannot be taken over.
     let mut other = site.start(&[&lifetime[..], &["--take-over"]].concat())?;
     let said = other.end().await?;
-    assert!(said.contains("--take-over: Envoy ends with that program"), "{said}");
+    assert!(
+        said.contains("--take-over: Envoy ends with that program"),
+        "{said}"
+    );
     program.signal("USR2")?;
-    program.line("SIGUSR2: Envoy ends with this program").await?;
+    program
+        .line("SIGUSR2: Envoy ends with this program")
+        .await?;
     assert_eq!(site.status("web.example.org").await?, 200);
 
     drop(program);

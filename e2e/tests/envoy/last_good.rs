@@ -1,5 +1,5 @@
-//! Unreadable manifests are not deleted ones: directories that vanish and files that are broken, while clients send
-//! requests continuously.
+//! Unreadable manifests are not deleted ones: directories that vanish and files that are broken,
+//! while clients send requests continuously.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,9 @@ async fn admin(site: &Site, path: &str) -> Result<String> {
 
 async fn stale(site: &Site) -> Result<u64> {
     let metrics = admin(site, "/metrics").await?;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("gatewright_manifests_stale "));
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("gatewright_manifests_stale "));
     Ok(line.unwrap_or_default().parse()?)
 }
 
@@ -35,7 +37,10 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
     let site = Site::new().await?;
     let (mut program, _, load) = site.serving().await?;
     load.more(ANSWERS).await?;
-    let (root, away) = (site.manifests.path(), site.manifests.path().with_extension("away"));
+    let (root, away) = (
+        site.manifests.path(),
+        site.manifests.path().with_extension("away"),
+    );
 
     // Moved away, and back with a change.
     fs::rename(root, &away)?;
@@ -43,13 +48,21 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
     load.more(ANSWERS).await?;
     assert_eq!(stale(&site).await?, 1);
     let ready = admin(&site, "/readyz").await?;
-    assert!(ready.starts_with("ok\n") && ready.contains("is served as it was at"), "{ready}");
+    assert!(
+        ready.starts_with("ok\n") && ready.contains("is served as it was at"),
+        "{ready}"
+    );
     fs::write(away.join("late.yaml"), route("late"))?;
     fs::rename(&away, root)?;
     program.line("can be read again").await?;
-    program.line("httproute default/late: 1 host changed, acked 1/1").await?;
+    program
+        .line("httproute default/late: 1 host changed, acked 1/1")
+        .await?;
     load.more(ANSWERS).await?;
-    assert_eq!((site.status("late.example.org").await?, stale(&site).await?), (200, 0));
+    assert_eq!(
+        (site.status("late.example.org").await?, stale(&site).await?),
+        (200, 0)
+    );
     assert_eq!(admin(&site, "/readyz").await?, "ok\n");
 
     // A new directory in its place is watched as well.
@@ -59,9 +72,13 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
     fs::rename(&away, root)?;
     load.more(ANSWERS).await?;
     fs::write(root.join("later.yaml"), route("later"))?;
-    program.line("httproute default/later: 1 host changed, acked 1/1").await?;
+    program
+        .line("httproute default/later: 1 host changed, acked 1/1")
+        .await?;
     fs::remove_file(root.join("late.yaml"))?;
-    program.line("httproute default/late deleted: 1 host changed, acked 1/1").await?;
+    program
+        .line("httproute default/late deleted: 1 host changed, acked 1/1")
+        .await?;
     load.failures()?;
     drop(load);
     site.end(program).await
@@ -73,23 +90,38 @@ async fn broken_or_missing_files_at_a_start_are_served_in_their_last_version() -
     let site = Site::new().await?;
     let (program, _, load) = site.serving().await?;
     load.more(ANSWERS).await?;
-    let (root, away) = (site.manifests.path(), site.manifests.path().with_extension("away"));
+    let (root, away) = (
+        site.manifests.path(),
+        site.manifests.path().with_extension("away"),
+    );
 
     drop(program);
     for file in ["base.yaml", "web.yaml"] {
         let text = fs::read_to_string(root.join(file))?;
-        fs::write(root.join(file), text.replace("apiVersion", "apiversion") + "kind: [\n")?;
+        fs::write(
+            root.join(file),
+            text.replace("apiVersion", "apiversion") + "kind: [\n",
+        )?;
     }
     for _ in 0..2 {
         let mut program = site.start(&[])?;
         program.line(TOOK_OVER).await?;
         configured(&mut program).await?;
         let said = program.output();
-        assert!(said.contains("base.yaml:") && said.contains("web.yaml:"), "{said}");
+        assert!(
+            said.contains("base.yaml:") && said.contains("web.yaml:"),
+            "{said}"
+        );
         load.more(ANSWERS).await?;
-        assert_eq!((stale(&site).await?, site.status("early.example.org").await?), (2, 200));
+        assert_eq!(
+            (stale(&site).await?, site.status("early.example.org").await?),
+            (2, 200)
+        );
         let ready = admin(&site, "/readyz").await?;
-        assert!(ready.contains("base.yaml is served as it was at") && ready.lines().count() == 3, "{ready}");
+        assert!(
+            ready.contains("base.yaml is served as it was at") && ready.lines().count() == 3,
+            "{ready}"
+        );
     }
 
     // The whole directory.
@@ -101,13 +133,22 @@ async fn broken_or_missing_files_at_a_start_are_served_in_their_last_version() -
     load.more(ANSWERS).await?;
     for file in ["base.yaml", "web.yaml"] {
         let text = fs::read_to_string(away.join(file))?;
-        fs::write(away.join(file), text.replace("apiversion", "apiVersion").replace("kind: [\n", ""))?;
+        fs::write(
+            away.join(file),
+            text.replace("apiversion", "apiVersion")
+                .replace("kind: [\n", ""),
+        )?;
     }
     fs::write(away.join("late.yaml"), route("late"))?;
     fs::rename(&away, root)?;
-    program.line("httproute default/late: 1 host changed, acked 1/1").await?;
+    program
+        .line("httproute default/late: 1 host changed, acked 1/1")
+        .await?;
     load.more(ANSWERS).await?;
-    assert_eq!((stale(&site).await?, site.status("late.example.org").await?), (0, 200));
+    assert_eq!(
+        (stale(&site).await?, site.status("late.example.org").await?),
+        (0, 200)
+    );
     load.failures()?;
     drop(load);
     site.end(program).await

@@ -32,14 +32,22 @@ fn route(name: &str, section: &str, hostnames: &[&str], backend: &str) -> Change
     )
 }
 
-/// A Gateway with an exact, a wildcard and a catch-all listener, a route for each, and a running backend.
+/// A Gateway with an exact, a wildcard and a catch-all listener, a route for each, and a running
+/// backend.
 async fn world(port: u16) -> Result<(World, Echo)> {
     let echo = Echo::start("web").await?;
-    let listeners =
-        [https("exact", port, "app.example.org"), https("wild", port, "*.wild.example.org"), https("any", port, "")];
+    let listeners = [
+        https("exact", port, "app.example.org"),
+        https("wild", port, "*.wild.example.org"),
+        https("any", port, ""),
+    ];
     let mut changes = vec![
         class(),
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
         secret("exact", "app.example.org")?,
         secret("wild", "*.wild.example.org")?,
         secret("any", "any.example.net")?,
@@ -72,9 +80,30 @@ async fn exact_wildcard_and_catch_all_listeners_serve_their_own() -> Result<()> 
         assert_eq!(answer.peer.expect("TLS").dns_names, [names], "{host}");
     }
     assert_eq!(to(port, "nobody.example.net").send().await?.status, 404);
-    assert_eq!(to(port, "app.example.org").authority("APP.example.org").send().await?.status, 200);
-    assert_eq!(to(port, "app.example.org").authority("one.wild.example.org").send().await?.status, 421);
-    assert_eq!(to(port, "other.example.net").authority("app.example.org").send().await?.status, 421);
+    assert_eq!(
+        to(port, "app.example.org")
+            .authority("APP.example.org")
+            .send()
+            .await?
+            .status,
+        200
+    );
+    assert_eq!(
+        to(port, "app.example.org")
+            .authority("one.wild.example.org")
+            .send()
+            .await?
+            .status,
+        421
+    );
+    assert_eq!(
+        to(port, "other.example.net")
+            .authority("app.example.org")
+            .send()
+            .await?
+            .status,
+        421
+    );
     Ok(())
 }
 
@@ -85,13 +114,30 @@ async fn changes_go_live_and_removals_take_effect() -> Result<()> {
     let (world, _echo) = world(port).await?;
     let second = Echo::start("second").await?;
     world.settle(service("second", second.address())).await?;
-    world.settle(vec![route("app", "exact", &[], "second")]).await?;
+    world
+        .settle(vec![route("app", "exact", &[], "second")])
+        .await?;
     let answer = to(port, "app.example.org").send().await?;
-    assert!(String::from_utf8_lossy(&answer.body).contains("second"), "the new backend answers");
+    assert!(
+        String::from_utf8_lossy(&answer.body).contains("second"),
+        "the new backend answers"
+    );
     let serial = answer.peer.expect("TLS").serial;
-    world.settle(vec![secret("exact", "app.example.org")?]).await?;
-    assert_ne!(to(port, "app.example.org").send().await?.peer.expect("TLS").serial, serial);
-    let Change::Object(ObjectChange::Put(gone)) = route("app", "exact", &[], "second") else { unreachable!("a put") };
+    world
+        .settle(vec![secret("exact", "app.example.org")?])
+        .await?;
+    assert_ne!(
+        to(port, "app.example.org")
+            .send()
+            .await?
+            .peer
+            .expect("TLS")
+            .serial,
+        serial
+    );
+    let Change::Object(ObjectChange::Put(gone)) = route("app", "exact", &[], "second") else {
+        unreachable!("a put")
+    };
     world.settle(vec![Change::delete(gone.key())]).await?;
     assert_eq!(to(port, "app.example.org").send().await?.status, 404);
     Ok(())
@@ -112,7 +158,9 @@ async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<(
             "listeners": [https(&format!("h{n}"), port, &format!("h{n}.tenant.example.com"))]}),
         )
     };
-    let Change::Object(ObjectChange::Put(_)) = set(0) else { unreachable!("a put") };
+    let Change::Object(ObjectChange::Put(_)) = set(0) else {
+        unreachable!("a put")
+    };
     let listeners = [https("exact", port, "app.example.org")];
     let gateway = api(
         "Gateway",
@@ -128,11 +176,31 @@ async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<(
             json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}],
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}),
         );
-        world.settle(vec![secret(&format!("h{n}"), &format!("h{n}.tenant.example.com"))?, set(n), route]).await?;
-        assert_eq!(to(port, &format!("h{n}.tenant.example.com")).send().await?.status, 200, "host {n}");
+        world
+            .settle(vec![
+                secret(&format!("h{n}"), &format!("h{n}.tenant.example.com"))?,
+                set(n),
+                route,
+            ])
+            .await?;
+        assert_eq!(
+            to(port, &format!("h{n}.tenant.example.com"))
+                .send()
+                .await?
+                .status,
+            200,
+            "host {n}"
+        );
     }
-    assert!(to(port, "unknown.tenant.example.com").send().await.is_err(), "an unknown name is refused");
-    assert_eq!(held.ask(&to(port, "app.example.org")).await?.status, 200, "the held connection was kept");
+    assert!(
+        to(port, "unknown.tenant.example.com").send().await.is_err(),
+        "an unknown name is refused"
+    );
+    assert_eq!(
+        held.ask(&to(port, "app.example.org")).await?.status,
+        200,
+        "the held connection was kept"
+    );
     Ok(())
 }
 
@@ -141,11 +209,18 @@ async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<(
 async fn a_wildcard_without_its_certificate_closes_and_holds_nobody_back() -> Result<()> {
     let port = free_port()?;
     let echo = Echo::start("web").await?;
-    let listeners =
-        [https("exact", port, "app.example.org"), https("wild", port, "*.wild.example.org"), https("any", port, "")];
+    let listeners = [
+        https("exact", port, "app.example.org"),
+        https("wild", port, "*.wild.example.org"),
+        https("any", port, ""),
+    ];
     let mut changes = vec![
         class(),
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
         secret("exact", "app.example.org")?,
         secret("any", "any.example.net")?,
         route("app", "exact", &[], "web"),
@@ -158,9 +233,14 @@ async fn a_wildcard_without_its_certificate_closes_and_holds_nobody_back() -> Re
     assert_eq!(to(port, "app.example.org").send().await?.status, 200);
     assert_eq!(to(port, "other.example.net").send().await?.status, 200);
     for host in ["one.wild.example.org", "two.wild.example.org"] {
-        assert!(to(port, host).send().await.is_err(), "{host} is not served by the catch-all listener");
+        assert!(
+            to(port, host).send().await.is_err(),
+            "{host} is not served by the catch-all listener"
+        );
     }
-    world.settle(vec![secret("wild", "*.wild.example.org")?]).await?;
+    world
+        .settle(vec![secret("wild", "*.wild.example.org")?])
+        .await?;
     for host in ["one.wild.example.org", "two.wild.example.org"] {
         assert_eq!(to(port, host).send().await?.status, 200, "{host}");
     }
@@ -175,7 +255,11 @@ async fn hosts_under_a_wildcard_are_served_however_many_they_are() -> Result<()>
     let listeners = [https("wild", port, "*.wild.example.org")];
     let mut changes = vec![
         class(),
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
         secret("wild", "*.wild.example.org")?,
     ];
     changes.extend(service("web", echo.address()));
@@ -183,14 +267,32 @@ async fn hosts_under_a_wildcard_are_served_however_many_they_are() -> Result<()>
     changes.extend((0..20).map(|n| route(&format!("r{n}"), "wild", &[&host(n)], "web")));
     let world = World::start(changes).await?;
     for n in (20..100).step_by(10) {
-        world.settle((n..n + 10).map(|n| route(&format!("r{n}"), "wild", &[&host(n)], "web")).collect()).await?;
+        world
+            .settle(
+                (n..n + 10)
+                    .map(|n| route(&format!("r{n}"), "wild", &[&host(n)], "web"))
+                    .collect(),
+            )
+            .await?;
         for n in [0, 7, n, n + 9] {
             assert_eq!(to(port, &host(n)).send().await?.status, 200, "host {n}");
         }
         // A connection for one host of the listener is valid for all of them.
         for sni in [&host(0), "unknown.wild.example.org"] {
-            assert_eq!(to(port, sni).authority(&host(1)).send().await?.status, 200, "{sni} beside {n}");
-            assert_eq!(to(port, sni).authority("unknown.wild.example.org").send().await?.status, 404, "{sni}");
+            assert_eq!(
+                to(port, sni).authority(&host(1)).send().await?.status,
+                200,
+                "{sni} beside {n}"
+            );
+            assert_eq!(
+                to(port, sni)
+                    .authority("unknown.wild.example.org")
+                    .send()
+                    .await?
+                    .status,
+                404,
+                "{sni}"
+            );
         }
     }
     Ok(())
@@ -203,10 +305,18 @@ async fn a_connection_of_one_listener_does_not_serve_another() -> Result<()> {
     let echo = Echo::start("web").await?;
     let passthrough = json!({"name": "pass", "port": port, "protocol": "TLS", "hostname": "pass.example.org",
         "tls": {"mode": "Passthrough"}});
-    let mut listeners = vec![https("exact", port, "app.example.org"), https("wild", port, "*.wild.example.org")];
+    let mut listeners = vec![
+        https("exact", port, "app.example.org"),
+        https("wild", port, "*.wild.example.org"),
+    ];
     listeners.push(passthrough);
-    let gateway =
-        |listeners: &[Value]| api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners}));
+    let gateway = |listeners: &[Value]| {
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        )
+    };
     let tls = json!({"parentRefs": [{"name": "edge"}], "hostnames": ["pass.example.org"],
         "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
     let mut changes = vec![
@@ -224,7 +334,10 @@ async fn a_connection_of_one_listener_does_not_serve_another() -> Result<()> {
     let expect = async |answers: &[(&str, &str, u16)]| -> Result<()> {
         for (sni, authority, status) in answers {
             let answer = to(port, sni).authority(authority).send().await?;
-            assert_eq!(answer.status, *status, "{authority} on a connection for {sni}");
+            assert_eq!(
+                answer.status, *status,
+                "{authority} on a connection for {sni}"
+            );
         }
         anyhow::Ok(())
     };
@@ -273,23 +386,41 @@ async fn a_hostname_that_is_no_longer_terminated_takes_connections_all_the_time(
     let port = free_port()?;
     let (web, host) = (Echo::start("web").await?, "app.example.org");
     let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+    let key =
+        PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
     let own = Echo::start_tls("own", vec![made.cert.der().clone()], key).await?;
-    let passed =
-        json!({"name": "exact", "port": port, "protocol": "TLS", "hostname": host, "tls": {"mode": "Passthrough"}});
-    let gateway =
-        |listener: &Value| api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]}));
+    let passed = json!({"name": "exact", "port": port, "protocol": "TLS", "hostname": host, "tls": {"mode": "Passthrough"}});
+    let gateway = |listener: &Value| {
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": [listener]}),
+        )
+    };
     let terminated = https("exact", port, host);
     let tls = json!({"parentRefs": [{"name": "edge"}], "hostnames": [host],
         "rules": [{"backendRefs": [{"name": "own", "port": 80}]}]});
-    let mut changes = vec![class(), gateway(&terminated), secret("exact", host)?, route("app", "exact", &[], "web")];
+    let mut changes = vec![
+        class(),
+        gateway(&terminated),
+        secret("exact", host)?,
+        route("app", "exact", &[], "web"),
+    ];
     changes.push(api("TLSRoute", "app", tls));
-    changes.extend(service("web", web.address()).into_iter().chain(service("own", own.address())));
+    changes.extend(
+        service("web", web.address())
+            .into_iter()
+            .chain(service("own", own.address())),
+    );
     let world = World::start(changes).await?;
     let mut held = to(port, host).connect().await?;
     assert_eq!(held.ask(&to(port, host)).await?.status, 200);
     world.settle(vec![gateway(&passed)]).await?;
-    assert_eq!(held.ask(&to(port, host)).await?.status, 421, "a client opens another connection");
+    assert_eq!(
+        held.ask(&to(port, host)).await?.status,
+        421,
+        "a client opens another connection"
+    );
     world.settle(vec![gateway(&terminated)]).await?;
     to(port, host).connect().await?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -298,14 +429,22 @@ async fn a_hostname_that_is_no_longer_terminated_takes_connections_all_the_time(
         for (listener, by) in [(&passed, "own"), (&terminated, "web")] {
             world.settle(vec![gateway(listener)]).await?;
             let answer = to(port, host).send().await?;
-            assert!(String::from_utf8_lossy(&answer.body).contains(by), "{by} answers");
+            assert!(
+                String::from_utf8_lossy(&answer.body).contains(by),
+                "{by} answers"
+            );
         }
     }
     stop.store(true, Ordering::Relaxed);
     for client in clients {
         let (tried, failed) = client.await?;
-        // A handshake in progress may fail when the certificate is removed: about one in seventy switches.
-        assert!(tried > 20 && failed.len() < 3, "{} of {tried} failed: {failed:?}", failed.len());
+        // A handshake in progress may fail when the certificate is removed: about one in seventy
+        // switches.
+        assert!(
+            tried > 20 && failed.len() < 3,
+            "{} of {tried} failed: {failed:?}",
+            failed.len()
+        );
     }
     Ok(())
 }
@@ -317,9 +456,14 @@ async fn regular_expressions_that_pass_are_taken() -> Result<()> {
     let (world, _echo) = world(port).await?;
     let route = |pattern: &str| {
         let path = json!({"type": "RegularExpression", "value": pattern});
-        let rule = json!({"matches": [{"path": path}], "backendRefs": [{"name": "web", "port": 80}]});
+        let rule =
+            json!({"matches": [{"path": path}], "backendRefs": [{"name": "web", "port": 80}]});
         let parent = json!([{"name": "edge", "sectionName": "exact"}]);
-        api("HTTPRoute", "app", json!({"parentRefs": parent, "rules": [rule]}))
+        api(
+            "HTTPRoute",
+            "app",
+            json!({"parentRefs": parent, "rules": [rule]}),
+        )
     };
     for (pattern, path) in [
         ("/[a-z]{1,900}", "/abc"),
@@ -328,7 +472,11 @@ async fn regular_expressions_that_pass_are_taken() -> Result<()> {
         (r"/\p{Greek}?\pL+", "/abc"),
     ] {
         world.settle(vec![route(pattern)]).await?;
-        assert_eq!(to(port, "app.example.org").path(path).send().await?.status, 200, "{pattern}");
+        assert_eq!(
+            to(port, "app.example.org").path(path).send().await?.status,
+            200,
+            "{pattern}"
+        );
     }
     Ok(())
 }

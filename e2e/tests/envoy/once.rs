@@ -30,18 +30,26 @@ fn route(kind: &str, name: &str, service: &str) -> Value {
             "rules": [{"backendRefs": [{"name": service, "port": 80}]}]}})
 }
 
-/// A Gateway whose host `own` has this certificate; `vault` is passed through, `clients` requires client certificates.
+/// A Gateway whose host `own` has this certificate; `vault` is passed through, `clients` requires
+/// client certificates.
 fn site(own: &Pair, clients: &ClientCa, web: SocketAddr, vault: SocketAddr) -> Result<Vec<Value>> {
     let (port, mutual) = (free_port()?, free_port()?);
     let internal_ca = json!({"options": {"gatewright.io/issuer": "internal-ca"}});
     let listener = |name: &str, protocol: &str, port: u16, tls: Value| json!({"name": name, "hostname": format!("{name}.example.org"), "protocol": protocol, "port": port, "tls": tls});
     let listeners = [
-        listener("own", "HTTPS", port, json!({"certificateRefs": [{"name": "own"}]})),
+        listener(
+            "own",
+            "HTTPS",
+            port,
+            json!({"certificateRefs": [{"name": "own"}]}),
+        ),
         listener("vault", "TLS", port, json!({"mode": "Passthrough"})),
         listener("clients", "HTTPS", mutual, internal_ca),
     ];
-    let validation = json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "clients"}]});
-    let frontend = json!({"default": {}, "perPort": [{"port": mutual, "tls": {"validation": validation}}]});
+    let validation =
+        json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "clients"}]});
+    let frontend =
+        json!({"default": {}, "perPort": [{"port": mutual, "tls": {"validation": validation}}]});
     let own = json!({"tls.crt": own.certificate.pem(), "tls.key": own.key.serialize_pem()});
     let mut all = vec![
         json!({"apiVersion": GATEWAY_API, "kind": "GatewayClass", "metadata": {"name": "ours"},
@@ -56,7 +64,11 @@ fn site(own: &Pair, clients: &ClientCa, web: SocketAddr, vault: SocketAddr) -> R
         route("HTTPRoute", "clients", "web"),
         route("TLSRoute", "vault", "vault"),
     ];
-    all.extend(backend("web", web).into_iter().chain(backend("vault", vault)));
+    all.extend(
+        backend("web", web)
+            .into_iter()
+            .chain(backend("vault", vault)),
+    );
     Ok(all)
 }
 
@@ -66,30 +78,53 @@ fn check(objects: &[Value]) -> Result<(Option<i32>, String)> {
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     fs::write(manifests.path().join("site.json"), list.to_string())?;
-    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+    let (dir, private) = (
+        manifests.path().display().to_string(),
+        state.path().display().to_string(),
+    );
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
-    let output = Gatewright::run(&["standalone", &dir, "--once", "--state-dir", &private, "--envoy", &envoy])?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let output = Gatewright::run(&[
+        "standalone",
+        &dir,
+        "--once",
+        "--state-dir",
+        &private,
+        "--envoy",
+        &envoy,
+    ])?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     Ok((output.status.code(), text))
 }
 
 /// Returns the line of a host in the table.
 fn line<'a>(text: &'a str, host: &str) -> Result<&'a str> {
     let start = format!("https://{host}.example.org:");
-    text.lines().find(|line| line.starts_with(&start)).with_context(|| text.to_owned())
+    text.lines()
+        .find(|line| line.starts_with(&start))
+        .with_context(|| text.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn hosts_that_clients_reach_pass_whatever_this_machine_trusts() -> Result<()> {
-    let (echo, corporate, clients) =
-        (Echo::start("web").await?, TestRoot::new("corporate")?, ClientCa::new("clients")?);
+    let (echo, corporate, clients) = (
+        Echo::start("web").await?,
+        TestRoot::new("corporate")?,
+        ClientCa::new("clients")?,
+    );
     let vault = TlsBackend::start(&corporate.issue("elsewhere.example.net", None)?, None).await?;
     let own = corporate.issue("own.example.org", None)?;
     let (code, text) = check(&site(&own, &clients, echo.address(), vault.address())?)?;
     assert!(line(&text, "own")?.ends_with(" 200"), "{text}");
-    assert!(line(&text, "vault")?.ends_with(" TLS handshake, certificate not checked"), "{text}");
-    assert!(line(&text, "clients")?.ends_with(" client certificate required"), "{text}");
+    assert!(
+        line(&text, "vault")?.ends_with(" TLS handshake, certificate not checked"),
+        "{text}"
+    );
+    assert!(
+        line(&text, "clients")?.ends_with(" client certificate required"),
+        "{text}"
+    );
     assert_eq!(code, Some(0), "{text}");
     Ok(())
 }
@@ -97,8 +132,11 @@ async fn hosts_that_clients_reach_pass_whatever_this_machine_trusts() -> Result<
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_certificate_for_another_hostname_does_not_pass() -> Result<()> {
-    let (echo, corporate, clients) =
-        (Echo::start("web").await?, TestRoot::new("corporate")?, ClientCa::new("clients")?);
+    let (echo, corporate, clients) = (
+        Echo::start("web").await?,
+        TestRoot::new("corporate")?,
+        ClientCa::new("clients")?,
+    );
     let vault = TlsBackend::start(&corporate.issue("elsewhere.example.net", None)?, None).await?;
     let own = corporate.issue("other.example.org", None)?;
     let (code, text) = check(&site(&own, &clients, echo.address(), vault.address())?)?;

@@ -13,11 +13,14 @@ fn issuer(name: &str) -> String {
     format!("options: {{gatewright.io/issuer: {name}}}")
 }
 
-/// A directory with a Gateway for these hosts, each with the settings of its certificate, and with a route to a Service.
+/// A directory with a Gateway for these hosts, each with the settings of its certificate, and with
+/// a route to a Service.
 fn site(hosts: &[(&str, String)]) -> String {
     let listener = |(host, tls): &(&str, String)| {
         let name = host.split('.').next().unwrap_or_default();
-        format!("  - {{name: {name}, protocol: HTTPS, port: 443, hostname: {host}, tls: {{{tls}}}}}")
+        format!(
+            "  - {{name: {name}, protocol: HTTPS, port: 443, hostname: {host}, tls: {{{tls}}}}}"
+        )
     };
     let listeners: Vec<String> = hosts.iter().map(listener).collect();
     let listeners = listeners.join("\n");
@@ -64,22 +67,31 @@ export HOME=$PWD
 
 /// A directory with the programs of these names, for `PATH`.
 fn programs(tools: &[&str]) -> Result<tempfile::TempDir> {
-    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?;
     let programs = tempfile::Builder::new().prefix("programs").tempdir()?;
     let mut all = vec![("gatewright", e2e::gatewright::binary()?)];
     for tool in tools {
         let path = root.join(".tools").join(tool);
-        ensure!(path.exists(), "no {tool} at {}; run: e2e/tools install envoy pebble", path.display());
+        ensure!(
+            path.exists(),
+            "no {tool} at {}; run: e2e/tools install envoy pebble",
+            path.display()
+        );
         all.push((tool, path));
     }
     for (name, program) in all {
-        std::os::unix::fs::symlink(program.canonicalize()?, programs.path().join(name)).context(name.to_owned())?;
+        std::os::unix::fs::symlink(program.canonicalize()?, programs.path().join(name))
+            .context(name.to_owned())?;
     }
     Ok(programs)
 }
 
 fn page(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs")
+        .join(name)
 }
 
 #[test]
@@ -88,7 +100,10 @@ fn certificates_of_a_ca_of_ones_own_are_as_their_page_says() -> Result<()> {
     const MAC: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
     let programs = programs(&["envoy", "pebble", "pebble-challtestsrv"])?;
     let dir = tempfile::Builder::new().prefix("page").tempdir()?;
-    std::fs::write(dir.path().join("corp-root.pem"), server_certificate(dir.path())?)?;
+    std::fs::write(
+        dir.path().join("corp-root.pem"),
+        server_certificate(dir.path())?,
+    )?;
     std::fs::write(dir.path().join("hmac"), MAC)?;
     let config = serde_json::json!({"pebble": {
         "listenAddress": "127.0.0.1:14000", "managementListenAddress": "127.0.0.1:15000",
@@ -105,14 +120,23 @@ until curl --silent --fail --cacert corp-root.pem https://localhost:14000/dir >d
         dir: dir.path().to_owned(),
         path: vec![programs.path().to_owned()],
         alone: true,
-        before: site(&[(HOST, issuer("acme")), ("in.example.org", issuer("internal-ca"))]) + ca,
+        before: site(&[
+            (HOST, issuer("acme")),
+            ("in.example.org", issuer("internal-ca")),
+        ]) + ca,
         // The page's CA is one of the reader's company.
-        replaced: vec![("https://ca.corp.internal/acme/directory", "https://localhost:14000/dir".to_owned())],
+        replaced: vec![(
+            "https://ca.corp.internal/acme/directory",
+            "https://localhost:14000/dir".to_owned(),
+        )],
         // It ends with 0 when every host has a certificate.
         ready: "gatewright certs >certs.txt 2>&1".to_owned(),
         ..Place::default()
     };
-    follow_pages(&[page("certificates.md"), page("certificates-failures.md")], &place)
+    follow_pages(
+        &[page("certificates.md"), page("certificates-failures.md")],
+        &place,
+    )
 }
 
 #[test]
@@ -169,7 +193,10 @@ END";
         path: vec![programs.path().to_owned()],
         alone: true,
         before: site(&[(HOST, "certificateRefs: [{name: shop-tls}]".to_owned())]) + certificate,
-        replaced: vec![("https://HOST/PATH", "https://shop.example.org/".to_owned()), ("DIR", "manifests".to_owned())],
+        replaced: vec![
+            ("https://HOST/PATH", "https://shop.example.org/".to_owned()),
+            ("DIR", "manifests".to_owned()),
+        ],
         ready: "gatewright explain https://shop.example.org/ >explain.txt 2>&1".to_owned(),
         ..Place::default()
     };

@@ -1,4 +1,5 @@
-//! TCPRoutes and UDPRoutes on a real Envoy: ports whose connections and datagrams are forwarded unchanged.
+//! TCPRoutes and UDPRoutes on a real Envoy: ports whose connections and datagrams are forwarded
+//! unchanged.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -79,7 +80,9 @@ async fn connected(port: u16) -> Result<Option<String>> {
             Ok(length) => Some(String::from_utf8_lossy(&name[..length]).into_owned()),
         })
     };
-    timeout(PATIENCE, work).await.context("nothing is said, and nothing closed")?
+    timeout(PATIENCE, work)
+        .await
+        .context("nothing is said, and nothing closed")?
 }
 
 /// Returns the name of the backend of a new client's datagram; None without an answer.
@@ -105,7 +108,10 @@ fn service(name: &str, tcp: &[SocketAddr], udp: &[SocketAddr]) -> Vec<Change> {
         for index in 0..3 {
             let slice = format!("{name}-{short}-{index}");
             let Some(address) = addresses.get(index) else {
-                all.push(Change::delete(ObjectKey::new(Kind::EndpointSlice, ObjectName::new("default", slice))));
+                all.push(Change::delete(ObjectKey::new(
+                    Kind::EndpointSlice,
+                    ObjectName::new("default", slice),
+                )));
                 continue;
             };
             all.push(put(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -118,35 +124,59 @@ fn service(name: &str, tcp: &[SocketAddr], udp: &[SocketAddr]) -> Vec<Change> {
 }
 
 fn gateway(port: u16) -> Change {
-    let listeners =
-        json!([{"name": "tcp", "port": port, "protocol": "TCP"}, {"name": "udp", "port": port, "protocol": "UDP"}]);
-    api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners}))
+    let listeners = json!([{"name": "tcp", "port": port, "protocol": "TCP"}, {"name": "udp", "port": port, "protocol": "UDP"}]);
+    api(
+        "Gateway",
+        "edge",
+        json!({"gatewayClassName": "ours", "listeners": listeners}),
+    )
 }
 
 fn route(kind: &str, name: &str, backends: &[(&str, u32)]) -> Change {
-    let backend = |(name, weight): &(&str, u32)| json!({"name": name, "port": 53, "weight": weight});
+    let backend =
+        |(name, weight): &(&str, u32)| json!({"name": name, "port": 53, "weight": weight});
     let backends: Vec<Value> = backends.iter().map(backend).collect();
-    api(kind, name, json!({"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": backends}]}))
+    api(
+        kind,
+        name,
+        json!({"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": backends}]}),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_live() -> Result<()> {
+async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_live() -> Result<()>
+{
     let port = free_port()?;
     let (tcp, udp) = (Named::tcp("over tcp").await?, Named::udp("over udp").await?);
     let mut changes = vec![class(), gateway(port)];
-    changes.extend([route("TCPRoute", "t", &[("dns", 1)]), route("UDPRoute", "u", &[("dns", 1)])]);
+    changes.extend([
+        route("TCPRoute", "t", &[("dns", 1)]),
+        route("UDPRoute", "u", &[("dns", 1)]),
+    ]);
     changes.extend(service("dns", &[tcp.address], &[udp.address]));
     let world = World::start(changes).await?;
-    assert_eq!(connected(port).await?.as_deref(), Some("over tcp"), "{}", world.envoy.log());
-    assert_eq!(answered(port, PATIENCE).await?.as_deref(), Some("over udp"), "{}", world.envoy.log());
+    assert_eq!(
+        connected(port).await?.as_deref(),
+        Some("over tcp"),
+        "{}",
+        world.envoy.log()
+    );
+    assert_eq!(
+        answered(port, PATIENCE).await?.as_deref(),
+        Some("over udp"),
+        "{}",
+        world.envoy.log()
+    );
 
     // Endpoints change: existing connections stay, new ones reach the new endpoint.
     let mut held = TcpStream::connect(at(port)).await?;
     let mut name = [0; 8];
     held.read_exact(&mut name).await?;
     let (next_tcp, next_udp) = (Named::tcp("next tcp").await?, Named::udp("next udp").await?);
-    world.settle(service("dns", &[next_tcp.address], &[next_udp.address])).await?;
+    world
+        .settle(service("dns", &[next_tcp.address], &[next_udp.address]))
+        .await?;
     assert_eq!(connected(port).await?.as_deref(), Some("next tcp"));
     assert_eq!(answered(port, PATIENCE).await?.as_deref(), Some("next udp"));
     held.write_all(b"still here").await?;
@@ -156,11 +186,22 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
 
     // Without endpoints, and without routes: closed and dropped.
     world.settle(service("dns", &[], &[])).await?;
-    assert_eq!((connected(port).await?, answered(port, DROPPED).await?), (None, None));
-    let gone = [("TCPRoute", Kind::TCPRoute, "t"), ("UDPRoute", Kind::UDPRoute, "u")];
-    let gone = gone.map(|(_, kind, name)| Change::delete(ObjectKey::new(kind, ObjectName::new("default", name))));
+    assert_eq!(
+        (connected(port).await?, answered(port, DROPPED).await?),
+        (None, None)
+    );
+    let gone = [
+        ("TCPRoute", Kind::TCPRoute, "t"),
+        ("UDPRoute", Kind::UDPRoute, "u"),
+    ];
+    let gone = gone.map(|(_, kind, name)| {
+        Change::delete(ObjectKey::new(kind, ObjectName::new("default", name)))
+    });
     world.settle(gone.to_vec()).await?;
-    assert_eq!((connected(port).await?, answered(port, DROPPED).await?), (None, None));
+    assert_eq!(
+        (connected(port).await?, answered(port, DROPPED).await?),
+        (None, None)
+    );
     Ok(())
 }
 
@@ -169,7 +210,10 @@ type Counts = BTreeMap<Option<String>, usize>;
 
 fn share(counts: &Counts, name: Option<&str>) -> f64 {
     let all: usize = counts.values().sum();
-    let found = counts.iter().find(|(key, _)| key.as_deref() == name).map_or(0, |(_, count)| *count);
+    let found = counts
+        .iter()
+        .find(|(key, _)| key.as_deref() == name)
+        .map_or(0, |(_, count)| *count);
     found as f64 / all as f64
 }
 
@@ -177,18 +221,30 @@ fn share(counts: &Counts, name: Option<&str>) -> f64 {
 fn close_to(counts: &Counts, expected: &[(Option<&str>, f64)]) -> Result<()> {
     for (name, expected) in expected {
         let found = share(counts, *name);
-        ensure!((found - expected).abs() < 0.1, "{name:?}: {found} instead of {expected}: {counts:?}");
+        ensure!(
+            (found - expected).abs() < 0.1,
+            "{name:?}: {found} instead of {expected}: {counts:?}"
+        );
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn connections_are_divided_by_weight_and_the_share_of_what_is_not_there_is_closed() -> Result<()> {
+async fn connections_are_divided_by_weight_and_the_share_of_what_is_not_there_is_closed()
+-> Result<()> {
     let port = free_port()?;
-    let (one, two, idle) = (Named::tcp("one").await?, Named::tcp("two").await?, Named::tcp("idle").await?);
+    let (one, two, idle) = (
+        Named::tcp("one").await?,
+        Named::tcp("two").await?,
+        Named::tcp("idle").await?,
+    );
     let mut changes = vec![class(), gateway(port)];
-    changes.push(route("TCPRoute", "t", &[("one", 60), ("two", 20), ("gone", 20), ("idle", 0)]));
+    changes.push(route(
+        "TCPRoute",
+        "t",
+        &[("one", 60), ("two", 20), ("gone", 20), ("idle", 0)],
+    ));
     for (name, backend) in [("one", &one), ("two", &two), ("idle", &idle)] {
         changes.extend(service(name, &[backend.address], &[]));
     }
@@ -197,7 +253,10 @@ async fn connections_are_divided_by_weight_and_the_share_of_what_is_not_there_is
     for _ in 0..600 {
         *counts.entry(connected(port).await?).or_default() += 1;
     }
-    close_to(&counts, &[(Some("one"), 0.6), (Some("two"), 0.2), (None, 0.2)])?;
+    close_to(
+        &counts,
+        &[(Some("one"), 0.6), (Some("two"), 0.2), (None, 0.2)],
+    )?;
     assert_eq!(share(&counts, Some("idle")), 0.0);
     Ok(())
 }
@@ -207,11 +266,23 @@ async fn connections_are_divided_by_weight_and_the_share_of_what_is_not_there_is
 async fn datagrams_are_divided_by_weight_whatever_the_number_of_endpoints() -> Result<()> {
     let port = free_port()?;
     let one = Named::udp("one").await?;
-    let two = [Named::udp("two").await?, Named::udp("two").await?, Named::udp("two").await?];
+    let two = [
+        Named::udp("two").await?,
+        Named::udp("two").await?,
+        Named::udp("two").await?,
+    ];
     let mut changes = vec![class(), gateway(port)];
-    changes.push(route("UDPRoute", "u", &[("one", 60), ("two", 20), ("gone", 10), ("empty", 10)]));
+    changes.push(route(
+        "UDPRoute",
+        "u",
+        &[("one", 60), ("two", 20), ("gone", 10), ("empty", 10)],
+    ));
     changes.extend(service("one", &[], &[one.address]));
-    changes.extend(service("two", &[], &two.each_ref().map(|backend| backend.address)));
+    changes.extend(service(
+        "two",
+        &[],
+        &two.each_ref().map(|backend| backend.address),
+    ));
     changes.extend(service("empty", &[], &[]));
     let _world = World::start(changes).await?;
     let mut asking = tokio::task::JoinSet::new();
@@ -222,75 +293,125 @@ async fn datagrams_are_divided_by_weight_whatever_the_number_of_endpoints() -> R
     while let Some(answer) = asking.join_next().await {
         *counts.entry(answer??).or_default() += 1;
     }
-    close_to(&counts, &[(Some("one"), 0.6), (Some("two"), 0.2), (None, 0.2)])
+    close_to(
+        &counts,
+        &[(Some("one"), 0.6), (Some("two"), 0.2), (None, 0.2)],
+    )
 }
 
-/// More clients than Envoy's default of sessions per cluster, beyond which it would silently drop datagrams.
+/// More clients than Envoy's default of sessions per cluster, beyond which it would silently drop
+/// datagrams.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn more_than_a_thousand_clients_have_sessions_at_a_time() -> Result<()> {
     let port = free_port()?;
     let backend = Named::udp("one").await?;
-    let mut changes = vec![class(), gateway(port), route("UDPRoute", "u", &[("dns", 1)])];
+    let mut changes = vec![
+        class(),
+        gateway(port),
+        route("UDPRoute", "u", &[("dns", 1)]),
+    ];
     changes.extend(service("dns", &[], &[backend.address]));
     let _world = World::start(changes).await?;
     for client in 0..1200 {
-        ensure!(answered(port, PATIENCE).await?.is_some(), "client {client} gets no answer");
+        ensure!(
+            answered(port, PATIENCE).await?.is_some(),
+            "client {client} gets no answer"
+        );
     }
     Ok(())
 }
 
 /// Returns the reason of `Accepted` of a Gateway's first listener.
-fn told(statuses: &BTreeMap<ObjectKey, Option<gatewright_core::translate::ObjectStatus>>, namespace: &str) -> String {
+fn told(
+    statuses: &BTreeMap<ObjectKey, Option<gatewright_core::translate::ObjectStatus>>,
+    namespace: &str,
+) -> String {
     let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
-    let Some(Some(status)) = statuses.get(&key) else { return "nothing".to_owned() };
-    let StatusBody::Gateway(status) = &status.body else { panic!("a Gateway's") };
+    let Some(Some(status)) = statuses.get(&key) else {
+        return "nothing".to_owned();
+    };
+    let StatusBody::Gateway(status) = &status.body else {
+        panic!("a Gateway's")
+    };
     let condition = &status.listeners[0].conditions[0];
     format!("{}: {}", condition.reason.as_str(), condition.message)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn a_port_of_the_shared_fleet_is_the_first_namespaces_and_is_opened_by_the_class() -> Result<()> {
+async fn a_port_of_the_shared_fleet_is_the_first_namespaces_and_is_opened_by_the_class()
+-> Result<()> {
     let (port, closed) = (free_port()?, free_port()?);
     let put = |value: Value| Change::put(Object::parse(value).expect("an object"));
-    let common = put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+    let common = put(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "common"}, "spec": {"controllerName": e2e::world::CONTROLLER, "parametersRef":
-            {"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "infra", "name": "p"}}}));
-    let parameters = put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            {"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "infra", "name": "p"}}}),
+    );
+    let parameters = put(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"namespace": "infra", "name": "p"},
-        "spec": {"fleet": "Shared", "ports": [{"port": port, "protocol": "TCP"}]}}));
+        "spec": {"fleet": "Shared", "ports": [{"port": port, "protocol": "TCP"}]}}),
+    );
     let gateway = |namespace: &str, port: u16| {
-        put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        put(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"namespace": namespace, "name": "edge"}, "spec": {"gatewayClassName": "common",
-                "listeners": [{"name": "db", "port": port, "protocol": "TCP"}]}}))
+                "listeners": [{"name": "db", "port": port, "protocol": "TCP"}]}}),
+        )
     };
     let route = |namespace: &str| {
-        put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "TCPRoute",
+        put(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "TCPRoute",
             "metadata": {"namespace": namespace, "name": "db"}, "spec": {"parentRefs": [{"name": "edge"}],
-                "rules": [{"backendRefs": [{"name": "db", "namespace": "default", "port": 53}]}]}}))
+                "rules": [{"backendRefs": [{"name": "db", "namespace": "default", "port": 53}]}]}}),
+        )
     };
-    let grant = put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
+    let grant = put(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
         "metadata": {"namespace": "default", "name": "all"}, "spec": {"to": [{"group": "", "kind": "Service"}], "from": [
-            {"group": "gateway.networking.k8s.io", "kind": "TCPRoute", "namespace": "alice"}]}}));
+            {"group": "gateway.networking.k8s.io", "kind": "TCPRoute", "namespace": "alice"}]}}),
+    );
     let backend = Named::tcp("alice's").await?;
-    let mut changes = vec![common, parameters, grant, gateway("alice", port), route("alice")];
+    let mut changes = vec![
+        common,
+        parameters,
+        grant,
+        gateway("alice", port),
+        route("alice"),
+    ];
     changes.extend(service("db", &[backend.address], &[]));
     let world = World::start(changes).await?;
-    assert_eq!(connected(port).await?.as_deref(), Some("alice's"), "{}", world.envoy.log());
+    assert_eq!(
+        connected(port).await?.as_deref(),
+        Some("alice's"),
+        "{}",
+        world.envoy.log()
+    );
 
     // Another namespace requests it, whose name sorts first.
     let (delta, generation) = world.apply(vec![gateway("a-mallory", port), route("a-mallory")]);
     world.acknowledged(generation).await?;
     let refused = told(&delta.statuses, "a-mallory");
-    assert!(refused.starts_with("HostnameConflict: ") && refused.contains("belongs to another namespace"), "{refused}");
+    assert!(
+        refused.starts_with("HostnameConflict: ")
+            && refused.contains("belongs to another namespace"),
+        "{refused}"
+    );
     assert_eq!(connected(port).await?.as_deref(), Some("alice's"));
 
     // A port that the class does not open stays closed.
     let (delta, generation) = world.apply(vec![gateway("a-mallory", closed)]);
     world.acknowledged(generation).await?;
     let refused = told(&delta.statuses, "a-mallory");
-    assert!(refused.starts_with("PortUnavailable: ") && refused.contains("is closed to protocol TCP"), "{refused}");
-    assert!(TcpStream::connect(at(closed)).await.is_err(), "nothing listens there");
+    assert!(
+        refused.starts_with("PortUnavailable: ") && refused.contains("is closed to protocol TCP"),
+        "{refused}"
+    );
+    assert!(
+        TcpStream::connect(at(closed)).await.is_err(),
+        "nothing listens there"
+    );
     Ok(())
 }

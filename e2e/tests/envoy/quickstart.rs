@@ -5,18 +5,31 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use e2e::walkthrough::{Place, follow};
 
-/// Runs a page in an empty directory and a network of its own, with the program and one of the tools.
+/// Runs a page in an empty directory and a network of its own, with the program and one of the
+/// tools.
 fn followed(page: &str, tool: &str) -> Result<()> {
-    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?;
     let path = root.join(".tools").join(tool);
-    ensure!(path.exists(), "no {tool} at {}; run: e2e/tools install {tool}", path.display());
+    ensure!(
+        path.exists(),
+        "no {tool} at {}; run: e2e/tools install {tool}",
+        path.display()
+    );
     let programs = tempfile::Builder::new().prefix("programs").tempdir()?;
     for (name, program) in [(tool, path), ("gatewright", e2e::gatewright::binary()?)] {
-        std::os::unix::fs::symlink(program.canonicalize()?, programs.path().join(name)).context(name.to_owned())?;
+        std::os::unix::fs::symlink(program.canonicalize()?, programs.path().join(name))
+            .context(name.to_owned())?;
     }
     let dir = tempfile::Builder::new().prefix("quickstart").tempdir()?;
     let path = vec![programs.path().to_owned()];
-    let place = Place { dir: dir.path().to_owned(), path, alone: true, ..Place::default() };
+    let place = Place {
+        dir: dir.path().to_owned(),
+        path,
+        alone: true,
+        ..Place::default()
+    };
     follow(&root.join("docs").join(page), &place)
 }
 

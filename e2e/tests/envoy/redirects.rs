@@ -1,4 +1,5 @@
-//! Redirects on a real Envoy where the hostname is not known before a request: no default port in `Location`.
+//! Redirects on a real Envoy where the hostname is not known before a request: no default port in
+//! `Location`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -37,7 +38,11 @@ async fn no_location_has_the_default_port_of_its_scheme() -> Result<()> {
     ]);
     let _world = World::start(vec![
         class(),
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
         api("HTTPRoute", "any", route("http", &[])),
         api("HTTPRoute", "wild", route("https", &[WILDCARD])),
         secret("red", WILDCARD)?,
@@ -52,7 +57,10 @@ async fn no_location_has_the_default_port_of_its_scheme() -> Result<()> {
         (&tls, "h2", format!("https://HOST:{https}")),
     ] {
         for (path, location) in [
-            ("/https/x?to=https://b:443/", "https://HOST/https/x?to=https://b:443/"),
+            (
+                "/https/x?to=https://b:443/",
+                "https://HOST/https/x?to=https://b:443/",
+            ),
             ("/http/x", "http://HOST/http/x"),
             ("/https-443", "https://HOST/https-443"),
             ("/https-80", "https://HOST:80/https-80"),
@@ -62,16 +70,39 @@ async fn no_location_has_the_default_port_of_its_scheme() -> Result<()> {
         ] {
             for port in ["", ":443", ":80", ":8080", ":"] {
                 let host = "a.red.example.org";
-                let probe = probe.clone().alpn(&[alpn]).authority(&format!("{host}{port}")).path(path);
+                let probe = probe
+                    .clone()
+                    .alpn(&[alpn])
+                    .authority(&format!("{host}{port}"))
+                    .path(path);
                 let answer = probe.send().await?;
-                let found = answer.headers.get("location").context("a Location")?.to_str()?;
-                assert_eq!(found, location.replace("HOST", host), "{path} of {host}{port} over {alpn}");
+                let found = answer
+                    .headers
+                    .get("location")
+                    .context("a Location")?
+                    .to_str()?;
+                assert_eq!(
+                    found,
+                    location.replace("HOST", host),
+                    "{path} of {host}{port} over {alpn}"
+                );
             }
         }
     }
-    for (host, location) in [("[::1]:8080", "https://[::1]/https"), ("127.0.0.1:443", "https://127.0.0.1/https")] {
+    for (host, location) in [
+        ("[::1]:8080", "https://[::1]/https"),
+        ("127.0.0.1:443", "https://127.0.0.1/https"),
+    ] {
         let answer = plain.clone().authority(host).path("/https").send().await?;
-        assert_eq!(answer.headers.get("location").context("a Location")?.to_str()?, location, "an address");
+        assert_eq!(
+            answer
+                .headers
+                .get("location")
+                .context("a Location")?
+                .to_str()?,
+            location,
+            "an address"
+        );
     }
     Ok(())
 }

@@ -64,15 +64,34 @@ impl Standalone {
         let port = free_port()?;
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
-        let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+        fs::write(
+            manifests.path().join("base.yaml"),
+            base(port, echo.address()),
+        )?;
+        let (dir, private) = (
+            manifests.path().display().to_string(),
+            state.path().display().to_string(),
+        );
         let envoy = envoy()?;
-        let usual = ["standalone", &dir, "--state-dir", &private, "--envoy", &envoy];
+        let usual = [
+            "standalone",
+            &dir,
+            "--state-dir",
+            &private,
+            "--envoy",
+            &envoy,
+        ];
         let mut program = Gatewright::start(&[&usual, args].concat())?;
         // The listener has its certificate.
         let line = program.line("secret default/").await?;
         assert!(line.contains("acked 1/1"), "{line}");
-        Ok(Self { program, manifests, state, port, _echo: echo })
+        Ok(Self {
+            program,
+            manifests,
+            state,
+            port,
+            _echo: echo,
+        })
     }
 
     fn file(&self, name: &str) -> std::path::PathBuf {
@@ -87,13 +106,19 @@ impl Standalone {
     }
 
     async fn status(&self, host: &str) -> Result<u16> {
-        Ok(Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), host).send().await?.status)
+        Ok(
+            Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), host)
+                .send()
+                .await?
+                .status,
+        )
     }
 
     fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
         let private = self.state.path().display().to_string();
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.code().context("it was killed")?, text))
     }
 }
@@ -104,33 +129,67 @@ impl Standalone {
 async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
     let mut site = Standalone::start_with(&["--log-format", "json"]).await?;
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    let served = site.program.line("\"object\":\"httproute default/web\"").await?;
+    let served = site
+        .program
+        .line("\"object\":\"httproute default/web\"")
+        .await?;
     site.save("lost.yaml", &route("lost", "lost.example.org", "nowhere"))?;
     let broken = site.program.line("BackendNotFound").await?;
-    let parsed = |line: &str| serde_json::from_str::<serde_json::Value>(line).with_context(|| line.to_owned());
+    let parsed = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).with_context(|| line.to_owned())
+    };
     let (served, broken) = (parsed(&served)?, parsed(&broken)?);
-    assert_eq!((&served["event"], &served["level"]), (&"Acknowledged".into(), &"INFO".into()), "{served}");
-    assert_eq!((&served["namespace"], &served["hosts"], &served["envoys"]), (&"default".into(), &1.into(), &1.into()));
-    assert_eq!((&broken["event"], &broken["level"]), (&"Condition".into(), &"WARN".into()), "{broken}");
+    assert_eq!(
+        (&served["event"], &served["level"]),
+        (&"Acknowledged".into(), &"INFO".into()),
+        "{served}"
+    );
+    assert_eq!(
+        (&served["namespace"], &served["hosts"], &served["envoys"]),
+        (&"default".into(), &1.into(), &1.into())
+    );
+    assert_eq!(
+        (&broken["event"], &broken["level"]),
+        (&"Condition".into(), &"WARN".into()),
+        "{broken}"
+    );
     assert_eq!(broken["condition"], "ResolvedRefs");
-    for line in site.program.output().lines().filter(|line| !line.trim().is_empty()) {
+    for line in site
+        .program
+        .output()
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+    {
         parsed(line)?;
     }
     Ok(())
 }
 
-/// A Gateway or route without a controller has no status: only the log can say why it is not served.
+/// A Gateway or route without a controller has no status: only the log can say why it is not
+/// served.
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn classes_and_parents_that_do_not_exist_are_in_the_log() -> Result<()> {
     let mut site = Standalone::start().await?;
-    site.save("lost.yaml", &route("lost", "lost.example.org", "web").replace("name: edge", "name: edgy"))?;
+    site.save(
+        "lost.yaml",
+        &route("lost", "lost.example.org", "web").replace("name: edge", "name: edgy"),
+    )?;
     let line = site.program.line("httproute default/lost: parent").await?;
-    assert!(line.contains("WARN") && line.contains("parent Gateway default/edgy does not exist"), "{line}");
+    assert!(
+        line.contains("WARN") && line.contains("parent Gateway default/edgy does not exist"),
+        "{line}"
+    );
     let base = fs::read_to_string(site.file("base.yaml"))?;
-    site.save("base.yaml", &base.replace("gatewayClassName: ours", "gatewayClassName: yours"))?;
+    site.save(
+        "base.yaml",
+        &base.replace("gatewayClassName: ours", "gatewayClassName: yours"),
+    )?;
     let line = site.program.line("gateway default/edge: class").await?;
-    assert!(line.contains("WARN") && line.contains("class yours does not exist (there is: ours)"), "{line}");
+    assert!(
+        line.contains("WARN") && line.contains("class yours does not exist (there is: ours)"),
+        "{line}"
+    );
     Ok(())
 }
 
@@ -142,12 +201,19 @@ async fn links_that_lead_back_are_told_and_what_is_beside_them_is_served() -> Re
     for name in ["a", "b"] {
         std::os::unix::fs::symlink(".", site.file(name))?;
         let line = site.program.line(&format!("/{name}: is a link to")).await?;
-        assert!(line.contains("WARN") && line.contains("read already"), "{line}");
+        assert!(
+            line.contains("WARN") && line.contains("read already"),
+            "{line}"
+        );
     }
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
     site.program.line("httproute default/web: ").await?;
     assert_eq!(site.status("web.example.org").await?, 200);
-    ensure!(!site.program.output().contains("already defined"), "{}", site.program.output());
+    ensure!(
+        !site.program.output().contains("already defined"),
+        "{}",
+        site.program.output()
+    );
     Ok(())
 }
 
@@ -161,20 +227,35 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
     assert_eq!(site.status("web.example.org").await?, 200);
 
     // A broken file is reported with its line, and affects nothing else.
-    site.save("web.yaml", &(route("web", "web.example.org", "web") + "---\nkind: [\n"))?;
+    site.save(
+        "web.yaml",
+        &(route("web", "web.example.org", "web") + "---\nkind: [\n"),
+    )?;
     let line = site.program.line("not YAML").await?;
     assert!(line.contains("web.yaml:1"), "{line}");
     assert_eq!(site.status("web.example.org").await?, 200);
-    site.save("web.yaml", &route("web", "web.example.org", "web").replace("rules:", "rulez:"))?;
+    site.save(
+        "web.yaml",
+        &route("web", "web.example.org", "web").replace("rules:", "rulez:"),
+    )?;
     let line = site.program.line("unknown field").await?;
-    assert!(line.contains("web.yaml:7") && line.contains("httproute default/web"), "{line}");
+    assert!(
+        line.contains("web.yaml:7") && line.contains("httproute default/web"),
+        "{line}"
+    );
     assert_eq!(site.status("web.example.org").await?, 200);
     let url = format!("https://web.example.org:{}/", site.port);
     for command in [&["status"][..], &["explain", &url]] {
         for output in ["table", "json"] {
             let (code, text) = site.ask(&[command, &["-o", output]].concat())?;
-            assert!(code == 0 && text.contains("web.yaml is served as it was at"), "{text}");
-            assert!(text.contains("web.yaml:7: ") && text.contains("unknown field"), "{text}");
+            assert!(
+                code == 0 && text.contains("web.yaml is served as it was at"),
+                "{text}"
+            );
+            assert!(
+                text.contains("web.yaml:7: ") && text.contains("unknown field"),
+                "{text}"
+            );
         }
     }
 
@@ -182,7 +263,10 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
     site.save("zzz.yaml", &route("web", "other.example.org", "web"))?;
     let line = site.program.line("is already defined in").await?;
-    assert!(line.contains("zzz.yaml:1") && line.contains("web.yaml"), "{line}");
+    assert!(
+        line.contains("zzz.yaml:1") && line.contains("web.yaml"),
+        "{line}"
+    );
 
     // A half-written file is no error while the other half may follow.
     for attempt in 0.. {
@@ -194,7 +278,9 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
         let began = std::time::Instant::now();
         fs::write(&file, &whole)?;
         let took = began.elapsed();
-        site.program.line(&format!("httproute default/{name}: 1 host changed")).await?;
+        site.program
+            .line(&format!("httproute default/{name}: 1 host changed"))
+            .await?;
         // On a busy machine the other half may be too late; then it is repeated.
         if took < std::time::Duration::from_millis(20) {
             let said = site.program.output();
@@ -206,7 +292,9 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
 
     fs::remove_file(site.file("zzz.yaml"))?;
     fs::remove_file(site.file("web.yaml"))?;
-    site.program.line("httproute default/web deleted: 1 host changed").await?;
+    site.program
+        .line("httproute default/web deleted: 1 host changed")
+        .await?;
     assert_eq!(site.status("web.example.org").await?, 404);
     Ok(())
 }
@@ -225,7 +313,9 @@ async fn files_that_others_may_change_are_refused() -> Result<()> {
     fs::write(&open, route("open", "open.example.org", "web"))?;
     fs::set_permissions(&open, fs::Permissions::from_mode(0o666))?;
     fs::rename(open, site.file("open.yaml"))?;
-    site.program.line("may be written by others (mode 666)").await?;
+    site.program
+        .line("may be written by others (mode 666)")
+        .await?;
     assert_eq!(site.status("open.example.org").await?, 404);
     Ok(())
 }
@@ -235,24 +325,40 @@ async fn files_that_others_may_change_are_refused() -> Result<()> {
 async fn status_and_explain_tell_the_truth() -> Result<()> {
     let mut site = Standalone::start().await?;
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program.line("httproute default/web: 1 host changed").await?;
+    site.program
+        .line("httproute default/web: 1 host changed")
+        .await?;
     let (code, text) = site.ask(&["status"])?;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("acknowledged by 1 of 1 Envoys"), "{text}");
     let url = format!("https://web.example.org:{}/", site.port);
     let (code, text) = site.ask(&["explain", &url])?;
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("certificate") && text.contains("acknowledged by 1 of 1 Envoys"), "{text}");
+    assert!(
+        text.contains("certificate") && text.contains("acknowledged by 1 of 1 Envoys"),
+        "{text}"
+    );
 
     site.save("web.yaml", &route("web", "web.example.org", "nobody"))?;
     let line = site.program.line("BackendNotFound").await?;
-    assert!(line.contains("httproute default/web: ResolvedRefs=False"), "{line}");
+    assert!(
+        line.contains("httproute default/web: ResolvedRefs=False"),
+        "{line}"
+    );
     let (code, text) = site.ask(&["explain", &url])?;
     assert_eq!(code, 1, "{text}");
-    assert!(text.lines().last().is_some_and(|line| line.starts_with("FAILS")), "{text}");
+    assert!(
+        text.lines()
+            .last()
+            .is_some_and(|line| line.starts_with("FAILS")),
+        "{text}"
+    );
     let (code, text) = site.ask(&["status", "-o", "json"])?;
     assert_eq!(code, 0);
-    assert!(text.contains("lastTransitionTime") && text.contains("BackendNotFound"), "{text}");
+    assert!(
+        text.contains("lastTransitionTime") && text.contains("BackendNotFound"),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -272,29 +378,55 @@ async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
     };
     site.save("far.yaml", &gateway("192.0.2.1"))?;
     let line = site.program.line("refused").await?;
-    assert!(line.contains("default/far") && line.contains("192.0.2.1"), "{line}");
+    assert!(
+        line.contains("default/far") && line.contains("192.0.2.1"),
+        "{line}"
+    );
     site.program.line("secret default/far-").await?;
     let (_, text) = site.ask(&["status", "-o", "json"])?;
     let list: serde_json::Value = serde_json::from_str(&text)?;
-    let far = list["items"].as_array().context("a list")?.iter().find(|item| item["metadata"]["name"] == "far");
+    let far = list["items"]
+        .as_array()
+        .context("a list")?
+        .iter()
+        .find(|item| item["metadata"]["name"] == "far");
     let status = &far.context("the Gateway")?["status"];
     for conditions in [&status["conditions"], &status["listeners"][0]["conditions"]] {
         let all = conditions.as_array().context("conditions")?;
-        let programmed = all.iter().find(|c| c["type"] == "Programmed").context("Programmed")?;
-        assert_eq!((&programmed["status"], &programmed["reason"]), (&"False".into(), &"Invalid".into()), "{text}");
-        assert!(programmed["message"].as_str().is_some_and(|text| text.contains("refused by Envoy")), "{text}");
+        let programmed = all
+            .iter()
+            .find(|c| c["type"] == "Programmed")
+            .context("Programmed")?;
+        assert_eq!(
+            (&programmed["status"], &programmed["reason"]),
+            (&"False".into(), &"Invalid".into()),
+            "{text}"
+        );
+        assert!(
+            programmed["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("refused by Envoy")),
+            "{text}"
+        );
     }
     let url = format!("https://far.example.net:{port}/");
     let (code, text) = site.ask(&["explain", &url])?;
     assert!(code == 1 && text.contains("refused default/far"), "{text}");
 
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    site.program
+        .line("httproute default/web: 1 host changed, acked 1/1")
+        .await?;
     assert_eq!(site.status("web.example.org").await?, 200);
 
     site.save("far.yaml", &gateway("127.0.0.1"))?;
-    site.program.line("gateway default/far: 0 hosts changed").await?;
-    let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "far.example.net");
+    site.program
+        .line("gateway default/far: 0 hosts changed")
+        .await?;
+    let probe = Probe::https(
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        "far.example.net",
+    );
     assert_eq!(probe.send().await?.status, 200);
     let (code, text) = site.ask(&["explain", &url])?;
     assert_eq!(code, 0, "{text}");
@@ -303,7 +435,10 @@ async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
 
 /// The Gateway of the site with more lines of its `spec`, and more listeners.
 fn with(base: &str, spec: &str, listeners: &str) -> String {
-    base.replace("  listeners:\n", &format!("{spec}  listeners:\n{listeners}"))
+    base.replace(
+        "  listeners:\n",
+        &format!("{spec}  listeners:\n{listeners}"),
+    )
 }
 
 #[tokio::test]
@@ -313,16 +448,34 @@ async fn a_refused_port_of_a_gateway_leaves_its_other_ports_good() -> Result<()>
     let holder = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let busy = holder.local_addr()?.port();
     let base = fs::read_to_string(site.file("base.yaml"))?;
-    site.save("base.yaml", &with(&base, "", &format!("  - {{name: busy, protocol: HTTP, port: {busy}}}\n")))?;
+    site.save(
+        "base.yaml",
+        &with(
+            &base,
+            "",
+            &format!("  - {{name: busy, protocol: HTTP, port: {busy}}}\n"),
+        ),
+    )?;
     let line = site.program.line("refused").await?;
     assert!(line.contains(&busy.to_string()), "{line}");
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    site.program
+        .line("httproute default/web: 1 host changed, acked 1/1")
+        .await?;
     assert_eq!(site.status("web.example.org").await?, 200);
-    let (code, text) = site.ask(&["explain", &format!("https://web.example.org:{}/", site.port)])?;
-    assert!(code == 0 && text.contains("acknowledged by 1 of 1 Envoys"), "{text}");
+    let (code, text) = site.ask(&[
+        "explain",
+        &format!("https://web.example.org:{}/", site.port),
+    ])?;
+    assert!(
+        code == 0 && text.contains("acknowledged by 1 of 1 Envoys"),
+        "{text}"
+    );
     let (code, text) = site.ask(&["explain", &format!("http://web.example.org:{busy}/")])?;
-    assert!(code == 1 && text.contains(&format!("refused default/edge:{busy}")), "{text}");
+    assert!(
+        code == 1 && text.contains(&format!("refused default/edge:{busy}")),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -343,16 +496,29 @@ async fn a_backend_that_cannot_be_verified_is_explained_as_it_is_answered() -> R
     let url = format!("https://web.example.org:{}/", site.port);
     let (code, text) = site.ask(&["explain", &url])?;
     let last = text.lines().last().unwrap_or_default();
-    assert!(code == 1 && last.starts_with("FAILS") && last.contains("backend TLS"), "{text}");
-    assert!(last.contains("NoValidCACertificate") && last.contains("answered 503"), "{text}");
+    assert!(
+        code == 1 && last.starts_with("FAILS") && last.contains("backend TLS"),
+        "{text}"
+    );
+    assert!(
+        last.contains("NoValidCACertificate") && last.contains("answered 503"),
+        "{text}"
+    );
     let (_, text) = site.ask(&["status"])?;
-    assert!(text.lines().any(|line| line.starts_with("backendtlspolicy default/web at edge")), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("backendtlspolicy default/web at edge")),
+        "{text}"
+    );
 
     // A port that the Service does not have: the policy has no effect.
     site.save("policy.yaml", &policy(", sectionName: https"))?;
     until(&site, Some(200)).await?;
     let (_, text) = site.ask(&["explain", &url])?;
-    assert!(text.contains("plain text is sent; NOTE: backendtlspolicy default/web"), "{text}");
+    assert!(
+        text.contains("plain text is sent; NOTE: backendtlspolicy default/web"),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -361,7 +527,9 @@ async fn a_backend_that_cannot_be_verified_is_explained_as_it_is_answered() -> R
 async fn a_port_that_lets_no_client_in_is_explained_as_it_answers() -> Result<()> {
     let mut site = Standalone::start().await?;
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    site.program
+        .line("httproute default/web: 1 host changed, acked 1/1")
+        .await?;
     let base = fs::read_to_string(site.file("base.yaml"))?;
     let tls = "  tls: {frontend: {default: {validation: {caCertificateRefs: [{group: \"\", kind: ConfigMap, \
                name: clients}]}}}}\n";
@@ -371,7 +539,10 @@ async fn a_port_that_lets_no_client_in_is_explained_as_it_answers() -> Result<()
     let url = format!("https://web.example.org:{}/", site.port);
     let (code, text) = site.ask(&["explain", &url])?;
     let last = text.lines().last().unwrap_or_default();
-    assert!(code == 1 && last.starts_with("FAILS") && last.contains("client certificate"), "{text}");
+    assert!(
+        code == 1 && last.starts_with("FAILS") && last.contains("client certificate"),
+        "{text}"
+    );
     assert!(last.contains("default/clients"), "{text}");
 
     let ca = e2e::client_ca::ClientCa::new("clients")?;
@@ -380,7 +551,10 @@ async fn a_port_that_lets_no_client_in_is_explained_as_it_answers() -> Result<()
     site.save("clients.yaml", &config_map.to_string())?;
     site.program.line("configmap default/clients: ").await?;
     let (code, text) = site.ask(&["explain", &url])?;
-    assert!(code == 0 && text.contains("requires one that a CA"), "{text}");
+    assert!(
+        code == 0 && text.contains("requires one that a CA"),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -391,7 +565,9 @@ async fn until(site: &Standalone, status: Option<u16>) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(e2e::served::PATIENCE, answered).await.with_context(|| format!("never {status:?}"))
+    tokio::time::timeout(e2e::served::PATIENCE, answered)
+        .await
+        .with_context(|| format!("never {status:?}"))
 }
 
 /// A Gateway of one HTTPS listener, and its route.
@@ -413,21 +589,32 @@ async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
     site.save("late.yaml", &second(port))?;
     let line = site.program.line("refused Listener default/late").await?;
     let advice = format!("ss -lntup 'sport = :{port}'");
-    assert!(line.contains("Address already in use") && line.contains(&advice), "{line}");
+    assert!(
+        line.contains("Address already in use") && line.contains(&advice),
+        "{line}"
+    );
     site.program.line("secret default/late-").await?;
     let (_, text) = site.ask(&["status"])?;
     let programmed = |text: &str| {
-        let line = text.lines().find(|line| line.contains("gateway default/late ") && line.contains("Programmed"));
+        let line = text
+            .lines()
+            .find(|line| line.contains("gateway default/late ") && line.contains("Programmed"));
         line.unwrap_or_default().to_owned()
     };
     let line = programmed(&text);
-    assert!(line.contains("False") && line.contains("in use") && line.contains(&advice), "{text}");
+    assert!(
+        line.contains("False") && line.contains("in use") && line.contains(&advice),
+        "{text}"
+    );
 
     // Envoy is asked again, and each refusal is in its own log.
     let log = site.state.path().join("envoy.log");
     let refusals = || -> Result<usize> {
         let text = fs::read_to_string(&log)?;
-        Ok(text.lines().filter(|line| line.contains("failed to bind")).count())
+        Ok(text
+            .lines()
+            .filter(|line| line.contains("failed to bind"))
+            .count())
     };
     let until = Instant::now() + e2e::served::PATIENCE;
     while refusals()? < 2 {
@@ -435,13 +622,24 @@ async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     drop(holder);
-    site.program.line("has bound the address of Listener default/late").await?;
-    let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "late.example.net");
+    site.program
+        .line("has bound the address of Listener default/late")
+        .await?;
+    let probe = Probe::https(
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        "late.example.net",
+    );
     assert_eq!(probe.send().await?.status, 200);
     let (_, text) = site.ask(&["status"])?;
     assert!(programmed(&text).contains("True"), "{text}");
     let log = site.program.output();
-    assert_eq!(log.lines().filter(|line| line.contains("already in use")).count(), 1, "{log}");
+    assert_eq!(
+        log.lines()
+            .filter(|line| line.contains("already in use"))
+            .count(),
+        1,
+        "{log}"
+    );
     Ok(())
 }
 
@@ -453,10 +651,20 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     let port = free_port()?;
     let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
-    fs::write(manifests.path().join("web.yaml"), route("web", "web.example.org", "web"))?;
-    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
-    let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--no-envoy"])?;
+    fs::write(
+        manifests.path().join("base.yaml"),
+        base(port, echo.address()),
+    )?;
+    fs::write(
+        manifests.path().join("web.yaml"),
+        route("web", "web.example.org", "web"),
+    )?;
+    let (dir, private) = (
+        manifests.path().display().to_string(),
+        state.path().display().to_string(),
+    );
+    let mut program =
+        Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--no-envoy"])?;
     program.line("admin socket").await?;
     let bootstrap = Gatewright::run(&["bootstrap", "--node", "mine", "--state-dir", &private])?;
     assert!(bootstrap.status.success(), "{bootstrap:?}");
@@ -465,10 +673,16 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     let line = program.line("secret default/").await?;
     assert!(line.contains("acked 1/1"), "{line}");
     envoy.ready().await?;
-    let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "web.example.org");
+    let probe = Probe::https(
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        "web.example.org",
+    );
     assert_eq!(probe.send().await?.status, 200);
     for (socket, mode) in [("admin.sock", 0o600), ("xds.sock", 0o600)] {
-        let found = fs::metadata(state.path().join(socket))?.permissions().mode() & 0o777;
+        let found = fs::metadata(state.path().join(socket))?
+            .permissions()
+            .mode()
+            & 0o777;
         assert_eq!(found, mode, "{socket} is ours alone");
     }
     Ok(())
@@ -480,11 +694,24 @@ async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Resu
     let (echo, port) = (Echo::start("web").await?, free_port()?);
     let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
-    let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+    let (dir, private) = (
+        manifests.path().display().to_string(),
+        state.path().display().to_string(),
+    );
+    let mut program = Gatewright::start(&[
+        "standalone",
+        &dir,
+        "--state-dir",
+        &private,
+        "--envoy",
+        &envoy()?,
+    ])?;
     let line = program.line("has no object").await?;
     assert!(line.contains("WARN") && line.contains(&dir), "{line}");
-    fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
+    fs::write(
+        manifests.path().join("base.yaml"),
+        base(port, echo.address()),
+    )?;
     program.line("secret default/").await?;
     Ok(())
 }
@@ -496,12 +723,28 @@ async fn a_port_of_another_program_is_reported() -> Result<()> {
     let mut first = Standalone::start().await?;
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let (dir, private) = (first.manifests.path().display().to_string(), state.path().display().to_string());
-    let mut second = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+    let (dir, private) = (
+        first.manifests.path().display().to_string(),
+        state.path().display().to_string(),
+    );
+    let mut second = Gatewright::start(&[
+        "standalone",
+        &dir,
+        "--state-dir",
+        &private,
+        "--envoy",
+        &envoy()?,
+    ])?;
     let port = first.port;
     let line = second.line("another program listens").await?;
-    assert!(line.contains("WARN") && line.contains("gateway default/edge"), "{line}");
-    assert!(line.contains(&format!("ss -ltnp 'sport = :{port}'")), "{line}");
+    assert!(
+        line.contains("WARN") && line.contains("gateway default/edge"),
+        "{line}"
+    );
+    assert!(
+        line.contains(&format!("ss -ltnp 'sport = :{port}'")),
+        "{line}"
+    );
     second.line("secret default/").await?;
     first.save("web.yaml", &route("web", "web.example.org", "web"))?;
     second.line("httproute default/web").await?;
@@ -531,18 +774,40 @@ async fn envoy_is_started_again_and_ends_with_the_program() -> Result<()> {
     let mut site = Standalone::start().await?;
     let first = children(site.program.pid())?;
     assert_eq!(first.len(), 1);
-    assert!(Command::new("kill").args(["-KILL", &first[0]]).status()?.success());
+    assert!(
+        Command::new("kill")
+            .args(["-KILL", &first[0]])
+            .status()?
+            .success()
+    );
     site.program.line("envoy: starting again").await?;
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    site.program
+        .line("httproute default/web: 1 host changed, acked 1/1")
+        .await?;
     assert_eq!(site.status("web.example.org").await?, 200);
     let second = children(site.program.pid())?;
     assert_ne!(first, second);
-    assert!(Command::new("kill").args(["-TERM", &site.program.pid().to_string()]).status()?.success());
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &site.program.pid().to_string()])
+            .status()?
+            .success()
+    );
     // The program has ended when waiting for a line that never comes reports it.
-    let ended = site.program.line("a line that is never printed").await.expect_err("it ends");
-    assert!(ended.to_string().contains("ended (exit status: 0)"), "{ended:#}");
-    assert!(!Path::new("/proc").join(&second[0]).exists(), "Envoy ended as well");
+    let ended = site
+        .program
+        .line("a line that is never printed")
+        .await
+        .expect_err("it ends");
+    assert!(
+        ended.to_string().contains("ended (exit status: 0)"),
+        "{ended:#}"
+    );
+    assert!(
+        !Path::new("/proc").join(&second[0]).exists(),
+        "Envoy ended as well"
+    );
     Ok(())
 }
 
@@ -552,7 +817,14 @@ fn the_built_in_example_is_served_and_ends_by_itself() -> Result<()> {
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     let private = state.path().display().to_string();
-    let output = Gatewright::run(&["standalone", "--once", "--state-dir", &private, "--envoy", &envoy()?])?;
+    let output = Gatewright::run(&[
+        "standalone",
+        "--once",
+        "--state-dir",
+        &private,
+        "--envoy",
+        &envoy()?,
+    ])?;
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     for host in [

@@ -1,4 +1,5 @@
-//! Tenants on a real Envoy, through the program: the owner of a hostname is served, and nobody else at any time.
+//! Tenants on a real Envoy, through the program: the owner of a hostname is served, and nobody else
+//! at any time.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -68,12 +69,17 @@ fn route(kind: &str, namespace: &str, name: &str, host: &str, service: &str) -> 
     )
 }
 
-/// `tenant-a` owns a Gateway; `tenant-a-b` inherits it with an apex of its own, `tenant-a-c` and `tenant-a-d` with that
-/// of `tenant-a`.
+/// `tenant-a` owns a Gateway; `tenant-a-b` inherits it with an apex of its own, `tenant-a-c` and
+/// `tenant-a-d` with that of `tenant-a`.
 fn family() -> String {
-    [("tenant-a", "a"), ("tenant-a-b", "b.a"), ("tenant-a-c", "a"), ("tenant-a-d", "a")]
-        .map(|(name, host)| namespace(name, "tenant-a", &format!("{host}.example.org")))
-        .concat()
+    [
+        ("tenant-a", "a"),
+        ("tenant-a-b", "b.a"),
+        ("tenant-a-c", "a"),
+        ("tenant-a-d", "a"),
+    ]
+    .map(|(name, host)| namespace(name, "tenant-a", &format!("{host}.example.org")))
+    .concat()
 }
 
 impl Site {
@@ -87,15 +93,36 @@ impl Site {
         }
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let program = run(&manifests, &state, http, https, &options)?;
-        Ok(Self { program, manifests, state, http, https, options })
+        Ok(Self {
+            program,
+            manifests,
+            state,
+            http,
+            https,
+            options,
+        })
     }
 
     /// Ends the program and starts it again.
     fn restart(self) -> Result<Self> {
-        let Self { program, manifests, state, http, https, options } = self;
+        let Self {
+            program,
+            manifests,
+            state,
+            http,
+            https,
+            options,
+        } = self;
         drop(program);
         let program = run(&manifests, &state, http, https, &options)?;
-        Ok(Self { program, manifests, state, http, https, options })
+        Ok(Self {
+            program,
+            manifests,
+            state,
+            http,
+            https,
+            options,
+        })
     }
 
     /// Writes a file atomically.
@@ -126,13 +153,18 @@ impl Site {
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
-        bail!("{host} is not served by {backend}: {:?}\n{}", self.backend(host).await, self.program.output())
+        bail!(
+            "{host} is not served by {backend}: {:?}\n{}",
+            self.backend(host).await,
+            self.program.output()
+        )
     }
 
     fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
         let private = self.state.path().display().to_string();
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.code().context("it was killed")?, text))
     }
 
@@ -141,11 +173,27 @@ impl Site {
     }
 }
 
-fn run(manifests: &TempDir, state: &TempDir, http: u16, https: u16, options: &[String]) -> Result<Gatewright> {
-    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+fn run(
+    manifests: &TempDir,
+    state: &TempDir,
+    http: u16,
+    https: u16,
+    options: &[String],
+) -> Result<Gatewright> {
+    let (dir, private) = (
+        manifests.path().display().to_string(),
+        state.path().display().to_string(),
+    );
     let (http, https) = (http.to_string(), https.to_string());
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
-    let mut args = vec!["standalone", &dir, "--state-dir", &private, "--envoy", &envoy];
+    let mut args = vec![
+        "standalone",
+        &dir,
+        "--state-dir",
+        &private,
+        "--envoy",
+        &envoy,
+    ];
     args.extend(["--tenant-http-port", &http, "--tenant-https-port", &https]);
     args.extend(options.iter().map(String::as_str));
     Gatewright::start(&args)
@@ -175,19 +223,46 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
         ("family.yaml", family()),
         ("services.yaml", services),
         ("tenant.yaml", tenant(INTERNAL, "")),
-        ("child.yaml", route("HTTPRoute", "tenant-a-b", "own", "x.b.a.example.org", "web")),
-        ("owner.yaml", route("HTTPRoute", "tenant-a", "shop", "shop.a.example.org", "web")),
+        (
+            "child.yaml",
+            route("HTTPRoute", "tenant-a-b", "own", "x.b.a.example.org", "web"),
+        ),
+        (
+            "owner.yaml",
+            route("HTTPRoute", "tenant-a", "shop", "shop.a.example.org", "web"),
+        ),
     ];
     let mut site = Site::start(&files, &[])?;
     site.served_by("x.b.a.example.org", "child").await?;
     site.served_by("shop.a.example.org", "owner").await?;
-    let answer = site.probe("shop.a.example.org").roots(site.roots()?).send().await?;
-    assert_eq!(answer.peer.context("TLS")?.dns_names, ["shop.a.example.org"], "a certificate of its own");
+    let answer = site
+        .probe("shop.a.example.org")
+        .roots(site.roots()?)
+        .send()
+        .await?;
+    assert_eq!(
+        answer.peer.context("TLS")?.dns_names,
+        ["shop.a.example.org"],
+        "a certificate of its own"
+    );
 
     // Plain HTTP redirects all requests to HTTPS.
-    let plain = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, site.http)), "shop.a.example.org").send().await?;
-    let location = plain.headers.get("location").context("a location")?.to_str()?.to_owned();
-    assert_eq!((plain.status, location), (301, format!("https://shop.a.example.org:{}/", site.https)));
+    let plain = Probe::http(
+        SocketAddr::from((Ipv4Addr::LOCALHOST, site.http)),
+        "shop.a.example.org",
+    )
+    .send()
+    .await?;
+    let location = plain
+        .headers
+        .get("location")
+        .context("a location")?
+        .to_str()?
+        .to_owned();
+    assert_eq!(
+        (plain.status, location),
+        (301, format!("https://shop.a.example.org:{}/", site.https))
+    );
 
     // Two others claim the owner's hostname, while clients request it without pause.
     let stop = Arc::new(AtomicBool::new(false));
@@ -196,16 +271,29 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
         async move {
             let mut seen = std::collections::BTreeMap::<String, usize>::new();
             while !stop.load(Ordering::SeqCst) {
-                let who = named(&probe).await.unwrap_or_else(|error| format!("nobody: {error}"));
+                let who = named(&probe)
+                    .await
+                    .unwrap_or_else(|error| format!("nobody: {error}"));
                 *seen.entry(who).or_default() += 1;
             }
             seen
         }
     });
     for (namespace, file) in [("tenant-a-d", "third.yaml"), ("tenant-a-c", "second.yaml")] {
-        site.save(file, &route("HTTPRoute", namespace, "shop", "shop.a.example.org", "web"))?;
-        let line = site.program.line(&format!("httproute {namespace}/shop: Accepted=False HostnameConflict")).await?;
-        assert!(line.contains("shop.a.example.org already claimed") && !line.contains("tenant-a/shop"), "{line}");
+        site.save(
+            file,
+            &route("HTTPRoute", namespace, "shop", "shop.a.example.org", "web"),
+        )?;
+        let line = site
+            .program
+            .line(&format!(
+                "httproute {namespace}/shop: Accepted=False HostnameConflict"
+            ))
+            .await?;
+        assert!(
+            line.contains("shop.a.example.org already claimed") && !line.contains("tenant-a/shop"),
+            "{line}"
+        );
     }
     stop.store(true, Ordering::SeqCst);
     let seen = asking.await?;
@@ -215,11 +303,18 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     let url = format!("https://shop.a.example.org:{}/", site.https);
     let (code, text) = site.ask(&["explain", &url])?;
     assert_eq!(code, 0, "{text}");
-    for part in ["TenantGateway tenant-a/cozystack", "the smallest", "tenant-a-c/shop does not: HostnameConflict"] {
+    for part in [
+        "TenantGateway tenant-a/cozystack",
+        "the smallest",
+        "tenant-a-c/shop does not: HostnameConflict",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let (_, text) = site.ask(&["status"])?;
-    assert!(text.contains("tenantgateway tenant-a/cozystack") && text.contains("Reconciled"), "{text}");
+    assert!(
+        text.contains("tenantgateway tenant-a/cozystack") && text.contains("Reconciled"),
+        "{text}"
+    );
     assert!(text.contains("HostnameConflict"), "{text}");
 
     // The owner's claim is removed: the next claimant is served, and the one after it still is not.
@@ -231,9 +326,18 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     assert_eq!(third.requests(), 0);
 
     // An invalid edit is reported, and the previous state stays live.
-    site.save("tenant.yaml", &tenant(INTERNAL, "").replace("a.example.org", "A.example.org"))?;
-    let line = site.program.line("tenantgateway tenant-a/cozystack: Ready=False InvalidSpec").await?;
-    assert!(line.contains("spec.apex") && line.contains("the previous state is still served"), "{line}");
+    site.save(
+        "tenant.yaml",
+        &tenant(INTERNAL, "").replace("a.example.org", "A.example.org"),
+    )?;
+    let line = site
+        .program
+        .line("tenantgateway tenant-a/cozystack: Ready=False InvalidSpec")
+        .await?;
+    assert!(
+        line.contains("spec.apex") && line.contains("the previous state is still served"),
+        "{line}"
+    );
     assert_eq!(site.backend("x.b.a.example.org").await?, "child");
     Ok(())
 }
@@ -247,8 +351,14 @@ async fn a_passthrough_service_keeps_its_own_certificate_and_its_name() -> Resul
     let thief = Echo::start("thief").await?;
     let files = [
         ("family.yaml", family()),
-        ("tenant.yaml", tenant(INTERNAL, "tlsPassthroughServices: [api, api]")),
-        ("services.yaml", service("tenant-a", "api", &api) + &service("tenant-a-c", "web", &thief)),
+        (
+            "tenant.yaml",
+            tenant(INTERNAL, "tlsPassthroughServices: [api, api]"),
+        ),
+        (
+            "services.yaml",
+            service("tenant-a", "api", &api) + &service("tenant-a-c", "web", &thief),
+        ),
         (
             "routes.yaml",
             route("TLSRoute", "tenant-a", "api", "api.a.example.org", "api")
@@ -258,8 +368,17 @@ async fn a_passthrough_service_keeps_its_own_certificate_and_its_name() -> Resul
     ];
     let site = Site::start(&files, &[])?;
     site.served_by("api.a.example.org", "api").await?;
-    let peer = site.probe("api.a.example.org").send().await?.peer.context("TLS")?;
-    assert_eq!(peer.chain, [made.cert.der().clone()], "the backend's own certificate");
+    let peer = site
+        .probe("api.a.example.org")
+        .send()
+        .await?
+        .peer
+        .context("TLS")?;
+    assert_eq!(
+        peer.chain,
+        [made.cert.der().clone()],
+        "the backend's own certificate"
+    );
     assert_eq!(thief.requests(), 0);
     let (_, text) = site.ask(&["status"])?;
     assert!(text.contains("belongs to a passthrough service"), "{text}");
@@ -271,7 +390,9 @@ async fn a_passthrough_service_keeps_its_own_certificate_and_its_name() -> Resul
 async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
     let echo = Echo::start("web").await?;
     let host = |n: usize| format!("h{n}.a.example.org");
-    let routes: String = (0..200).map(|n| route("HTTPRoute", "tenant-a", &format!("r{n}"), &host(n), "web")).collect();
+    let routes: String = (0..200)
+        .map(|n| route("HTTPRoute", "tenant-a", &format!("r{n}"), &host(n), "web"))
+        .collect();
     let files = [
         ("family.yaml", family()),
         ("tenant.yaml", tenant(INTERNAL, "")),
@@ -286,13 +407,29 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
     let roots = site.roots()?;
     for n in 0..200 {
         let answer = site.probe(&host(n)).roots(roots.clone()).send().await?;
-        assert_eq!((answer.status, answer.peer.context("TLS")?.dns_names), (200, vec![host(n)]), "host {n}");
+        assert_eq!(
+            (answer.status, answer.peer.context("TLS")?.dns_names),
+            (200, vec![host(n)]),
+            "host {n}"
+        );
     }
-    assert!(site.probe("nobody.a.example.org").send().await.is_err(), "a name that nobody claimed is refused");
+    assert!(
+        site.probe("nobody.a.example.org").send().await.is_err(),
+        "a name that nobody claimed is refused"
+    );
     let (_, text) = site.ask(&["status"])?;
-    let ready = text.lines().find(|line| line.starts_with("tenantgateway tenant-a/cozystack")).context("a status")?;
-    assert!(ready.contains("True") && ready.contains("all 202 listeners are ready"), "{ready}");
-    assert!(text.contains("listenerset tenant-a/cozystack-overflow-3"), "{text}");
+    let ready = text
+        .lines()
+        .find(|line| line.starts_with("tenantgateway tenant-a/cozystack"))
+        .context("a status")?;
+    assert!(
+        ready.contains("True") && ready.contains("all 202 listeners are ready"),
+        "{ready}"
+    );
+    assert!(
+        text.contains("listenerset tenant-a/cozystack-overflow-3"),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -312,7 +449,10 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
         ("tenant.yaml", tenant(NOBODY, "certMode: http01")),
         ("services.yaml", service("tenant-a", "web", &echo)),
         ("secret.json", secret.to_string()),
-        ("route.yaml", route("HTTPRoute", "tenant-a", "shop", host, "web")),
+        (
+            "route.yaml",
+            route("HTTPRoute", "tenant-a", "shop", host, "web"),
+        ),
     ];
     let mut site = Site::start(&files, &[])?;
     site.served_by(host, "web").await?;
@@ -347,19 +487,27 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
         }
     };
     let now = tokio::time::timeout(std::time::Duration::from_secs(120), another).await;
-    let now = now.with_context(|| format!("the certificate stays\n{}", site.program.output()))??;
+    let now =
+        now.with_context(|| format!("the certificate stays\n{}", site.program.output()))??;
     let answer = site.probe(host).roots(site.roots()?).send().await?;
     assert_eq!(answer.status, 200, "the internal CA's");
 
     // Back again: no other certificate exists yet, so this one stays.
     site.save("tenant.yaml", &tenant(NOBODY, "certMode: http01"))?;
-    site.save("late.yaml", &route("HTTPRoute", "tenant-a", "late", "late.a.example.org", "web"))?;
+    site.save(
+        "late.yaml",
+        &route("HTTPRoute", "tenant-a", "late", "late.a.example.org", "web"),
+    )?;
     site.program.line("httproute tenant-a/late").await?;
     for _ in 0..50 {
         assert_eq!(serial().await?, now);
     }
     stop.store(true, Ordering::SeqCst);
-    assert_eq!(asking.await??, [first.serial, now], "one after the other, and no request failed");
+    assert_eq!(
+        asking.await??,
+        [first.serial, now],
+        "one after the other, and no request failed"
+    );
     Ok(())
 }
 
@@ -371,17 +519,30 @@ async fn the_first_claimant_keeps_a_hostname_over_a_restart() -> Result<()> {
     let files = [
         ("family.yaml", family()),
         ("tenant.yaml", tenant(INTERNAL, "")),
-        ("services.yaml", service("tenant-a-c", "web", &early) + &service("tenant-a", "web", &late)),
-        ("early.yaml", route("HTTPRoute", "tenant-a-c", "shop", host, "web")),
+        (
+            "services.yaml",
+            service("tenant-a-c", "web", &early) + &service("tenant-a", "web", &late),
+        ),
+        (
+            "early.yaml",
+            route("HTTPRoute", "tenant-a-c", "shop", host, "web"),
+        ),
     ];
     let mut site = Site::start(&files, &[])?;
     site.served_by(host, "early").await?;
     // A route whose name sorts first is added later.
-    site.save("late.yaml", &route("HTTPRoute", "tenant-a", "shop", host, "web"))?;
-    site.program.line("httproute tenant-a/shop: Accepted=False HostnameConflict").await?;
+    site.save(
+        "late.yaml",
+        &route("HTTPRoute", "tenant-a", "shop", host, "web"),
+    )?;
+    site.program
+        .line("httproute tenant-a/shop: Accepted=False HostnameConflict")
+        .await?;
     assert_eq!(site.backend(host).await?, "early");
     let mut site = site.restart()?;
-    site.program.line("httproute tenant-a/shop: Accepted=False HostnameConflict").await?;
+    site.program
+        .line("httproute tenant-a/shop: Accepted=False HostnameConflict")
+        .await?;
     site.served_by(host, "early").await?;
     assert_eq!(late.requests(), 0);
     site.remove("early.yaml")?;

@@ -1,5 +1,5 @@
-//! Endpoints that terminate and still serve (KEP-1669) on a real Envoy: used while a Service has no ready one, for every
-//! kind of route.
+//! Endpoints that terminate and still serve (KEP-1669) on a real Envoy: used while a Service has no
+//! ready one, for every kind of route.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -38,24 +38,28 @@ fn ending() -> Value {
 
 /// A slice with one endpoint of a Service.
 fn slice(service: &str, index: usize, address: SocketAddr, conditions: &Value) -> Change {
-    object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+    object(
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "default", "name": format!("{service}-{index}"),
             "labels": {"kubernetes.io/service-name": service}},
         "ports": [{"name": "p", "port": address.port()}, {"name": "u", "port": address.port(), "protocol": "UDP"}],
-        "endpoints": [{"addresses": [address.ip().to_string()], "conditions": conditions}]}))
+        "endpoints": [{"addresses": [address.ip().to_string()], "conditions": conditions}]}),
+    )
 }
 
 fn service(name: &str) -> Change {
     let ports = json!([{"name": "p", "port": 80}, {"name": "u", "port": 80, "protocol": "UDP"}]);
-    object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name},
-        "spec": {"ports": ports}}))
+    object(
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name},
+        "spec": {"ports": ports}}),
+    )
 }
 
 fn route(kind: &str, section: &str, backends: &[(&str, u32)]) -> Change {
-    let backend = |(name, weight): &(&str, u32)| json!({"name": name, "port": 80, "weight": weight});
+    let backend =
+        |(name, weight): &(&str, u32)| json!({"name": name, "port": 80, "weight": weight});
     let backends: Vec<Value> = backends.iter().map(backend).collect();
-    let mut spec =
-        json!({"parentRefs": [{"name": "edge", "sectionName": section}], "rules": [{"backendRefs": backends}]});
+    let mut spec = json!({"parentRefs": [{"name": "edge", "sectionName": section}], "rules": [{"backendRefs": backends}]});
     if !["TCPRoute", "UDPRoute"].contains(&kind) {
         spec["hostnames"] = json!([HOST]);
     }
@@ -63,20 +67,33 @@ fn route(kind: &str, section: &str, backends: &[(&str, u32)]) -> Change {
 }
 
 async fn by(port: u16) -> Result<(u16, String)> {
-    let answer = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST).send().await?;
+    let answer = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST)
+        .send()
+        .await?;
     let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    Ok((answer.status, said["name"].as_str().unwrap_or_default().to_owned()))
+    Ok((
+        answer.status,
+        said["name"].as_str().unwrap_or_default().to_owned(),
+    ))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn ready_endpoints_come_first_and_those_that_serve_replace_them() -> Result<()> {
     let port = free_port()?;
-    let (one, two, other) = (Echo::start("one").await?, Echo::start("two").await?, Echo::start("other").await?);
+    let (one, two, other) = (
+        Echo::start("one").await?,
+        Echo::start("two").await?,
+        Echo::start("other").await?,
+    );
     let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
     let world = World::start(vec![
         class(),
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
         route("HTTPRoute", "http", &[("web", 1)]),
         service("web"),
         service("other"),
@@ -84,9 +101,16 @@ async fn ready_endpoints_come_first_and_those_that_serve_replace_them() -> Resul
         slice("web", 0, one.address(), &ending()),
     ])
     .await?;
-    assert_eq!(by(port).await?, (200, "one".to_owned()), "{}", world.envoy.log());
+    assert_eq!(
+        by(port).await?,
+        (200, "one".to_owned()),
+        "{}",
+        world.envoy.log()
+    );
     // A ready endpoint in another slice takes everything.
-    world.settle(vec![slice("web", 1, two.address(), &ready())]).await?;
+    world
+        .settle(vec![slice("web", 1, two.address(), &ready())])
+        .await?;
     for _ in 0..10 {
         assert_eq!(by(port).await?, (200, "two".to_owned()));
     }
@@ -98,19 +122,28 @@ async fn ready_endpoints_come_first_and_those_that_serve_replace_them() -> Resul
         (conditions(false, Some(false), true), (200, true)),
         (conditions(false, Some(true), false), (200, true)),
     ] {
-        world.settle(vec![slice("web", 1, two.address(), &conditions)]).await?;
+        world
+            .settle(vec![slice("web", 1, two.address(), &conditions)])
+            .await?;
         let mut names = Vec::new();
         for _ in 0..20 {
             let (status, name) = by(port).await?;
             assert_eq!(status, expected.0, "{conditions}");
             names.push(name);
         }
-        assert_eq!(names.contains(&"one".to_owned()), expected.1, "{conditions}: {names:?}");
+        assert_eq!(
+            names.contains(&"one".to_owned()),
+            expected.1,
+            "{conditions}: {names:?}"
+        );
     }
     // Nothing that does not serve is ever used.
     let ended = conditions(false, Some(false), true);
     let starting = conditions(false, Some(true), false);
-    let none = vec![slice("web", 0, one.address(), &ended), slice("web", 1, two.address(), &starting)];
+    let none = vec![
+        slice("web", 0, one.address(), &ended),
+        slice("web", 1, two.address(), &starting),
+    ];
     world.settle(none).await?;
     assert_eq!(by(port).await?.0, 503);
     // Each backend of several has its share.
@@ -152,7 +185,9 @@ async fn first(port: u16, hello: &[u8]) -> Result<String> {
     let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     connection.write_all(hello).await?;
     let mut said = [0; 64];
-    let length = timeout(PATIENCE, connection.read(&mut said)).await.context("nothing is said")??;
+    let length = timeout(PATIENCE, connection.read(&mut said))
+        .await
+        .context("nothing is said")??;
     Ok(String::from_utf8_lossy(&said[..length]).into_owned())
 }
 
@@ -160,7 +195,11 @@ async fn first(port: u16, hello: &[u8]) -> Result<String> {
 #[ignore = "needs Envoy"]
 async fn every_kind_of_route_uses_them() -> Result<()> {
     let [http, tls, tcp, udp] = [free_port()?, free_port()?, free_port()?, free_port()?];
-    let (raw, rpc, web) = (named("raw").await?, Grpc::start("rpc").await?, Echo::start("web").await?);
+    let (raw, rpc, web) = (
+        named("raw").await?,
+        Grpc::start("rpc").await?,
+        Echo::start("web").await?,
+    );
     let listeners = json!([{"name": "grpc", "port": http, "protocol": "HTTP"},
         {"name": "tls", "port": tls, "protocol": "TLS", "hostname": HOST, "tls": {"mode": "Terminate",
             "certificateRefs": [{"name": "app"}]}},
@@ -168,7 +207,11 @@ async fn every_kind_of_route_uses_them() -> Result<()> {
     let world = World::start(vec![
         class(),
         secret("app", HOST)?,
-        api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
+        api(
+            "Gateway",
+            "edge",
+            json!({"gatewayClassName": "ours", "listeners": listeners}),
+        ),
         route("GRPCRoute", "grpc", &[("rpc", 1)]),
         route("TLSRoute", "tls", &[("web", 1)]),
         route("TCPRoute", "tcp", &[("raw", 1)]),
@@ -186,15 +229,22 @@ async fn every_kind_of_route_uses_them() -> Result<()> {
     socket.connect((Ipv4Addr::LOCALHOST, udp)).await?;
     socket.send(b"who").await?;
     let mut name = [0; 8];
-    let length = timeout(PATIENCE, socket.recv(&mut name)).await.context("no answer over UDP")??;
+    let length = timeout(PATIENCE, socket.recv(&mut name))
+        .await
+        .context("no answer over UDP")??;
     assert_eq!(&name[..length], b"raw");
     let channel = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{http}"))?
         .origin(format!("http://{HOST}").parse()?)
         .connect()
         .await?;
-    AuthorizationClient::new(channel).check(CheckRequest::default()).await?;
+    AuthorizationClient::new(channel)
+        .check(CheckRequest::default())
+        .await?;
     assert_eq!(rpc.calls(), 1);
-    let said = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, tls)), HOST).alpn(&[]).send().await?;
+    let said = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, tls)), HOST)
+        .alpn(&[])
+        .send()
+        .await?;
     assert_eq!((said.status, web.requests()), (200, 1));
     Ok(())
 }

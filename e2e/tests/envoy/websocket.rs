@@ -1,5 +1,5 @@
-//! WebSockets through a real Envoy: from a browser, and from a client over HTTP/2 that sends no key (RFC 8441), to
-//! backends over HTTP/1.1 and HTTP/2, in plain text and over TLS.
+//! WebSockets through a real Envoy: from a browser, and from a client over HTTP/2 that sends no key
+//! (RFC 8441), to backends over HTTP/1.1 and HTTP/2, in plain text and over TLS.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -38,15 +38,28 @@ impl Site {
         let rules = json!([{"backendRefs": [{"name": "ws", "port": 80}]}]);
         let mut changes = vec![
             class(),
-            api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": listeners})),
-            api("HTTPRoute", "ws", json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules})),
+            api(
+                "Gateway",
+                "edge",
+                json!({"gatewayClassName": "ours", "listeners": listeners}),
+            ),
+            api(
+                "HTTPRoute",
+                "ws",
+                json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
+            ),
             secret("ws", HOST)?,
         ];
         changes.extend(service("ws", server.address()));
         changes.extend(more);
         let world = World::start(changes).await?;
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Ok(Self { server, http: at(http), https: at(https), _world: world })
+        Ok(Self {
+            server,
+            http: at(http),
+            https: at(https),
+            _world: world,
+        })
     }
 
     /// A server in plain text over HTTP/1.1.
@@ -63,7 +76,11 @@ impl Site {
         let validation = json!({"hostname": "ws.internal",
             "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
         let targets = json!([{"group": "", "kind": "Service", "name": "ws"}]);
-        let policy = api("BackendTLSPolicy", "ws", json!({"targetRefs": targets, "validation": validation}));
+        let policy = api(
+            "BackendTLSPolicy",
+            "ws",
+            json!({"targetRefs": targets, "validation": validation}),
+        );
         Self::start(server, vec![roots, policy]).await
     }
 
@@ -77,15 +94,21 @@ impl Site {
 
     /// Opens WebSockets over HTTP/2 on both listeners.
     async fn over_http2(&self) -> Result<[Opened; 2]> {
-        let plain = timeout(PATIENCE, over_http2(self.http, HOST, false, &[])).await.context("in plain text")??;
-        let tls = timeout(PATIENCE, over_http2(self.https, HOST, true, &[])).await.context("over TLS")??;
+        let plain = timeout(PATIENCE, over_http2(self.http, HOST, false, &[]))
+            .await
+            .context("in plain text")??;
+        let tls = timeout(PATIENCE, over_http2(self.https, HOST, true, &[]))
+            .await
+            .context("over TLS")??;
         Ok([plain, tls])
     }
 
     /// Opens the page in a browser, and returns what it tells.
     async fn browsed(&mut self, url: &str, address: SocketAddr) -> Result<String> {
         let _browser = Chromium::open(url, HOST, address)?;
-        timeout(PATIENCE, self.server.told()).await.context("the page tells nothing")?
+        timeout(PATIENCE, self.server.told())
+            .await
+            .context("the page tells nothing")?
     }
 }
 
@@ -128,16 +151,34 @@ async fn a_key_of_the_client_stays_and_http1_without_a_key_is_refused() -> Resul
     let opened = over_http2(site.https, HOST, true, &[("sec-websocket-key", own)]).await?;
     assert_eq!(message(&opened), format!("hello HTTP/1.1 {own}"));
     let upgrade = |probe: Probe| {
-        let probe = probe.alpn(&["http/1.1"]).path("/ws").header("connection", "Upgrade");
-        probe.header("upgrade", "websocket").header("sec-websocket-version", "13")
+        let probe = probe
+            .alpn(&["http/1.1"])
+            .path("/ws")
+            .header("connection", "Upgrade");
+        probe
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
     };
     for probe in [Probe::http(site.http, HOST), Probe::https(site.https, HOST)] {
         let answer = upgrade(probe.clone()).send().await?;
-        assert_eq!(answer.status, 400, "the server refuses an upgrade without a key (RFC 6455, 4.2.1)");
-        let answer = upgrade(probe).header("sec-websocket-key", own).send().await?;
+        assert_eq!(
+            answer.status, 400,
+            "the server refuses an upgrade without a key (RFC 6455, 4.2.1)"
+        );
+        let answer = upgrade(probe)
+            .header("sec-websocket-key", own)
+            .send()
+            .await?;
         assert_eq!(answer.status, 101, "an upgrade with a key");
-        let accepted = answer.headers.get("sec-websocket-accept").map(|value| value.as_bytes().to_vec());
-        assert_eq!(accepted.as_deref(), Some(&b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="[..]), "the server's answer to the key");
+        let accepted = answer
+            .headers
+            .get("sec-websocket-accept")
+            .map(|value| value.as_bytes().to_vec());
+        assert_eq!(
+            accepted.as_deref(),
+            Some(&b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="[..]),
+            "the server's answer to the key"
+        );
     }
     Ok(())
 }
@@ -148,7 +189,8 @@ async fn a_browser_that_has_a_page_over_http2_opens_its_websocket_there() -> Res
     for mut site in [Site::plain().await?, Site::tls().await?] {
         let (http, https) = (site.http, site.https);
         let mut is_over_http2 = false;
-        // A browser whose HTTP/2 connection is not ready makes one of its own for the WebSocket, with a key.
+        // A browser whose HTTP/2 connection is not ready makes one of its own for the WebSocket,
+        // with a key.
         for _ in 0..10 {
             let told = site.browsed(&format!("https://{HOST}/"), https).await?;
             assert!(told.starts_with("h2 hello HTTP/1.1 "), "{told}");
@@ -157,7 +199,10 @@ async fn a_browser_that_has_a_page_over_http2_opens_its_websocket_there() -> Res
                 break;
             }
         }
-        assert!(is_over_http2, "no WebSocket came over HTTP/2, without a key of the browser's");
+        assert!(
+            is_over_http2,
+            "no WebSocket came over HTTP/2, without a key of the browser's"
+        );
         let told = site.browsed(&format!("http://{HOST}/"), http).await?;
         assert!(told.starts_with("http/1.1 hello HTTP/1.1 "), "{told}");
         assert!(!told.ends_with(OURS), "the browser's own key: {told}");

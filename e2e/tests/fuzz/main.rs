@@ -1,7 +1,8 @@
 //! The fuzz targets on the kept corpus and on mutations of it.
 //!
-//! `cargo test` runs some cases of each target, the same each time; `make fuzz SECONDS=60` those of a seed, for as long as one likes. An
-//! input that fails is made smaller and written to `e2e/fuzz/corpus`, whose inputs are run first.
+//! `cargo test` runs some cases of each target, the same each time; `make fuzz SECONDS=60` those of
+//! a seed, for as long as one likes. An input that fails is made smaller and written to
+//! `e2e/fuzz/corpus`, whose inputs are run first.
 #![allow(clippy::print_stderr, reason = "how many cases there were")]
 
 use std::collections::BTreeSet;
@@ -11,7 +12,11 @@ use e2e::fuzz::{Run, TARGETS, all_kinds, corpus, kinds, target};
 
 /// As many cases of a target are run where nothing else is said.
 fn run(name: &str, cases: u64) {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse::<u64>().expect("a number"))
+    };
     let seed = number("GATEWRIGHT_FUZZ_SEED").unwrap_or_else(|| std::process::id().into());
     let run = match number("GATEWRIGHT_FUZZ_SECONDS") {
         Some(seconds) => Run::For(Duration::from_secs(seconds), seed),
@@ -66,10 +71,18 @@ fn each_target_has_a_corpus_and_each_kind_an_object() {
         assert!(!inputs.is_empty(), "{} has no corpus", target.name);
         bytes += inputs.iter().map(|(_, data)| data.len()).sum::<usize>();
     }
-    assert!(bytes < 1 << 20, "the corpus has {bytes} bytes; `cargo fuzz cmin` makes it smaller");
+    assert!(
+        bytes < 1 << 20,
+        "the corpus has {bytes} bytes; `cargo fuzz cmin` makes it smaller"
+    );
     let objects = target("objects");
-    let inputs = (objects.seeds)().into_iter().chain(corpus(objects).into_iter().map(|(_, data)| data));
+    let inputs = (objects.seeds)()
+        .into_iter()
+        .chain(corpus(objects).into_iter().map(|(_, data)| data));
     let there: BTreeSet<String> = inputs.flat_map(|data| kinds(&data)).collect();
-    let missing: Vec<_> = all_kinds().into_iter().filter(|kind| !there.contains(kind)).collect();
+    let missing: Vec<_> = all_kinds()
+        .into_iter()
+        .filter(|kind| !there.contains(kind))
+        .collect();
     assert_eq!(missing, [""; 0], "kinds without an object");
 }

@@ -1,8 +1,9 @@
-//! Differential test: hundreds of random routes, biased to edge cases, on the real Envoy. Envoy refuses nothing that is
-//! published, and if it refuses more than we know of, only the author is affected.
+//! Differential test: hundreds of random routes, biased to edge cases, on the real Envoy. Envoy
+//! refuses nothing that is published, and if it refuses more than we know of, only the author is
+//! affected.
 //!
-//! `GATEWRIGHT_ROUTES` sets the number of routes, with another seed each time; `GATEWRIGHT_SEED` repeats the seed of an
-//! earlier run.
+//! `GATEWRIGHT_ROUTES` sets the number of routes, with another seed each time; `GATEWRIGHT_SEED`
+//! repeats the seed of an earlier run.
 
 use anyhow::{Context, Result, bail, ensure};
 use proptest::prelude::*;
@@ -94,18 +95,23 @@ fn text() -> BoxedStrategy<String> {
 }
 
 fn name() -> BoxedStrategy<String> {
-    prop_oneof![3 => select(&NAMES[..]).prop_map(str::to_owned), 1 => "[!-~]{1,8}", 1 => text()].boxed()
+    prop_oneof![3 => select(&NAMES[..]).prop_map(str::to_owned), 1 => "[!-~]{1,8}", 1 => text()]
+        .boxed()
 }
 
 fn path() -> BoxedStrategy<Value> {
     let kind = select(&["Exact", "PathPrefix", "RegularExpression"][..]);
-    (kind, text()).prop_map(|(kind, value)| json!({"type": kind, "value": value})).boxed()
+    (kind, text())
+        .prop_map(|(kind, value)| json!({"type": kind, "value": value}))
+        .boxed()
 }
 
 fn conditions() -> BoxedStrategy<Value> {
     let one = (select(&["Exact", "RegularExpression"][..]), name(), text())
         .prop_map(|(kind, name, value)| json!({"type": kind, "name": name, "value": value}));
-    prop::collection::vec(one, 0..3).prop_map(Value::from).boxed()
+    prop::collection::vec(one, 0..3)
+        .prop_map(Value::from)
+        .boxed()
 }
 
 fn matches() -> BoxedStrategy<Value> {
@@ -123,7 +129,8 @@ fn matches() -> BoxedStrategy<Value> {
 
 fn new_path() -> BoxedStrategy<Value> {
     let full = text().prop_map(|text| json!({"type": "ReplaceFullPath", "replaceFullPath": text}));
-    let prefix = text().prop_map(|text| json!({"type": "ReplacePrefixMatch", "replacePrefixMatch": text}));
+    let prefix =
+        text().prop_map(|text| json!({"type": "ReplacePrefixMatch", "replacePrefixMatch": text}));
     prop_oneof![full, prefix].boxed()
 }
 
@@ -131,8 +138,11 @@ fn filter() -> BoxedStrategy<Value> {
     let header = (name(), text()).prop_map(|(name, value)| json!({"name": name, "value": value}));
     let edits = (header.clone(), header, name())
         .prop_map(|(set, add, remove)| json!({"set": [set], "add": [add], "remove": [remove]}));
-    let request = edits.clone().prop_map(|m| json!({"type": "RequestHeaderModifier", "requestHeaderModifier": m}));
-    let response = edits.prop_map(|m| json!({"type": "ResponseHeaderModifier", "responseHeaderModifier": m}));
+    let request = edits
+        .clone()
+        .prop_map(|m| json!({"type": "RequestHeaderModifier", "requestHeaderModifier": m}));
+    let response =
+        edits.prop_map(|m| json!({"type": "ResponseHeaderModifier", "responseHeaderModifier": m}));
     let rewrite = (prop::option::of(name()), new_path()).prop_map(|(host, path)| {
         json!({"type": "URLRewrite", "urlRewrite": {"hostname": host.unwrap_or("h.example.org".into()), "path": path}})
     });
@@ -160,16 +170,18 @@ fn filter() -> BoxedStrategy<Value> {
 fn session() -> BoxedStrategy<Value> {
     let lifetime = select(&["Permanent", "Session"][..]);
     let timeout = prop::option::of(select(&["0s", "1ms", "90s", "99999h", "1d"][..]));
-    let cookie = (prop::option::of(name()), text(), lifetime, timeout).prop_map(|(name, path, lifetime, timeout)| {
-        let mut made = json!({"cookie": {"path": path, "lifetimeType": lifetime}});
-        if let Some(name) = name {
-            made["cookie"]["name"] = name.into();
-        }
-        if let Some(timeout) = timeout {
-            made["absoluteTimeout"] = timeout.into();
-        }
-        made
-    });
+    let cookie = (prop::option::of(name()), text(), lifetime, timeout).prop_map(
+        |(name, path, lifetime, timeout)| {
+            let mut made = json!({"cookie": {"path": path, "lifetimeType": lifetime}});
+            if let Some(name) = name {
+                made["cookie"]["name"] = name.into();
+            }
+            if let Some(timeout) = timeout {
+                made["absoluteTimeout"] = timeout.into();
+            }
+            made
+        },
+    );
     let header = name().prop_map(|name| json!({"type": "Header", "header": {"name": name}}));
     prop_oneof![cookie, header].boxed()
 }
@@ -214,7 +226,11 @@ fn rule() -> BoxedStrategy<Value> {
 
 /// An HTTPRoute of mallory's; a fifth of them share one hostname.
 fn route(at: usize, rules: Vec<Value>) -> Value {
-    let host = if at.is_multiple_of(5) { "m-shared.example.org".to_owned() } else { format!("m-{at}.example.org") };
+    let host = if at.is_multiple_of(5) {
+        "m-shared.example.org".to_owned()
+    } else {
+        format!("m-{at}.example.org")
+    };
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
         "metadata": {"name": format!("m-{at}"), "namespace": "mallory"},
@@ -230,20 +246,26 @@ struct Routes {
 
 /// Returns a number from the environment.
 fn asked(variable: &str) -> Option<u64> {
-    std::env::var(variable)
-        .ok()
-        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}: expected a number")))
+    std::env::var(variable).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}={text}: expected a number"))
+    })
 }
 
 /// Returns the seed of a long run: the given one, else a random one.
 fn seed() -> Option<u64> {
-    let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_secs());
+    let now = || {
+        std::time::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |now| now.as_secs())
+    };
     asked("GATEWRIGHT_SEED").or_else(|| asked("GATEWRIGHT_ROUTES").map(|_| now()))
 }
 
 /// Returns the number of batches: `usual`, or as many as the requested number of routes needs.
 fn batches(usual: usize) -> usize {
-    let routes = asked("GATEWRIGHT_ROUTES").map(|routes| usize::try_from(routes).unwrap_or(usize::MAX));
+    let routes =
+        asked("GATEWRIGHT_ROUTES").map(|routes| usize::try_from(routes).unwrap_or(usize::MAX));
     routes.map_or(usual, |routes| routes.div_ceil(BATCH))
 }
 
@@ -259,7 +281,10 @@ impl Routes {
                 TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
             }
         };
-        Self { runner: TestRunner::new_with_rng(Config::default(), rng), made: 0 }
+        Self {
+            runner: TestRunner::new_with_rng(Config::default(), rng),
+            made: 0,
+        }
     }
 
     /// Returns a file of routes. `edit` may change each.
@@ -267,7 +292,9 @@ impl Routes {
         let mut text = String::new();
         for _ in 0..BATCH {
             let rules = prop::collection::vec(rule(), 1..4).new_tree(&mut self.runner);
-            let rules = rules.map_err(|reason| anyhow::anyhow!("no routes: {reason}"))?.current();
+            let rules = rules
+                .map_err(|reason| anyhow::anyhow!("no routes: {reason}"))?
+                .current();
             let mut made = route(self.made, rules);
             edit(self.made, &mut made);
             text.push_str(&format!("{made}\n---\n"));
@@ -285,7 +312,12 @@ fn refused(site: &Site) -> Result<Vec<String>> {
     let words = |item: &Value| {
         let status = item["status"].to_string();
         let at = status.find("refused by Envoy")?;
-        Some(format!("{} {}: {}", item["kind"], item["metadata"], status[at..].chars().take(300).collect::<String>()))
+        Some(format!(
+            "{} {}: {}",
+            item["kind"],
+            item["metadata"],
+            status[at..].chars().take(300).collect::<String>()
+        ))
     };
     Ok(items.iter().filter_map(words).collect())
 }
@@ -327,8 +359,10 @@ async fn a_route_that_envoy_alone_refuses_harms_no_other() -> Result<()> {
             site = site.restart()?;
             site.served_by("alice.example.org", "alice").await?;
         }
-        let strangers: Vec<String> =
-            refused(&site)?.into_iter().filter(|words| !words.contains("\"namespace\":\"mallory\"")).collect();
+        let strangers: Vec<String> = refused(&site)?
+            .into_iter()
+            .filter(|words| !words.contains("\"namespace\":\"mallory\""))
+            .collect();
         ensure!(strangers.is_empty(), "{strangers:#?}");
     }
     ensure!(!refused(&site)?.is_empty(), "mallory is told");

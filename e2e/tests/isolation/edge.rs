@@ -1,5 +1,5 @@
-//! Envoy's defences at the edge: malformed requests, clients that hold connections open, and a backend that never
-//! answers.
+//! Envoy's defences at the edge: malformed requests, clients that hold connections open, and a
+//! backend that never answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
 use e2e::world::free_port;
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap_with_static};
+use gatewright_envoy::{
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap_with_static,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -32,7 +34,9 @@ pub(crate) async fn say(port: u16, request: &str) -> Result<String> {
 
 /// Sends a `GET` of a path, exactly as written, with further header lines.
 async fn get(site: &Site, path: &str, headers: &str) -> Result<String> {
-    let head = format!("GET {path} HTTP/1.1\r\nHost: alice.example.org\r\nConnection: close\r\n{headers}\r\n");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: alice.example.org\r\nConnection: close\r\n{headers}\r\n"
+    );
     say(site.http, &head).await
 }
 
@@ -44,7 +48,10 @@ pub(crate) fn status(answer: &str) -> Option<u16> {
 async fn asked(site: &Site, path: &str, headers: &str) -> Result<Value> {
     let answer = get(site, path, headers).await?;
     ensure!(status(&answer) == Some(200), "{path}: {answer}");
-    let (start, end) = (answer.find('{').context("JSON")?, answer.rfind('}').context("JSON")?);
+    let (start, end) = (
+        answer.find('{').context("JSON")?,
+        answer.rfind('}').context("JSON")?,
+    );
     Ok(serde_json::from_str(&answer[start..=end])?)
 }
 
@@ -54,7 +61,10 @@ async fn odd_requests_are_refused_or_made_regular_before_a_backend_sees_them() -
     let site = Site::start(&[]).await?;
     // Backends that treat `X_Forwarded_For` as `X-Forwarded-For` never receive it.
     let answer = get(&site, "/", "x_real_ip: 203.0.113.9\r\n").await?;
-    ensure!(status(&answer) == Some(400), "an underscore in a header's name: {answer}");
+    ensure!(
+        status(&answer) == Some(400),
+        "an underscore in a header's name: {answer}"
+    );
 
     for (path, seen) in [
         ("/a//b///c", "/a/b/c"),
@@ -74,13 +84,24 @@ async fn odd_requests_are_refused_or_made_regular_before_a_backend_sees_them() -
 
     let many: String = (0..101).map(|count| format!("x-{count}: 1\r\n")).collect();
     let answer = get(&site, "/", &many).await?;
-    ensure!(status(&answer) == Some(431), "more than 100 headers: {answer}");
+    ensure!(
+        status(&answer) == Some(431),
+        "more than 100 headers: {answer}"
+    );
     let some: String = (0..90).map(|count| format!("x-{count}: 1\r\n")).collect();
     asked(&site, "/", &some).await?;
     let large = format!("x-large: {}\r\n", "a".repeat(61 << 10));
     let answer = get(&site, "/", &large).await?;
-    ensure!(status(&answer) == Some(431), "more than 60 KiB of headers: {answer}");
-    asked(&site, "/", &format!("x-large: {}\r\n", "a".repeat(50 << 10))).await?;
+    ensure!(
+        status(&answer) == Some(431),
+        "more than 60 KiB of headers: {answer}"
+    );
+    asked(
+        &site,
+        "/",
+        &format!("x-large: {}\r\n", "a".repeat(50 << 10)),
+    )
+    .await?;
     site.alice_is_unharmed(1).await
 }
 
@@ -90,16 +111,26 @@ async fn a_request_with_several_hosts_reaches_no_backend() -> Result<()> {
     let site = Site::start(&[]).await?;
     // Both serve whatever host Envoy makes of several.
     for (name, host) in [("wide", "*.wide.example.org"), ("other", "*.org")] {
-        site.save(&format!("{name}.yaml"), &route("alice", name, host, FORWARD))?;
+        site.save(
+            &format!("{name}.yaml"),
+            &route("alice", name, host, FORWARD),
+        )?;
     }
     let head = |hosts: &[&str]| {
-        let hosts: String = hosts.iter().map(|host| format!("Host: {host}\r\n")).collect();
+        let hosts: String = hosts
+            .iter()
+            .map(|host| format!("Host: {host}\r\n"))
+            .collect();
         format!("GET / HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n")
     };
     let until = Instant::now() + LIMIT;
     for host in ["a.wide.example.org", "any.org"] {
         while status(&say(site.http, &head(&[host])).await?) != Some(200) {
-            ensure!(Instant::now() < until, "{host} is not served: {}", site.program.output());
+            ensure!(
+                Instant::now() < until,
+                "{host} is not served: {}",
+                site.program.output()
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -129,11 +160,20 @@ async fn the_address_of_the_client_is_appended_and_never_taken_from_the_client()
     let of = |name: &str| headers[name].as_array().cloned().unwrap_or_default();
     // For a client on its own machine, Envoy sends that machine's address.
     let forwarded = of("x-forwarded-for");
-    let appended = forwarded.first().and_then(Value::as_str).and_then(|list| list.strip_prefix("203.0.113.9,"));
-    ensure!(forwarded.len() == 1 && appended.is_some_and(|last| !last.contains("203.0.113.9")), "{headers}");
+    let appended = forwarded
+        .first()
+        .and_then(Value::as_str)
+        .and_then(|list| list.strip_prefix("203.0.113.9,"));
+    ensure!(
+        forwarded.len() == 1 && appended.is_some_and(|last| !last.contains("203.0.113.9")),
+        "{headers}"
+    );
     ensure!(of("x-forwarded-proto") == [json!("http")], "{headers}");
     ensure!(of("x-envoy-internal").is_empty(), "{headers}");
-    ensure!(!of("x-envoy-external-address").contains(&json!("203.0.113.9")), "{headers}");
+    ensure!(
+        !of("x-envoy-external-address").contains(&json!("203.0.113.9")),
+        "{headers}"
+    );
     Ok(())
 }
 
@@ -157,28 +197,49 @@ const IDENTITY: [&str; 14] = [
 
 /// Returns those that reach the backend.
 async fn identity(site: &Site, more: &str) -> Result<Vec<&'static str>> {
-    let forged: String = IDENTITY.iter().map(|name| format!("{name}: evil.example\r\n")).collect();
+    let forged: String = IDENTITY
+        .iter()
+        .map(|name| format!("{name}: evil.example\r\n"))
+        .collect();
     let asked = asked(site, "/", &format!("{forged}X-Mine: kept\r\n{more}")).await?;
     ensure!(asked["headers"]["x-mine"] == json!(["kept"]), "{asked}");
-    ensure!(asked["headers"]["x-forwarded-proto"] == json!(["http"]), "{asked}");
+    ensure!(
+        asked["headers"]["x-forwarded-proto"] == json!(["http"]),
+        "{asked}"
+    );
     let reached = |name: &&str| asked["headers"].get(name.to_ascii_lowercase()).is_some();
     Ok(IDENTITY.into_iter().filter(reached).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn what_a_client_says_about_itself_reaches_backends_only_where_the_gateway_keeps_it() -> Result<()> {
+async fn what_a_client_says_about_itself_reaches_backends_only_where_the_gateway_keeps_it()
+-> Result<()> {
     let site = Site::start(&[]).await?;
-    ensure!(identity(&site, "").await?.is_empty(), "{:?}", identity(&site, "").await?);
+    ensure!(
+        identity(&site, "").await?.is_empty(),
+        "{:?}",
+        identity(&site, "").await?
+    );
     let upgrade = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
-    ensure!(identity(&site, upgrade).await?.is_empty(), "{:?}", identity(&site, upgrade).await?);
-    let said = site.tls("alice.example.org").header("x-real-ip", "203.0.113.9").send().await?;
-    ensure!(!String::from_utf8_lossy(&said.body).contains("203.0.113.9"), "over HTTP/2");
+    ensure!(
+        identity(&site, upgrade).await?.is_empty(),
+        "{:?}",
+        identity(&site, upgrade).await?
+    );
+    let said = site
+        .tls("alice.example.org")
+        .header("x-real-ip", "203.0.113.9")
+        .send()
+        .await?;
+    ensure!(
+        !String::from_utf8_lossy(&said.body).contains("203.0.113.9"),
+        "over HTTP/2"
+    );
 
     let base = std::fs::read_to_string(site.manifests.path().join("base.yaml"))?;
     let class = "gatewayClassName: ours\n";
-    let reference =
-        "  infrastructure: {parametersRef: {group: gatewright.io, kind: GatewayParameters, name: behind}}\n";
+    let reference = "  infrastructure: {parametersRef: {group: gatewright.io, kind: GatewayParameters, name: behind}}\n";
     let parameters = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
                       metadata: {name: behind, namespace: infra}\nspec: {identityHeaders: Keep}\n---\n";
     let keeping = parameters.to_owned() + &base.replace(class, &format!("{class}{reference}"));
@@ -206,18 +267,28 @@ async fn connections_that_are_idle_or_old_are_ended() -> Result<()> {
     let mut idle = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
     idle.write_all(request).await?;
     let mut answer = Vec::new();
-    timeout(LIMIT, idle.read_to_end(&mut answer)).await.context("an idle connection stays open")??;
-    ensure!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    timeout(LIMIT, idle.read_to_end(&mut answer))
+        .await
+        .context("an idle connection stays open")??;
+    ensure!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
     // A client that never sends anything.
     let mut silent = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
-    timeout(LIMIT, silent.read_to_end(&mut answer)).await.context("a silent connection stays open")??;
+    timeout(LIMIT, silent.read_to_end(&mut answer))
+        .await
+        .context("a silent connection stays open")??;
     // A client that is never idle is told by a response to close the connection.
     let mut busy = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
     let began = Instant::now();
     let mut said = String::new();
     while !said.contains("connection: close") {
         ensure!(began.elapsed() < LIMIT, "an old connection stays open");
-        busy.write_all(request).await.context("it ends by an answer that says so")?;
+        busy.write_all(request)
+            .await
+            .context("it ends by an answer that says so")?;
         let mut chunk = [0; 4096];
         let read = busy.read(&mut chunk).await?;
         ensure!(read > 0, "it ends by an answer that says so");
@@ -231,24 +302,37 @@ async fn connections_that_are_idle_or_old_are_ended() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn a_backend_that_never_answers_uses_up_its_own_connections_alone() -> Result<()> {
     let site = Site::start(&["--backend-connections", "4"]).await?;
-    site.save("mallory.yaml", &route("mallory", "slow", "mallory.example.org", FORWARD))?;
+    site.save(
+        "mallory.yaml",
+        &route("mallory", "slow", "mallory.example.org", FORWARD),
+    )?;
     site.served_by("mallory.example.org", "mallory").await?;
     let mut held = JoinSet::new();
     for _ in 0..64 {
         let port = site.http;
-        let request = "GET /delay/60000 HTTP/1.1\r\nHost: mallory.example.org\r\nConnection: close\r\n\r\n";
+        let request =
+            "GET /delay/60000 HTTP/1.1\r\nHost: mallory.example.org\r\nConnection: close\r\n\r\n";
         held.spawn(async move { say(port, request).await });
     }
     // Requests beyond the limit are answered at once, while the others wait.
     let mut refused = 0;
     while refused < 40 {
-        let answer = timeout(Duration::from_secs(30), held.join_next()).await.context("all of them wait")?;
+        let answer = timeout(Duration::from_secs(30), held.join_next())
+            .await
+            .context("all of them wait")?;
         let answer = answer.context("too few were refused")???;
         ensure!(status(&answer) == Some(503), "{answer}");
         refused += 1;
     }
-    let active = envoy_stat(site.state.path(), "cluster.mallory/web_80.upstream_cx_active").await?;
-    ensure!(active <= 6, "{active} connections to mallory's backend, for a limit of 4 and one more of each worker");
+    let active = envoy_stat(
+        site.state.path(),
+        "cluster.mallory/web_80.upstream_cx_active",
+    )
+    .await?;
+    ensure!(
+        active <= 6,
+        "{active} connections to mallory's backend, for a limit of 4 and one more of each worker"
+    );
     let began = Instant::now();
     ensure!(named(&site.plain("alice.example.org")).await? == "alice");
     ensure!(began.elapsed() < SOON, "alice waited {:?}", began.elapsed());
@@ -283,7 +367,8 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
         max_heap_bytes: 1 << 20,
         connections: ConnectionLimit::of(1_000),
     };
-    let envoy = e2e::envoy::Envoy::start(&bootstrap_with_static(&options, &[listener]).to_string()).await?;
+    let envoy =
+        e2e::envoy::Envoy::start(&bootstrap_with_static(&options, &[listener]).to_string()).await?;
     for action in [
         "reduce_timeouts",
         "shrink_heap",
@@ -294,8 +379,16 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
         "reject_incoming_connections",
     ] {
         let until = Instant::now() + LIMIT;
-        while envoy.stat(&format!("overload.envoy.overload_actions.{action}.active")).await? != 1 {
-            ensure!(Instant::now() < until, "{action} is not among what it does:\n{}", envoy.log());
+        while envoy
+            .stat(&format!("overload.envoy.overload_actions.{action}.active"))
+            .await?
+            != 1
+        {
+            ensure!(
+                Instant::now() < until,
+                "{action} is not among what it does:\n{}",
+                envoy.log()
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -306,14 +399,18 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
 #[ignore = "needs Envoy"]
 async fn readiness_is_asked_for_without_a_port() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let ask = |socket: &Path| Gatewright::run(&["ready", "--envoy-admin", &socket.display().to_string()]);
+    let ask =
+        |socket: &Path| Gatewright::run(&["ready", "--envoy-admin", &socket.display().to_string()]);
     let output = ask(&site.state.path().join("envoy-admin.sock"))?;
     ensure!(output.status.success(), "{output:?}");
     let output = ask(&site.state.path().join("nobody.sock"))?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(3) && told.contains("nobody.sock is not ready"), "{output:?}");
-    // Readiness is independent of other resources: all connections of the listeners are in use, and it is ready all the
-    // same.
+    ensure!(
+        output.status.code() == Some(3) && told.contains("nobody.sock is not ready"),
+        "{output:?}"
+    );
+    // Readiness is independent of other resources: all connections of the listeners are in use, and
+    // it is ready all the same.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.http));
     let mut held = Vec::new();
     for _ in 0..200 {

@@ -41,7 +41,11 @@ impl Forwarder {
                 });
             }
         });
-        Ok(Self { address, connections, accepting })
+        Ok(Self {
+            address,
+            connections,
+            accepting,
+        })
     }
 
     fn connections(&self) -> usize {
@@ -57,9 +61,16 @@ impl Drop for Forwarder {
 
 /// An EndpointSlice of mallory's with an address of any family.
 fn listing(address: &str, port: u16) -> String {
-    let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+    let family = if address.contains(':') {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
     service("mallory", SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-        .replace("addresses: [127.0.0.1]", &format!("addresses: [\"{address}\"]"))
+        .replace(
+            "addresses: [127.0.0.1]",
+            &format!("addresses: [\"{address}\"]"),
+        )
         .replace("addressType: IPv4", &format!("addressType: {family}"))
 }
 
@@ -68,10 +79,17 @@ async fn refused(site: &Site, endpoint: &str, why: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, told) = site.ask(&["status"])?;
-        let (hers, others): (Vec<&str>, Vec<&str>) = told.lines().partition(|line| line.contains("mallory/"));
-        ensure!(!others.iter().any(|line| line.contains("mallory")), "it is told to others: {others:#?}");
+        let (hers, others): (Vec<&str>, Vec<&str>) =
+            told.lines().partition(|line| line.contains("mallory/"));
+        ensure!(
+            !others.iter().any(|line| line.contains("mallory")),
+            "it is told to others: {others:#?}"
+        );
         let wanted = format!("{endpoint} ({why}");
-        if hers.iter().any(|line| line.contains("EndpointNotPermitted") && line.contains(&wanted)) {
+        if hers
+            .iter()
+            .any(|line| line.contains("EndpointNotPermitted") && line.contains(&wanted))
+        {
             return Ok(());
         }
         ensure!(Instant::now() < until, "{wanted} is not told: {hers:#?}");
@@ -87,7 +105,11 @@ async fn answers(site: &Site, status: u16) -> Result<()> {
         if matches!(found, Ok(found) if found == status) {
             return Ok(());
         }
-        ensure!(Instant::now() < until, "{HOST} is answered {found:?}, not {status}\n{}", site.program.output());
+        ensure!(
+            Instant::now() < until,
+            "{HOST} is answered {found:?}, not {status}\n{}",
+            site.program.output()
+        );
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -100,12 +122,23 @@ async fn the_responder_of_the_program_is_no_backend() -> Result<()> {
         let site = Site::start(&["--acme-responder", &format!("{bound}:{port}")]).await?;
         site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
         site.served_by(HOST, "mallory").await?;
-        for (address, endpoint) in [("127.0.0.1", "127.0.0.1"), ("::ffff:127.0.0.1", "[::ffff:127.0.0.1]")] {
+        for (address, endpoint) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("::ffff:127.0.0.1", "[::ffff:127.0.0.1]"),
+        ] {
             site.save("mallory-service.yaml", &listing(address, port))?;
-            refused(&site, &format!("{endpoint}:{port}"), "where Gatewright listens itself").await?;
+            refused(
+                &site,
+                &format!("{endpoint}:{port}"),
+                "where Gatewright listens itself",
+            )
+            .await?;
             answers(&site, 503).await?;
         }
-        site.save("mallory-service.yaml", &service("mallory", site.mallory.address()))?;
+        site.save(
+            "mallory-service.yaml",
+            &service("mallory", site.mallory.address()),
+        )?;
         site.served_by(HOST, "mallory").await?;
         site.alice_is_unharmed(1).await?;
     }
@@ -119,9 +152,17 @@ async fn envoys_own_listeners_are_no_backends() -> Result<()> {
     site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
     site.served_by(HOST, "mallory").await?;
     for (step, port) in [site.http, site.https].into_iter().enumerate() {
-        for (address, endpoint) in [("127.0.0.1", "127.0.0.1"), ("::ffff:127.0.0.1", "[::ffff:127.0.0.1]")] {
+        for (address, endpoint) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("::ffff:127.0.0.1", "[::ffff:127.0.0.1]"),
+        ] {
             site.save("mallory-service.yaml", &listing(address, port))?;
-            refused(&site, &format!("{endpoint}:{port}"), "where Envoy listens itself").await?;
+            refused(
+                &site,
+                &format!("{endpoint}:{port}"),
+                "where Envoy listens itself",
+            )
+            .await?;
             answers(&site, 503).await?;
         }
         site.alice_is_unharmed(step).await?;
@@ -129,10 +170,18 @@ async fn envoys_own_listeners_are_no_backends() -> Result<()> {
     let port = site.https;
     let site = site.restart()?;
     site.served_by("alice.example.org", "alice").await?;
-    refused(&site, &format!("[::ffff:127.0.0.1]:{port}"), "where Envoy listens itself").await?;
+    refused(
+        &site,
+        &format!("[::ffff:127.0.0.1]:{port}"),
+        "where Envoy listens itself",
+    )
+    .await?;
     answers(&site, 503).await?;
     // The address cannot be a backend's while it is a listener's.
-    site.save("mallory-service.yaml", &service("mallory", site.mallory.address()))?;
+    site.save(
+        "mallory-service.yaml",
+        &service("mallory", site.mallory.address()),
+    )?;
     site.served_by(HOST, "mallory").await
 }
 
@@ -148,21 +197,34 @@ async fn metadata_services_and_other_special_addresses_are_no_backends() -> Resu
         ("224.0.0.1", "224.0.0.1:80", "multicast"),
         ("fd00:ec2::254", "[fd00:ec2::254]:80", "a metadata service"),
         ("fe80::1", "[fe80::1]:80", "link-local"),
-        ("64:ff9b::a9fe:a9fe", "[64:ff9b::a9fe:a9fe]:80", "link-local"),
+        (
+            "64:ff9b::a9fe:a9fe",
+            "[64:ff9b::a9fe:a9fe]:80",
+            "link-local",
+        ),
         ("127.0.0.2", "127.0.0.2:80", "in 127.0.0.2/32"),
         ("2001:db8::1", "[2001:db8::1]:80", "in 2001:db8::/32"),
     ] {
         site.save("mallory-service.yaml", &listing(address, 80))?;
-        refused(&site, endpoint, why).await.with_context(|| address.to_owned())?;
+        refused(&site, endpoint, why)
+            .await
+            .with_context(|| address.to_owned())?;
         answers(&site, 503).await?;
     }
     site.alice_is_unharmed(0).await?;
     // The other endpoints are used when one is left out.
-    let both = service("mallory", site.mallory.address())
-        .replace("endpoints: [", "endpoints: [{addresses: [169.254.169.254]}, ");
+    let both = service("mallory", site.mallory.address()).replace(
+        "endpoints: [",
+        "endpoints: [{addresses: [169.254.169.254]}, ",
+    );
     site.save("mallory-service.yaml", &both)?;
     site.served_by(HOST, "mallory").await?;
-    refused(&site, &format!("169.254.169.254:{}", site.mallory.address().port()), "link-local").await
+    refused(
+        &site,
+        &format!("169.254.169.254:{}", site.mallory.address().port()),
+        "link-local",
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,7 +234,10 @@ async fn a_loop_through_a_forwarder_ends_after_one_pass() -> Result<()> {
     let forwarder = Forwarder::to(SocketAddr::from((Ipv4Addr::LOCALHOST, site.http))).await?;
     site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
     site.served_by(HOST, "mallory").await?;
-    site.save("mallory-service.yaml", &service("mallory", forwarder.address))?;
+    site.save(
+        "mallory-service.yaml",
+        &service("mallory", forwarder.address),
+    )?;
     answers(&site, 502).await?;
     let many = 20;
     let before = forwarder.connections();
@@ -189,8 +254,15 @@ async fn a_loop_through_a_forwarder_ends_after_one_pass() -> Result<()> {
                    backendRefs: [{name: web, port: 80}]}]";
     site.save("mallory.yaml", &route("mallory", "web", HOST, proxied))?;
     let until = Instant::now() + LIMIT;
-    while !named(&site.plain(HOST)).await.is_ok_and(|name| name == "alice") {
-        ensure!(Instant::now() < until, "{:?}", named(&site.plain(HOST)).await);
+    while !named(&site.plain(HOST))
+        .await
+        .is_ok_and(|name| name == "alice")
+    {
+        ensure!(
+            Instant::now() < until,
+            "{:?}",
+            named(&site.plain(HOST)).await
+        );
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())

@@ -1,5 +1,6 @@
-//! A flood of TLS handshakes for unknown names, as fast as clients can, below a parent whose names are collapsed into
-//! one wildcard in the SNI matcher: each of these names makes Envoy request a certificate.
+//! A flood of TLS handshakes for unknown names, as fast as clients can, below a parent whose names
+//! are collapsed into one wildcard in the SNI matcher: each of these names makes Envoy request a
+//! certificate.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +23,8 @@ use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
 const FLOOD: u64 = 8;
 /// Unknown names per second, by all senders.
 const RATE: u64 = 5_000;
-/// Connections that one sender keeps open, each until its name is answered or others have taken its place.
+/// Connections that one sender keeps open, each until its name is answered or others have taken its
+/// place.
 const OPEN: usize = 400;
 const SENDERS: usize = 4;
 /// More than the number of names at which a parent's names are collapsed into one wildcard.
@@ -43,14 +45,25 @@ fn client_hello() -> Result<(Vec<u8>, usize)> {
     let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
     let mut hello = Vec::new();
     connection.write_tls(&mut hello)?;
-    let at = hello.windows(LABEL.len()).position(|window| window == LABEL.as_bytes()).context("the SNI is in it")?;
+    let at = hello
+        .windows(LABEL.len())
+        .position(|window| window == LABEL.as_bytes())
+        .context("the SNI is in it")?;
     Ok((hello, at))
 }
 
 /// Sends ClientHellos for new names at its part of [`RATE`], without waiting for answers.
-async fn send(address: SocketAddr, seed: u64, sent: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> Result<()> {
+async fn send(
+    address: SocketAddr,
+    seed: u64,
+    sent: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+) -> Result<()> {
     let (mut hello, at) = client_hello()?;
-    let (mut open, mut state) = (VecDeque::with_capacity(OPEN), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let (mut open, mut state) = (
+        VecDeque::with_capacity(OPEN),
+        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+    );
     // A sender that is late catches up, so that the rate is reached on a busy machine as well.
     let mut pace = interval(Duration::from_secs(1) * SENDERS as u32 / RATE as u32);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -64,7 +77,9 @@ async fn send(address: SocketAddr, seed: u64, sent: Arc<AtomicUsize>, stop: Arc<
         // A closed connection occupies no local port.
         socket.set_zero_linger()?;
         // A full backlog is expected in a flood; it goes on.
-        let Ok(mut stream) = socket.connect(address).await else { continue };
+        let Ok(mut stream) = socket.connect(address).await else {
+            continue;
+        };
         if stream.write_all(&hello).await.is_ok() {
             sent.fetch_add(1, Ordering::Relaxed);
             open.push_back(stream);
@@ -93,7 +108,11 @@ fn gateway(port: u16, hosts: usize) -> String {
 
 /// Returns how often Envoy has connected to the program.
 async fn connections(site: &Site) -> Result<u64> {
-    envoy_stat(site.state.path(), "cluster.gatewright-xds.upstream_cx_total").await
+    envoy_stat(
+        site.state.path(),
+        "cluster.gatewright-xds.upstream_cx_total",
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,24 +123,38 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
     let port = free_port()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     site.save("flooded.yaml", &gateway(port, HOSTS))?;
-    let everywhere = route("alice", "flooded", "*.flood.example", FORWARD).replace("name: edge", "name: flooded");
+    let everywhere = route("alice", "flooded", "*.flood.example", FORWARD)
+        .replace("name: edge", "name: flooded");
     site.save("flooded-route.yaml", &everywhere)?;
     let first = |host: usize| Probe::https(address, &format!("h{host}.flood.example"));
     let until = Instant::now() + LIMIT;
-    while !first(HOSTS - 1).send().await.is_ok_and(|answer| answer.status == 200) {
-        ensure!(Instant::now() < until, "not served\n{}", site.program.output());
+    while !first(HOSTS - 1)
+        .send()
+        .await
+        .is_ok_and(|answer| answer.status == 200)
+    {
+        ensure!(
+            Instant::now() < until,
+            "not served\n{}",
+            site.program.output()
+        );
         sleep(Duration::from_millis(20)).await;
     }
     let before = connections(&site).await?;
     ensure!(before == 1, "{before} connections before the flood");
 
-    let (sent, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (sent, stop) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let mut senders = JoinSet::new();
     for seed in 0..SENDERS {
         senders.spawn(send(address, seed as u64 + 1, sent.clone(), stop.clone()));
     }
     let began = Instant::now();
-    let seconds = std::env::var("GATEWRIGHT_FLOOD_SECONDS").ok().map_or(Ok(FLOOD), |text| text.parse())?;
+    let seconds = std::env::var("GATEWRIGHT_FLOOD_SECONDS")
+        .ok()
+        .map_or(Ok(FLOOD), |text| text.parse())?;
     let mut times = Vec::new();
     for host in 0..HOSTS - 1 {
         sleep(Duration::from_secs(seconds) / HOSTS as u32).await;
@@ -130,13 +163,21 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
         let so_far = sent.load(Ordering::Relaxed);
         let status = answer.map(|answer| answer.status);
         let is_good = status.as_ref().is_ok_and(|status| *status == 200);
-        ensure!(is_good, "h{host} after {so_far} unknown names: {status:?}\n{}", site.program.output());
+        ensure!(
+            is_good,
+            "h{host} after {so_far} unknown names: {status:?}\n{}",
+            site.program.output()
+        );
         times.push(asked.elapsed());
     }
     times.sort();
     // Two of them may be slow because of other load on the machine.
     let (most, slowest) = (times[times.len() - 3], times[times.len() - 1]);
-    ensure!(most < FIRST_HANDSHAKE, "first handshakes took {times:?}\n{}", site.program.output());
+    ensure!(
+        most < FIRST_HANDSHAKE,
+        "first handshakes took {times:?}\n{}",
+        site.program.output()
+    );
     // A change of alice's during the flood.
     site.alice_is_unharmed(1).await?;
     let rate = sent.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
@@ -145,8 +186,15 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
         sender??;
     }
     eprintln!("{rate:.0} unknown names a second, slowest first handshake {slowest:?}");
-    ensure!(rate > RATE as f64 / 4.0, "{rate:.0} names a second are no flood");
+    ensure!(
+        rate > RATE as f64 / 4.0,
+        "{rate:.0} names a second are no flood"
+    );
     let after = connections(&site).await?;
-    ensure!(after == 1, "the stream of discovery was opened {after} times\n{}", site.program.output());
+    ensure!(
+        after == 1,
+        "the stream of discovery was opened {after} times\n{}",
+        site.program.output()
+    );
     site.alice_is_unharmed(2).await
 }

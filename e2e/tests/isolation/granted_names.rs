@@ -1,5 +1,5 @@
-//! Names at and below a domain that the platform granted to one namespace: no wildcard, catch-all listener or route of
-//! another one answers for them, whether the domain's owner lists them or not.
+//! Names at and below a domain that the platform granted to one namespace: no wildcard, catch-all
+//! listener or route of another one answers for them, whether the domain's owner lists them or not.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -30,14 +30,23 @@ fn at(port: u16) -> SocketAddr {
 }
 
 /// Waits until a probe is answered so, e.g. 404, or has no connection.
-async fn until(site: &Site, probe: &Probe, what: &str, is_so: impl Fn(Option<u16>) -> bool) -> Result<()> {
+async fn until(
+    site: &Site,
+    probe: &Probe,
+    what: &str,
+    is_so: impl Fn(Option<u16>) -> bool,
+) -> Result<()> {
     let began = Instant::now();
     loop {
         let status = probe.send().await.ok().map(|answer| answer.status);
         if is_so(status) {
             return Ok(());
         }
-        ensure!(began.elapsed() < LIMIT, "{what}: {probe:?} is answered {status:?}\n{}", site.program.output());
+        ensure!(
+            began.elapsed() < LIMIT,
+            "{what}: {probe:?} is answered {status:?}\n{}",
+            site.program.output()
+        );
         sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -53,12 +62,19 @@ struct Ports {
 
 /// The listener with a certificate of mallory's own, for any name.
 fn with_certificate(listener: &str) -> String {
-    listener.replace("options: {gatewright.io/issuer: internal-ca}", "certificateRefs: [{name: cert}]")
+    listener.replace(
+        "options: {gatewright.io/issuer: internal-ca}",
+        "certificateRefs: [{name: cert}]",
+    )
 }
 
 /// The Secret of that certificate.
 fn secret(made: &rcgen::CertifiedKey<rcgen::KeyPair>) -> String {
-    let block = |pem: String| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let block = |pem: String| {
+        pem.lines()
+            .map(|line| format!("    {line}\n"))
+            .collect::<String>()
+    };
     format!(
         "apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {{name: cert, namespace: mallory}}\n\
          stringData:\n  tls.crt: |\n{}  tls.key: |\n{}---\n",
@@ -69,7 +85,13 @@ fn secret(made: &rcgen::CertifiedKey<rcgen::KeyPair>) -> String {
 
 /// Mallory's wide listeners on the addresses that all share, with routes for all their names.
 fn wide(ports: &Ports, backend: SocketAddr) -> String {
-    let Ports { any_http, any_https, wide_http, wide_https, passed } = *ports;
+    let Ports {
+        any_http,
+        any_https,
+        wide_http,
+        wide_https,
+        passed,
+    } = *ports;
     let listeners = [
         listener("any-http", "HTTP", any_http, ""),
         with_certificate(&listener("any-https", "HTTPS", any_https, "")),
@@ -97,8 +119,13 @@ async fn wide_listeners_answer_for_no_name_of_a_granted_domain() -> Result<()> {
         passed: free_port()?,
     };
     let made = rcgen::generate_simple_self_signed(vec!["*.example".to_owned()])?;
-    let key = made.signing_key.serialize_der().try_into().map_err(anyhow::Error::msg)?;
-    let tls = Echo::start_tls_on("mallory", "127.0.0.1", vec![made.cert.der().clone()], key).await?;
+    let key = made
+        .signing_key
+        .serialize_der()
+        .try_into()
+        .map_err(anyhow::Error::msg)?;
+    let tls =
+        Echo::start_tls_on("mallory", "127.0.0.1", vec![made.cert.der().clone()], key).await?;
     site.save("class.yaml", COMMON)?;
     site.save("mallory-secret.yaml", &secret(&made))?;
     site.save("mallory-wide.yaml", &wide(&ports, tls.address()))?;
@@ -123,8 +150,13 @@ async fn wide_listeners_answer_for_no_name_of_a_granted_domain() -> Result<()> {
         }
         for port in [ports.any_https, ports.wide_https] {
             let elsewhere = Probe::https(at(port), FREE).authority(host);
-            until(&site, &elsewhere, "a connection to another name", |status| matches!(status, Some(404 | 421)))
-                .await?;
+            until(
+                &site,
+                &elsewhere,
+                "a connection to another name",
+                |status| matches!(status, Some(404 | 421)),
+            )
+            .await?;
         }
     }
     for probe in plain.map(|port| Probe::http(at(port), FREE)) {
@@ -133,36 +165,73 @@ async fn wide_listeners_answer_for_no_name_of_a_granted_domain() -> Result<()> {
     for probe in secure.map(|port| Probe::https(at(port), FREE)) {
         until_answered(&site, &probe, "mallory").await?;
     }
-    let told = until_told(&site, "mallory", "wide", &["any-http Accepted True Accepted"]).await?;
-    ensure!(told.contains("serves no names that the platform granted to other namespaces"), "{told}");
+    let told = until_told(
+        &site,
+        "mallory",
+        "wide",
+        &["any-http Accepted True Accepted"],
+    )
+    .await?;
+    ensure!(
+        told.contains("serves no names that the platform granted to other namespaces"),
+        "{told}"
+    );
     let url = format!("http://x.team.example:{}/", ports.any_http);
     let (_, explained) = site.ask(&["explain", &url])?;
-    ensure!(explained.contains("the platform granted *.team.example to namespace alice"), "{explained}");
+    ensure!(
+        explained.contains("the platform granted *.team.example to namespace alice"),
+        "{explained}"
+    );
     // Nor does mallory have such a name by listing it.
     let listed = [
         listener("exact", "HTTP", ports.any_http, "y.team.example"),
         listener("below", "HTTPS", ports.any_https, "*.team.example"),
     ];
-    site.save("mallory-listed.yaml", &gateway("mallory", "listed", "common", 2001, &listed))?;
-    let lost = ["exact Accepted False HostnameConflict", "below Accepted False HostnameConflict"];
+    site.save(
+        "mallory-listed.yaml",
+        &gateway("mallory", "listed", "common", 2001, &listed),
+    )?;
+    let lost = [
+        "exact Accepted False HostnameConflict",
+        "below Accepted False HostnameConflict",
+    ];
     until_told(&site, "mallory", "listed", &lost).await?;
     site.remove("mallory-listed.yaml")?;
     // Alice does.
     let hers = [listener("http", "HTTP", ports.any_http, "x.team.example")];
     let own = everything("alice", "own", &["x.team.example"]);
-    site.save("alice-own.yaml", &(gateway("alice", "own", "common", 2026, &hers) + &own))?;
-    until_answered(&site, &Probe::http(at(ports.any_http), "x.team.example"), "alice").await?;
+    site.save(
+        "alice-own.yaml",
+        &(gateway("alice", "own", "common", 2026, &hers) + &own),
+    )?;
+    until_answered(
+        &site,
+        &Probe::http(at(ports.any_http), "x.team.example"),
+        "alice",
+    )
+    .await?;
     // The platform takes the domain back.
     site.remove("alice-label.yaml")?;
-    until_answered(&site, &Probe::http(at(ports.any_http), "y.team.example"), "mallory").await?;
-    until_answered(&site, &Probe::https(at(ports.wide_https), "y.team.example"), "mallory").await
+    until_answered(
+        &site,
+        &Probe::http(at(ports.any_http), "y.team.example"),
+        "mallory",
+    )
+    .await?;
+    until_answered(
+        &site,
+        &Probe::https(at(ports.wide_https), "y.team.example"),
+        "mallory",
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn routes_for_all_names_of_a_gateway_answer_for_no_name_of_a_granted_domain() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let all = super::site::route("mallory", "all", "", super::site::FORWARD).replace("  hostnames: [\"\"]\n", "");
+    let all = super::site::route("mallory", "all", "", super::site::FORWARD)
+        .replace("  hostnames: [\"\"]\n", "");
     site.save("mallory-all.yaml", &all)?;
     let names = ["x.team.example.org", "team.example.org"];
     for host in names {
@@ -170,7 +239,10 @@ async fn routes_for_all_names_of_a_gateway_answer_for_no_name_of_a_granted_domai
     }
     site.save("alice-label.yaml", &label("team.example.org"))?;
     for host in names {
-        until(&site, &site.plain(host), "plain HTTP", |status| status == Some(404)).await?;
+        until(&site, &site.plain(host), "plain HTTP", |status| {
+            status == Some(404)
+        })
+        .await?;
         until(&site, &site.tls(host), "TLS", |status| status == Some(404)).await?;
     }
     site.served_by("free.example.org", "mallory").await?;
@@ -178,6 +250,11 @@ async fn routes_for_all_names_of_a_gateway_answer_for_no_name_of_a_granted_domai
     site.save("alice-own.yaml", &own)?;
     site.served_by("x.team.example.org", "alice").await?;
     let other = named(&site.plain("y.team.example.org")).await;
-    ensure!(other.is_err(), "a name below that she does not list: {other:?}");
-    site.served_by("alice.example.org", "alice").await.context("a name outside of her domain")
+    ensure!(
+        other.is_err(),
+        "a name below that she does not list: {other:?}"
+    );
+    site.served_by("alice.example.org", "alice")
+        .await
+        .context("a name outside of her domain")
 }

@@ -1,4 +1,5 @@
-//! The internal CA has a root for each registered domain, in limited number: no tenant takes all of them (M5).
+//! The internal CA has a root for each registered domain, in limited number: no tenant takes all of
+//! them (M5).
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,8 +12,8 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::site::{LIMIT, Site, named};
 use crate::told::manifest;
 
-/// A Gateway of a namespace with a listener for each host, with certificates of the internal CA, and a route to its own
-/// backend.
+/// A Gateway of a namespace with a listener for each host, with certificates of the internal CA,
+/// and a route to its own backend.
 fn gateway(namespace: &str, port: u16, hosts: &[&str]) -> String {
     let listener = |(index, host): (usize, &&str)| {
         json!({"name": format!("l{index}"), "protocol": "HTTPS", "port": port, "hostname": host,
@@ -33,8 +34,13 @@ async fn told(site: &Site, namespace: &str, words: &[&str]) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
         let statuses = site.statuses()?;
-        let its = |item: &&Value| item["kind"] == "Gateway" && item["metadata"]["namespace"] == namespace;
-        let text = statuses.iter().find(its).map(|item| item["status"]["listeners"].to_string()).unwrap_or_default();
+        let its =
+            |item: &&Value| item["kind"] == "Gateway" && item["metadata"]["namespace"] == namespace;
+        let text = statuses
+            .iter()
+            .find(its)
+            .map(|item| item["status"]["listeners"].to_string())
+            .unwrap_or_default();
         if words.iter().all(|word| text.contains(word)) {
             return Ok(text);
         }
@@ -50,7 +56,11 @@ async fn served(site: &Site, port: u16, host: &str, backend: &str) -> Result<()>
     let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), host);
     let until = Instant::now() + LIMIT;
     while !named(&probe).await.is_ok_and(|found| found == backend) {
-        ensure!(Instant::now() < until, "{host} is not served\n{}", site.program.output());
+        ensure!(
+            Instant::now() < until,
+            "{host} is not served\n{}",
+            site.program.output()
+        );
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
@@ -59,23 +69,43 @@ async fn served(site: &Site, port: u16, host: &str, backend: &str) -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_tenant_with_many_domains_takes_no_ca_from_others() -> Result<()> {
-    let limits = ["--internal-ca-limit", "5", "--internal-ca-limit-per-namespace", "2"];
+    let limits = [
+        "--internal-ca-limit",
+        "5",
+        "--internal-ca-limit-per-namespace",
+        "2",
+    ];
     let site = Site::start(&limits).await?;
     let (mallorys, alices) = (free_port()?, free_port()?);
-    let many: Vec<String> = (0..20).map(|number| format!("www.mallory-{number}.com")).collect();
+    let many: Vec<String> = (0..20)
+        .map(|number| format!("www.mallory-{number}.com"))
+        .collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     site.save("mallory-gateway.yaml", &gateway("mallory", mallorys, &many))?;
     let words = ["--internal-ca-limit-per-namespace is 2"];
     let refused = told(&site, "mallory", &words).await?;
     ensure!(!refused.contains("alice"), "{refused}");
     // There is a CA left for alice, and new hosts of hers in a domain with a CA need none.
-    site.save("alice-gateway.yaml", &gateway("alice", alices, &["www.alice-shop.com"]))?;
+    site.save(
+        "alice-gateway.yaml",
+        &gateway("alice", alices, &["www.alice-shop.com"]),
+    )?;
     served(&site, alices, "www.alice-shop.com", "alice").await?;
-    site.save("alice-gateway.yaml", &gateway("alice", alices, &["www.alice-shop.com", "new.alice-shop.com"]))?;
+    site.save(
+        "alice-gateway.yaml",
+        &gateway(
+            "alice",
+            alices,
+            &["www.alice-shop.com", "new.alice-shop.com"],
+        ),
+    )?;
     served(&site, alices, "new.alice-shop.com", "alice").await?;
     let bundle = std::fs::read_to_string(site.state.path().join("ca.crt")).context("the bundle")?;
     let roots = bundle.matches("BEGIN CERTIFICATE").count();
-    ensure!(roots == 4, "the roots of example.org, two of mallory's and alice's: {roots}");
+    ensure!(
+        roots == 4,
+        "the roots of example.org, two of mallory's and alice's: {roots}"
+    );
 
     // The same after a restart, and mallory has got no more.
     let site = site.restart()?;

@@ -1,4 +1,5 @@
-//! Large objects and large numbers of objects of one tenant: Envoy's memory, the neighbours' latency, and liveness.
+//! Large objects and large numbers of objects of one tenant: Envoy's memory, the neighbours'
+//! latency, and liveness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,31 +16,48 @@ use crate::told::{http_route, manifest};
 
 const MIB: u64 = 1 << 20;
 
-/// A route with so many matches by this expression, in path, header and query, and so many hostnames.
+/// A route with so many matches by this expression, in path, header and query, and so many
+/// hostnames.
 fn bomb(text: &str, rules: usize, matches: usize, conditions: usize, hosts: usize) -> Value {
     let condition = |index: usize| json!({"type": "RegularExpression", "name": format!("x-{index}"), "value": text});
     let all: Vec<Value> = (0..conditions).map(condition).collect();
     let one = json!({"path": {"type": "RegularExpression", "value": format!("/{text}")},
         "headers": all, "queryParams": all});
     let rule = json!({"matches": vec![one; matches], "backendRefs": [{"name": "web", "port": 80}]});
-    let hosts: Vec<String> = (0..hosts).map(|index| format!("bomb-{index}.example.org")).collect();
+    let hosts: Vec<String> = (0..hosts)
+        .map(|index| format!("bomb-{index}.example.org"))
+        .collect();
     http_route("mallory", "bomb", &hosts, &Value::Array(vec![rule; rules]))
 }
 
 /// Polls liveness continuously; measures the longest answer in milliseconds.
-fn watch_liveness(site: &Site) -> (Arc<AtomicU64>, Arc<AtomicBool>, tokio::task::JoinHandle<Result<()>>) {
-    let (longest, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+fn watch_liveness(
+    site: &Site,
+) -> (
+    Arc<AtomicU64>,
+    Arc<AtomicBool>,
+    tokio::task::JoinHandle<Result<()>>,
+) {
+    let (longest, stop) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let socket = site.state.path().join("admin.sock");
     let (slowest, stopped) = (longest.clone(), stop.clone());
     let task = tokio::spawn(async move {
         while !stopped.load(Ordering::Relaxed) {
             let began = Instant::now();
             let mut stream = UnixStream::connect(&socket).await?;
-            stream.write_all(b"GET /livez HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await?;
+            stream
+                .write_all(b"GET /livez HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n")
+                .await?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer).await?;
             ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-            slowest.fetch_max(u64::try_from(began.elapsed().as_millis())?, Ordering::Relaxed);
+            slowest.fetch_max(
+                u64::try_from(began.elapsed().as_millis())?,
+                Ordering::Relaxed,
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
@@ -63,7 +81,10 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
         (bomb(".{1,1000}", 1, 1, 15, 16), "--max-regex-size is 2000"),
         // Each of these is allowed, together they are not.
         (bomb(allowed, 1, 8, 16, 1), "--max-regexes-per-route, 64"),
-        (bomb(allowed, 1, 2, 15, 16), "one object may need 64 MiB of an Envoy's memory"),
+        (
+            bomb(allowed, 1, 2, 15, 16),
+            "one object may need 64 MiB of an Envoy's memory",
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -72,18 +93,33 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
         site.alice_is_unharmed(step).await?;
         site.told("mallory", "bomb", reason).await?;
         let grown = site.envoy_resident()?.saturating_sub(before);
-        ensure!(grown < 50 * MIB, "{reason}: Envoy has {} MiB more", grown / MIB);
+        ensure!(
+            grown < 50 * MIB,
+            "{reason}: Envoy has {} MiB more",
+            grown / MIB
+        );
     }
     // The largest allowed number and size.
-    site.save("mallory-bomb.yaml", &manifest(&[bomb(allowed, 1, 1, 16, 15)]))?;
+    site.save(
+        "mallory-bomb.yaml",
+        &manifest(&[bomb(allowed, 1, 1, 16, 15)]),
+    )?;
     site.alice_is_unharmed(100).await?;
     site.told("mallory", "bomb", "Accepted=True").await?;
     site.served_by("alice.example.org", "alice").await?;
     let grown = site.envoy_resident()?.saturating_sub(before);
-    println!("as much as is allowed: {} MiB, liveness within {} ms", grown / MIB, longest.load(Ordering::Relaxed));
-    // Envoy has the tables of before and after for a moment, and its allocator returns nothing at once: 41 MiB in most
-    // runs, 64 in some.
-    ensure!(grown < 96 * MIB, "what is allowed costs {} MiB", grown / MIB);
+    println!(
+        "as much as is allowed: {} MiB, liveness within {} ms",
+        grown / MIB,
+        longest.load(Ordering::Relaxed)
+    );
+    // Envoy has the tables of before and after for a moment, and its allocator returns nothing at
+    // once: 41 MiB in most runs, 64 in some.
+    ensure!(
+        grown < 96 * MIB,
+        "what is allowed costs {} MiB",
+        grown / MIB
+    );
     stop.store(true, Ordering::Relaxed);
     liveness.await??;
     let longest = Duration::from_millis(longest.load(Ordering::Relaxed));
@@ -98,9 +134,14 @@ async fn a_namespace_has_so_many_routes_and_the_oldest_stay() -> Result<()> {
     let site = Site::start(&["--max-routes-per-namespace", "3"]).await?;
     let host = |index: usize| format!("many-{index}.example.org");
     for index in 0..4 {
-        site.save(&format!("many-{index}.yaml"), &route("mallory", &format!("many-{index}"), &host(index), FORWARD))?;
+        site.save(
+            &format!("many-{index}.yaml"),
+            &route("mallory", &format!("many-{index}"), &host(index), FORWARD),
+        )?;
     }
-    let told = site.told("mallory", "many-3", "Accepted=False LimitReached").await?;
+    let told = site
+        .told("mallory", "many-3", "Accepted=False LimitReached")
+        .await?;
     ensure!(told.contains("--max-routes-per-namespace 3"), "{told}");
     for index in 0..3 {
         site.served_by(&host(index), "mallory").await?;
@@ -125,13 +166,19 @@ async fn a_service_has_so_many_endpoints() -> Result<()> {
         addresses.join(", ")
     );
     site.save("mallory-service.yaml", &text)?;
-    site.save("mallory.yaml", &route("mallory", "web", "mallory.example.org", FORWARD))?;
-    site.told("mallory", "web", "--max-endpoints-per-service is 10").await?;
+    site.save(
+        "mallory.yaml",
+        &route("mallory", "web", "mallory.example.org", FORWARD),
+    )?;
+    site.told("mallory", "web", "--max-endpoints-per-service is 10")
+        .await?;
     // The slice that fits is served, and no address of the other.
     let until = Instant::now() + LIMIT;
     site.served_by("mallory.example.org", "mallory").await?;
     for _ in 0..20 {
-        ensure!(site.plain("mallory.example.org").send().await?.status == 200 && Instant::now() < until);
+        ensure!(
+            site.plain("mallory.example.org").send().await?.status == 200 && Instant::now() < until
+        );
     }
     site.alice_is_unharmed(1).await
 }

@@ -1,6 +1,7 @@
 //! Tenants as adversaries: mallory does what a tenant may do, and alice must not be affected.
 //!
-//! One file per finding. Every test is black-box: in go manifests, out come requests and statuses, on the real Envoy.
+//! One file per finding. Every test is black-box: in go manifests, out come requests and statuses,
+//! on the real Envoy.
 
 mod certificate_ends;
 mod chains;

@@ -1,5 +1,5 @@
-//! Hostnames, ports and sockets that namespaces share have one owner: the first that claimed them, whatever others
-//! write later.
+//! Hostnames, ports and sockets that namespaces share have one owner: the first that claimed them,
+//! whatever others write later.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -20,7 +20,11 @@ pub(super) const COMMON: &str = "apiVersion: gatewright.io/v1alpha1\nkind: Gatew
 
 /// One listener as a YAML flow mapping; without a hostname if that is empty.
 pub(super) fn listener(name: &str, protocol: &str, port: u16, host: &str) -> String {
-    let host = if host.is_empty() { String::new() } else { format!("hostname: \"{host}\", ") };
+    let host = if host.is_empty() {
+        String::new()
+    } else {
+        format!("hostname: \"{host}\", ")
+    };
     let tls = match protocol {
         "HTTPS" => ", tls: {options: {gatewright.io/issuer: internal-ca}}",
         _ => "",
@@ -29,7 +33,13 @@ pub(super) fn listener(name: &str, protocol: &str, port: u16, host: &str) -> Str
 }
 
 /// A Gateway with this creation time.
-pub(super) fn gateway(namespace: &str, name: &str, class: &str, year: u16, listeners: &[String]) -> String {
+pub(super) fn gateway(
+    namespace: &str,
+    name: &str,
+    class: &str,
+    year: u16,
+    listeners: &[String],
+) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
          metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: \"{year}-01-01T00:00:00Z\"}}\n\
@@ -62,15 +72,23 @@ pub(super) async fn until_answered(site: &Site, probe: &Probe, backend: &str) ->
             return Ok(());
         }
         if Instant::now() > until {
-            bail!("{backend} does not answer: {answer:?}\n{}", site.program.output());
+            bail!(
+                "{backend} does not answer: {answer:?}\n{}",
+                site.program.output()
+            );
         }
         sleep(std::time::Duration::from_millis(20)).await;
     }
 }
 
-/// Waits until the conditions of an object's listeners, as `listener type status reason`, include `wanted`, and returns
-/// them.
-pub(super) async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -> Result<String> {
+/// Waits until the conditions of an object's listeners, as `listener type status reason`, include
+/// `wanted`, and returns them.
+pub(super) async fn until_told(
+    site: &Site,
+    namespace: &str,
+    name: &str,
+    wanted: &[&str],
+) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status", "-o", "json"])?;
@@ -83,24 +101,40 @@ pub(super) async fn until_told(site: &Site, namespace: &str, name: &str, wanted:
                 && item["status"]["listeners"].is_array()
         });
         let mut told = Vec::new();
-        for listener in ours.and_then(|item| item["status"]["listeners"].as_array()).into_iter().flatten() {
+        for listener in ours
+            .and_then(|item| item["status"]["listeners"].as_array())
+            .into_iter()
+            .flatten()
+        {
             for condition in listener["conditions"].as_array().into_iter().flatten() {
                 let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
                 let name = listener["name"].as_str().unwrap_or_default();
-                told.push(format!("{name} {} {} {}", text("type"), text("status"), text("reason")));
+                told.push(format!(
+                    "{name} {} {} {}",
+                    text("type"),
+                    text("status"),
+                    text("reason")
+                ));
             }
         }
-        if wanted.iter().all(|wanted| told.iter().any(|told| told == wanted)) {
+        if wanted
+            .iter()
+            .all(|wanted| told.iter().any(|told| told == wanted))
+        {
             return Ok(text);
         }
         if Instant::now() > until {
-            bail!("{namespace}/{name}: wanted {wanted:?}, told {told:#?} {text}\n{}", site.program.output());
+            bail!(
+                "{namespace}/{name}: wanted {wanted:?}, told {told:#?} {text}\n{}",
+                site.program.output()
+            );
         }
         sleep(std::time::Duration::from_millis(50)).await;
     }
 }
 
-/// Alice's names: an exact one, one that only her wildcard covers, and one that she has over TLS only.
+/// Alice's names: an exact one, one that only her wildcard covers, and one that she has over TLS
+/// only.
 struct Shared {
     site: Site,
     http: u16,
@@ -123,7 +157,8 @@ impl Shared {
             listener("secure", "HTTPS", https, SECURE),
         ];
         site.save("class.yaml", COMMON)?;
-        let own = gateway("alice", "own", "common", 2026, &listeners) + &everything("alice", "own", &[]);
+        let own =
+            gateway("alice", "own", "common", 2026, &listeners) + &everything("alice", "own", &[]);
         site.save("alice-own.yaml", &own.replace("  hostnames: []\n", ""))?;
         let shared = Self { site, http, https };
         shared.alice_answers().await?;
@@ -135,18 +170,30 @@ impl Shared {
             until_answered(&self.site, &Probe::http(local(self.http), host), "alice").await?;
             until_answered(&self.site, &Probe::https(local(self.https), host), "alice").await?;
         }
-        until_answered(&self.site, &Probe::https(local(self.https), SECURE), "alice").await
+        until_answered(
+            &self.site,
+            &Probe::https(local(self.https), SECURE),
+            "alice",
+        )
+        .await
     }
 
-    /// Checks that nobody but alice answers under her names, on any port and path, and that her statuses are unchanged.
+    /// Checks that nobody but alice answers under her names, on any port and path, and that her
+    /// statuses are unchanged.
     async fn alice_has_her_names(&self, others: &[u16]) -> Result<()> {
         self.alice_answers().await?;
         for host in [EXACT, BELOW, SECURE] {
             for port in [&[self.http, self.https], others].concat() {
                 for path in ["/", "/.well-known/acme-challenge/token"] {
-                    for probe in [Probe::http(local(port), host), Probe::https(local(port), host)] {
+                    for probe in [
+                        Probe::http(local(port), host),
+                        Probe::https(local(port), host),
+                    ] {
                         if let Ok(backend) = named(&probe.path(path)).await {
-                            ensure!(backend == "alice", "{backend} answers for {host} at {port} {path}");
+                            ensure!(
+                                backend == "alice",
+                                "{backend} answers for {host} at {port} {path}"
+                            );
                         }
                     }
                 }
@@ -155,7 +202,9 @@ impl Shared {
         let (_, text) = self.site.ask(&["status", "-o", "json"])?;
         let list: Value = serde_json::from_str(text.trim())?;
         let items = list["items"].as_array().context("a list")?;
-        let own = items.iter().find(|item| item["metadata"]["namespace"] == "alice" && item["kind"] == "Gateway");
+        let own = items
+            .iter()
+            .find(|item| item["metadata"]["namespace"] == "alice" && item["kind"] == "Gateway");
         let own = own.context("alice has a Gateway")?;
         ensure!(!own["status"].to_string().contains("mallory"), "{own:#}");
         for listener in own["status"]["listeners"].as_array().into_iter().flatten() {
@@ -177,8 +226,16 @@ async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()
     // It claims to be older than alice's Gateway, and exists before it claims her names.
     let mallory = |listeners: &[String]| gateway("mallory", "aaa", "common", 2001, listeners);
     let mine = listener("mine", "HTTPS", https, "mallory.example");
-    shared.site.save("mallory-aaa.yaml", &mallory(std::slice::from_ref(&mine)))?;
-    until_told(&shared.site, "mallory", "aaa", &["mine Programmed True Programmed"]).await?;
+    shared
+        .site
+        .save("mallory-aaa.yaml", &mallory(std::slice::from_ref(&mine)))?;
+    until_told(
+        &shared.site,
+        "mallory",
+        "aaa",
+        &["mine Programmed True Programmed"],
+    )
+    .await?;
 
     let lost = |name: &str| format!("{name} Accepted False HostnameConflict");
     let (one, two, three) = (lost("one"), lost("two"), lost("three"));
@@ -214,31 +271,64 @@ async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()
                 listener("five", "HTTPS", https, "*.alice.example"),
                 listener("six", "HTTP", other, "*.alice.example"),
             ],
-            vec!["one Programmed True Programmed", "five Programmed True Programmed", "six Programmed True Programmed"],
+            vec![
+                "one Programmed True Programmed",
+                "five Programmed True Programmed",
+                "six Programmed True Programmed",
+            ],
         ),
         // The protocols of the ports.
         (
             "protocol",
-            vec![listener("one", "HTTP", https, "flip.example"), listener("two", "HTTPS", http, "flip.example")],
-            vec!["one Accepted False ProtocolConflict", "two Accepted False ProtocolConflict"],
+            vec![
+                listener("one", "HTTP", https, "flip.example"),
+                listener("two", "HTTPS", http, "flip.example"),
+            ],
+            vec![
+                "one Accepted False ProtocolConflict",
+                "two Accepted False ProtocolConflict",
+            ],
         ),
     ] {
         let all: Vec<String> = listeners.into_iter().chain([mine.clone()]).collect();
         let hosts = [EXACT, BELOW, SECURE, "*.wide.alice.example"];
-        shared.site.save("mallory-aaa.yaml", &(mallory(&all) + &everything("mallory", "aaa", &hosts)))?;
-        until_told(&shared.site, "mallory", "aaa", &wanted).await.context(step)?;
+        shared.site.save(
+            "mallory-aaa.yaml",
+            &(mallory(&all) + &everything("mallory", "aaa", &hosts)),
+        )?;
+        until_told(&shared.site, "mallory", "aaa", &wanted)
+            .await
+            .context(step)?;
         shared.alice_has_her_names(&[other]).await.context(step)?;
-        shared = Shared { site: shared.site.restart()?, ..shared };
-        until_told(&shared.site, "mallory", "aaa", &wanted).await.context(step)?;
+        shared = Shared {
+            site: shared.site.restart()?,
+            ..shared
+        };
+        until_told(&shared.site, "mallory", "aaa", &wanted)
+            .await
+            .context(step)?;
         shared.alice_has_her_names(&[other]).await.context(step)?;
     }
-    ensure!(shared.site.mallory.requests() == 0, "mallory's backend was asked for a name of alice's");
+    ensure!(
+        shared.site.mallory.requests() == 0,
+        "mallory's backend was asked for a name of alice's"
+    );
 
-    // A hostname that alice gives up stays hers for a while: nobody takes over traffic that still arrives.
+    // A hostname that alice gives up stays hers for a while: nobody takes over traffic that still
+    // arrives.
     let one = listener("one", "HTTPS", https, EXACT);
     shared.site.remove("alice-own.yaml")?;
-    shared.site.save("mallory-aaa.yaml", &(mallory(&[one, mine]) + &everything("mallory", "aaa", &[EXACT])))?;
-    until_told(&shared.site, "mallory", "aaa", &["one Accepted False HostnameConflict"]).await?;
+    shared.site.save(
+        "mallory-aaa.yaml",
+        &(mallory(&[one, mine]) + &everything("mallory", "aaa", &[EXACT])),
+    )?;
+    until_told(
+        &shared.site,
+        "mallory",
+        "aaa",
+        &["one Accepted False HostnameConflict"],
+    )
+    .await?;
     Ok(())
 }
 
@@ -248,15 +338,29 @@ async fn no_gateway_takes_a_port_that_another_namespace_had_first() -> Result<()
     let site = Site::start(&[]).await?;
     let port = free_port()?;
     let any = |port: u16| [listener("any", "HTTP", port, "")];
-    let own = gateway("alice", "own", "ours", 2026, &any(port)) + &everything("alice", "own", &["own.example"]);
+    let own = gateway("alice", "own", "ours", 2026, &any(port))
+        + &everything("alice", "own", &["own.example"]);
     site.save("alice-own.yaml", &own)?;
     until_answered(&site, &Probe::http(local(port), "own.example"), "alice").await?;
-    let theirs = gateway("mallory", "aaa", "ours", 2001, &any(port)) + &everything("mallory", "aaa", &["own.example"]);
+    let theirs = gateway("mallory", "aaa", "ours", 2001, &any(port))
+        + &everything("mallory", "aaa", &["own.example"]);
     site.save("mallory-aaa.yaml", &theirs)?;
-    until_told(&site, "mallory", "aaa", &["any Accepted False PortUnavailable"]).await?;
+    until_told(
+        &site,
+        "mallory",
+        "aaa",
+        &["any Accepted False PortUnavailable"],
+    )
+    .await?;
     until_answered(&site, &Probe::http(local(port), "own.example"), "alice").await?;
     let site = site.restart()?;
-    until_told(&site, "mallory", "aaa", &["any Accepted False PortUnavailable"]).await?;
+    until_told(
+        &site,
+        "mallory",
+        "aaa",
+        &["any Accepted False PortUnavailable"],
+    )
+    .await?;
     until_answered(&site, &Probe::http(local(port), "own.example"), "alice").await?;
     ensure!(site.mallory.requests() == 0);
     // When alice's Gateway is deleted, the port is free.
@@ -266,13 +370,24 @@ async fn no_gateway_takes_a_port_that_another_namespace_had_first() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn no_listener_set_takes_a_name_that_another_namespace_had_first_at_the_gateway() -> Result<()> {
+async fn no_listener_set_takes_a_name_that_another_namespace_had_first_at_the_gateway() -> Result<()>
+{
     let site = Site::start(&[]).await?;
     let (http, other) = (free_port()?, free_port()?);
-    let gateway = gateway("infra", "extended", "ours", 2026, &[listener("http", "HTTP", http, "infra.example")]);
+    let gateway = gateway(
+        "infra",
+        "extended",
+        "ours",
+        2026,
+        &[listener("http", "HTTP", http, "infra.example")],
+    );
     let admits = "gatewayClassName: ours\n  allowedListeners: {namespaces: {from: All}}\n";
-    site.save("extended.yaml", &gateway.replace("gatewayClassName: ours\n", admits))?;
-    // A ListenerSet with this creation time, and a route that forwards all its hosts to the namespace's backend.
+    site.save(
+        "extended.yaml",
+        &gateway.replace("gatewayClassName: ours\n", admits),
+    )?;
+    // A ListenerSet with this creation time, and a route that forwards all its hosts to the
+    // namespace's backend.
     let set = |namespace: &str, year: u16, listeners: &[String]| {
         format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n\
@@ -283,13 +398,19 @@ async fn no_listener_set_takes_a_name_that_another_namespace_had_first_at_the_ga
             .replace("{name: set}]", "{kind: ListenerSet, name: set}]")
             .replace("  hostnames: []\n", "")
     };
-    let hers = [listener("exact", "HTTP", http, EXACT), listener("wide", "HTTP", http, "*.wide.alice.example")];
+    let hers = [
+        listener("exact", "HTTP", http, EXACT),
+        listener("wide", "HTTP", http, "*.wide.alice.example"),
+    ];
     site.save("alice-set.yaml", &set("alice", 2026, &hers))?;
     let alice_answers = async |site: &Site| -> Result<()> {
         for host in [EXACT, BELOW] {
             until_answered(site, &Probe::http(local(http), host), "alice").await?;
             if let Ok(backend) = named(&Probe::http(local(other), host)).await {
-                ensure!(backend == "alice", "{backend} answers for {host} on another port");
+                ensure!(
+                    backend == "alice",
+                    "{backend} answers for {host} on another port"
+                );
             }
         }
         Ok(())
@@ -297,19 +418,44 @@ async fn no_listener_set_takes_a_name_that_another_namespace_had_first_at_the_ga
     alice_answers(&site).await?;
     let mut site = site;
     for (attack, listener, wanted) in [
-        ("exact", listener("one", "HTTP", http, EXACT), "one Accepted False HostnameConflict"),
-        ("below", listener("one", "HTTP", http, BELOW), "one Accepted False HostnameConflict"),
-        ("another port", listener("one", "HTTP", other, EXACT), "one Accepted False HostnameConflict"),
-        ("everything", listener("one", "HTTP", other, ""), "one Programmed True Programmed"),
+        (
+            "exact",
+            listener("one", "HTTP", http, EXACT),
+            "one Accepted False HostnameConflict",
+        ),
+        (
+            "below",
+            listener("one", "HTTP", http, BELOW),
+            "one Accepted False HostnameConflict",
+        ),
+        (
+            "another port",
+            listener("one", "HTTP", other, EXACT),
+            "one Accepted False HostnameConflict",
+        ),
+        (
+            "everything",
+            listener("one", "HTTP", other, ""),
+            "one Programmed True Programmed",
+        ),
     ] {
         site.save("mallory-set.yaml", &set("mallory", 2001, &[listener]))?;
-        until_told(&site, "mallory", "set", &[wanted]).await.context(attack)?;
+        until_told(&site, "mallory", "set", &[wanted])
+            .await
+            .context(attack)?;
         alice_answers(&site).await.context(attack)?;
         site = site.restart()?;
-        until_told(&site, "mallory", "set", &[wanted]).await.context(attack)?;
+        until_told(&site, "mallory", "set", &[wanted])
+            .await
+            .context(attack)?;
         alice_answers(&site).await.context(attack)?;
     }
-    until_answered(&site, &Probe::http(local(other), "nobody.example"), "mallory").await
+    until_answered(
+        &site,
+        &Probe::http(local(other), "nobody.example"),
+        "mallory",
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -318,25 +464,50 @@ async fn a_class_allows_namespaces_their_hostnames() -> Result<()> {
     let site = Site::start(&[]).await?;
     let rules = "[{namespaces: {matchLabels: {kubernetes.io/metadata.name: alice}}, hostnames: [\"*.alice.example\"]}, \
          {namespaces: {matchLabels: {kubernetes.io/metadata.name: infra}}, hostnames: [\"*\"]}]";
-    let class = COMMON.replace("fleet: Shared", &format!("fleet: Shared, allowedHostnames: {rules}"));
+    let class = COMMON.replace(
+        "fleet: Shared",
+        &format!("fleet: Shared, allowedHostnames: {rules}"),
+    );
     site.save("class.yaml", &class)?;
     let (http, other) = (free_port()?, free_port()?);
     let own = |namespace: &str, host: &str| {
-        gateway(namespace, "own", "common", 2026, &[listener("one", "HTTP", http, host)])
-            + &everything(namespace, "own", &[]).replace("  hostnames: []\n", "")
+        gateway(
+            namespace,
+            "own",
+            "common",
+            2026,
+            &[listener("one", "HTTP", http, host)],
+        ) + &everything(namespace, "own", &[]).replace("  hostnames: []\n", "")
     };
-    // Mallory comes first, with a name of its own, with one of hers, with all, and by a route at the platform's
-    // Gateway.
+    // Mallory comes first, with a name of its own, with one of hers, with all, and by a route at
+    // the platform's Gateway.
     for host in ["app.mallory.example", EXACT, "*.alice.example", ""] {
         site.save("mallory-own.yaml", &own("mallory", host))?;
-        let told = until_told(&site, "mallory", "own", &["one Accepted False HostnameNotAllowed"]).await;
+        let told = until_told(
+            &site,
+            "mallory",
+            "own",
+            &["one Accepted False HostnameNotAllowed"],
+        )
+        .await;
         told.with_context(|| format!("{host:?}"))?;
     }
-    let admits = "port: {other}, allowedRoutes: {namespaces: {from: All}}".replace("{other}", &other.to_string());
-    let platform = gateway("infra", "platform", "common", 2026, &[listener("any", "HTTP", other, "")]);
-    site.save("platform.yaml", &platform.replace(&format!("port: {other}"), &admits))?;
+    let admits = "port: {other}, allowedRoutes: {namespaces: {from: All}}"
+        .replace("{other}", &other.to_string());
+    let platform = gateway(
+        "infra",
+        "platform",
+        "common",
+        2026,
+        &[listener("any", "HTTP", other, "")],
+    );
+    site.save(
+        "platform.yaml",
+        &platform.replace(&format!("port: {other}"), &admits),
+    )?;
     let at = |namespace: &str, host: &str| {
-        everything(namespace, "at", &[host]).replace("{name: at}]", "{name: platform, namespace: infra}]")
+        everything(namespace, "at", &[host])
+            .replace("{name: at}]", "{name: platform, namespace: infra}]")
     };
     site.save("mallory-at.yaml", &at("mallory", EXACT))?;
     super::route_names::until_told(&site, "mallory", "at", "HostnameNotAllowed").await?;
@@ -349,8 +520,16 @@ async fn a_class_allows_namespaces_their_hostnames() -> Result<()> {
     // When the platform allows it, it is served.
     site.save(
         "class.yaml",
-        &class.replace("hostnames: [\"*\"]}]", "hostnames: [\"*\"]}, {hostnames: [app.mallory.example]}]"),
+        &class.replace(
+            "hostnames: [\"*\"]}]",
+            "hostnames: [\"*\"]}, {hostnames: [app.mallory.example]}]",
+        ),
     )?;
     site.save("mallory-own.yaml", &own("mallory", "app.mallory.example"))?;
-    until_answered(&site, &Probe::http(local(http), "app.mallory.example"), "mallory").await
+    until_answered(
+        &site,
+        &Probe::http(local(http), "app.mallory.example"),
+        "mallory",
+    )
+    .await
 }

@@ -1,5 +1,5 @@
-//! Parts of mallory's that Envoy refuses are held back alone: in the table of plain HTTP, in the table of the wildcard,
-//! and in a virtual host that she shares.
+//! Parts of mallory's that Envoy refuses are held back alone: in the table of plain HTTP, in the
+//! table of the wildcard, and in a virtual host that she shares.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -16,7 +16,11 @@ fn status(site: &Site, kind: &str, namespace: &str, name: &str) -> Result<Value>
     let (code, text) = site.ask(&["status", "-o", "json"])?;
     ensure!(text.starts_with('{'), "status ended with {code}: {text}");
     let list: Value = serde_json::from_str(&text)?;
-    let is = |o: &&Value| o["kind"] == kind && o["metadata"]["namespace"] == namespace && o["metadata"]["name"] == name;
+    let is = |o: &&Value| {
+        o["kind"] == kind
+            && o["metadata"]["namespace"] == namespace
+            && o["metadata"]["name"] == name
+    };
     let found = list["items"].as_array().context("a list")?.iter().find(is);
     Ok(found.map_or(Value::Null, |object| object["status"].clone()))
 }
@@ -40,7 +44,8 @@ async fn mallory_is_told(site: &Site, name: &str, word: Option<&str>) -> Result<
     }
 }
 
-/// Checks, once all is acknowledged, that no other object has her message and that the Gateway is programmed.
+/// Checks, once all is acknowledged, that no other object has her message and that the Gateway is
+/// programmed.
 async fn nobody_else_is_told(site: &Site, word: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -50,16 +55,22 @@ async fn nobody_else_is_told(site: &Site, word: &str) -> Result<()> {
             ensure!(!text.contains(word) && !text.contains("refused"), "{text}");
         }
         let listeners = gateway["listeners"].as_array().context("listeners")?;
-        let all = std::iter::once(&gateway["conditions"]).chain(listeners.iter().map(|l| &l["conditions"]));
+        let all = std::iter::once(&gateway["conditions"])
+            .chain(listeners.iter().map(|l| &l["conditions"]));
         let programmed = |conditions: &Value| {
-            let found = conditions.as_array().and_then(|all| all.iter().find(|c| c["type"] == "Programmed"));
+            let found = conditions
+                .as_array()
+                .and_then(|all| all.iter().find(|c| c["type"] == "Programmed"));
             found.is_some_and(|c| c["status"] == "True")
         };
         if all.clone().all(programmed) {
             return Ok(());
         }
         if Instant::now() > until {
-            bail!("the Gateway is not programmed: {gateway}\n{}", site.program.output());
+            bail!(
+                "the Gateway is not programmed: {gateway}\n{}",
+                site.program.output()
+            );
         }
         sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -80,7 +91,10 @@ async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart
     site.save("mallory.yaml", &route("mallory", "evil", MALLORY, FORWARD))?;
     site.served_by(MALLORY, "mallory").await?;
 
-    site.save("mallory.yaml", &route("mallory", "evil", MALLORY, &refused_rules("contact-me")))?;
+    site.save(
+        "mallory.yaml",
+        &route("mallory", "evil", MALLORY, &refused_rules("contact-me")),
+    )?;
     for step in 0..3 {
         site.alice_is_unharmed(step).await?;
     }
@@ -88,7 +102,10 @@ async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart
     nobody_else_is_told(&site, "contact-me").await?;
     // The previous version of mallory's part stays live.
     site.served_by(MALLORY, "mallory").await?;
-    site.save("mallory.yaml", &route("mallory", "evil", MALLORY, &refused_rules("or-else")))?;
+    site.save(
+        "mallory.yaml",
+        &route("mallory", "evil", MALLORY, &refused_rules("or-else")),
+    )?;
     site.alice_is_unharmed(3).await?;
     mallory_is_told(&site, "evil", Some("or-else")).await?;
 
@@ -112,21 +129,34 @@ async fn first_answer(site: &Site, host: &str) -> Result<(u16, String)> {
     let (probe, until) = (site.plain(host), Instant::now() + LIMIT);
     loop {
         if let Ok(answer) = probe.send().await {
-            return Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()));
+            return Ok((
+                answer.status,
+                String::from_utf8_lossy(&answer.body).into_owned(),
+            ));
         }
-        ensure!(Instant::now() < until, "nothing answers\n{}", site.program.output());
+        ensure!(
+            Instant::now() < until,
+            "nothing answers\n{}",
+            site.program.output()
+        );
         sleep(std::time::Duration::from_millis(1)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn neighbours_of_refused_routes_are_served_from_the_first_answer_after_a_restart_of_both() -> Result<()> {
+async fn neighbours_of_refused_routes_are_served_from_the_first_answer_after_a_restart_of_both()
+-> Result<()> {
     let (_dir, envoy) = strict()?;
     let mut site = Site::start(&["--envoy", &envoy]).await?;
     let evil = |number: usize| {
         let (name, host) = (format!("evil-{number}"), format!("m{number}.example.org"));
-        route("mallory", &name, &host, &refused_rules(&format!("word-{number}")))
+        route(
+            "mallory",
+            &name,
+            &host,
+            &refused_rules(&format!("word-{number}")),
+        )
     };
     site.save("mallory.yaml", &(0..20).map(evil).collect::<String>())?;
     for number in [0, 19] {
@@ -136,8 +166,13 @@ async fn neighbours_of_refused_routes_are_served_from_the_first_answer_after_a_r
     for _ in 0..3 {
         site = site.restart()?;
         let (status, body) = first_answer(&site, "alice.example.org").await?;
-        ensure!(status == 200 && body.contains("alice"), "{status} {body}\n{}", site.program.output());
-        // Refused parts are tried again, once the rest is accepted: Envoy's verdict may have changed.
+        ensure!(
+            status == 200 && body.contains("alice"),
+            "{status} {body}\n{}",
+            site.program.output()
+        );
+        // Refused parts are tried again, once the rest is accepted: Envoy's verdict may have
+        // changed.
         for number in [0, 19] {
             mallory_is_told(&site, &format!("evil-{number}"), Some("word-")).await?;
         }
@@ -155,19 +190,37 @@ async fn other_routes_of_the_hostname_of_a_refused_route_get_their_changes() -> 
     let (_dir, envoy) = strict()?;
     let site = Site::start(&["--envoy", &envoy]).await?;
     site.share_names()?;
-    let alices =
-        |path: &str| format!("[{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: web, port: 80}}]}}]");
-    site.save("shared.yaml", &route("alice", "shared", SHARED, &alices("/")))?;
+    let alices = |path: &str| {
+        format!(
+            "[{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: web, port: 80}}]}}]"
+        )
+    };
+    site.save(
+        "shared.yaml",
+        &route("alice", "shared", SHARED, &alices("/")),
+    )?;
     site.served_by(SHARED, "alice").await?;
-    site.save("mallory.yaml", &route("mallory", "evil", SHARED, &refused_rules("hers")))?;
+    site.save(
+        "mallory.yaml",
+        &route("mallory", "evil", SHARED, &refused_rules("hers")),
+    )?;
     mallory_is_told(&site, "evil", Some("hers")).await?;
     site.served_by(SHARED, "alice").await?;
     // Alice's next change in the same virtual host is live.
-    site.save("shared.yaml", &route("alice", "shared", SHARED, &alices("/new")))?;
+    site.save(
+        "shared.yaml",
+        &route("alice", "shared", SHARED, &alices("/new")),
+    )?;
     for probe in [site.plain(SHARED), site.tls(SHARED)] {
         let until = Instant::now() + super::site::SOON;
-        while !(probe.send().await?.status == 404 && named(&probe.clone().path("/new")).await.is_ok()) {
-            ensure!(Instant::now() < until, "alice's change is not live\n{}", site.program.output());
+        while !(probe.send().await?.status == 404
+            && named(&probe.clone().path("/new")).await.is_ok())
+        {
+            ensure!(
+                Instant::now() < until,
+                "alice's change is not live\n{}",
+                site.program.output()
+            );
             sleep(std::time::Duration::from_millis(20)).await;
         }
     }

@@ -1,4 +1,5 @@
-//! Regular expressions that the program accepts are accepted by Envoy as well: compared on many random ones.
+//! Regular expressions that the program accepts are accepted by Envoy as well: compared on many
+//! random ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,10 +36,26 @@ impl Maker {
     fn atom(&mut self, depth: usize) -> String {
         match self.below(if depth == 0 { 6 } else { 10 }) {
             0 | 1 => self
-                .one(&["a", "k", "Z", "0", "/", "-", "_", " ", "}", "]", ",", "=", "é", "中", "\t", "#", "&"])
+                .one(&[
+                    "a", "k", "Z", "0", "/", "-", "_", " ", "}", "]", ",", "=", "é", "中", "\t",
+                    "#", "&",
+                ])
                 .to_owned(),
             2 => self
-                .one(&[".", "^", "$", "\\b", "\\B", "\\A", "\\z", "\\Z", "\\<", "\\b{start}", "\\C", "\\G"])
+                .one(&[
+                    ".",
+                    "^",
+                    "$",
+                    "\\b",
+                    "\\B",
+                    "\\A",
+                    "\\z",
+                    "\\Z",
+                    "\\<",
+                    "\\b{start}",
+                    "\\C",
+                    "\\G",
+                ])
                 .to_owned(),
             3 => self
                 .one(&[
@@ -117,13 +134,17 @@ impl Maker {
             8 => format!(
                 "(?{}{})",
                 self.one(&[
-                    ":", "P<a>", "P<b_1>", "P<a.b>", "P<é>", "P<1>", "P<a[0]>", "<c>", "i:", "is-m:", "U:", "x:", "u:",
-                    "R:", "=", "!", "<=", "#", ">", "i-:", "ii:", "P=a", "s-U:",
+                    ":", "P<a>", "P<b_1>", "P<a.b>", "P<é>", "P<1>", "P<a[0]>", "<c>", "i:",
+                    "is-m:", "U:", "x:", "u:", "R:", "=", "!", "<=", "#", ">", "i-:", "ii:", "P=a",
+                    "s-U:",
                 ]),
                 self.many(depth - 1)
             ),
             _ => self
-                .one(&["(?i)", "(?s)", "(?m)", "(?U)", "(?-s)", "(?im-sU)", "(?x)", "(?)", "()", "(?:)", "(|a)"])
+                .one(&[
+                    "(?i)", "(?s)", "(?m)", "(?U)", "(?-s)", "(?im-sU)", "(?x)", "(?)", "()",
+                    "(?:)", "(|a)",
+                ])
                 .to_owned(),
         }
     }
@@ -248,7 +269,12 @@ fn taken(all: &[String]) -> Result<BTreeSet<String>> {
     // Each in a namespace of its own, so that they do not share limits.
     for (index, text) in all.iter().enumerate() {
         let rules = json!([{"matches": [{"path": {"type": "RegularExpression", "value": text}}]}]);
-        documents.push(http_route(&format!("n{index}"), "r", &[format!("h{index}.example.org")], &rules));
+        documents.push(http_route(
+            &format!("n{index}"),
+            "r",
+            &[format!("h{index}.example.org")],
+            &rules,
+        ));
     }
     let file = dir.path().join("all.yaml");
     fs::write(&file, manifest(&documents))?;
@@ -256,7 +282,11 @@ fn taken(all: &[String]) -> Result<BTreeSet<String>> {
     let told: Value = serde_json::from_slice(&output.stdout).context("the translation")?;
     let mut found = BTreeSet::new();
     collect(&told["resources"], &mut found);
-    Ok(all.iter().filter(|text| found.contains(*text)).cloned().collect())
+    Ok(all
+        .iter()
+        .filter(|text| found.contains(*text))
+        .cloned()
+        .collect())
 }
 
 /// Collects every `safe_regex` of a document.
@@ -264,7 +294,12 @@ fn collect(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
             for key in ["safe_regex", "safeRegex"] {
-                found.extend(fields.get(key).and_then(|field| field["regex"].as_str()).map(str::to_owned));
+                found.extend(
+                    fields
+                        .get(key)
+                        .and_then(|field| field["regex"].as_str())
+                        .map(str::to_owned),
+                );
             }
             fields.values().for_each(|field| collect(field, found));
         }
@@ -303,7 +338,14 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
     let file = dir.path().join("envoy.json");
     fs::write(&file, config.to_string())?;
     let output = Command::new(e2e::envoy::binary()?)
-        .args(["--mode", "validate", "--log-level", "error", "--use-dynamic-base-id", "--config-path"])
+        .args([
+            "--mode",
+            "validate",
+            "--log-level",
+            "error",
+            "--use-dynamic-base-id",
+            "--config-path",
+        ])
         .arg(&file)
         .output()
         .context("running Envoy")?;
@@ -313,7 +355,9 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
 
 /// Returns the first of these that Envoy refuses, with its error.
 fn culprit<'a>(texts: &[&'a String]) -> Result<Option<(&'a String, String)>> {
-    let Some(log) = refused(texts)? else { return Ok(None) };
+    let Some(log) = refused(texts)? else {
+        return Ok(None);
+    };
     if let [only] = texts {
         return Ok(Some((only, log)));
     }
@@ -326,14 +370,30 @@ fn culprit<'a>(texts: &[&'a String]) -> Result<Option<(&'a String, String)>> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-#[allow(clippy::print_stdout, reason = "how many were compared is worth reading")]
+#[allow(
+    clippy::print_stdout,
+    reason = "how many were compared is worth reading"
+)]
 async fn accepted_expressions_are_accepted_by_envoy() -> Result<()> {
     let all = expressions();
     let taken = taken(&all)?;
     println!("{} of {} are taken", taken.len(), all.len());
-    ensure!(taken.len() > all.len() / 10, "only {} of {} are taken", taken.len(), all.len());
-    ensure!(taken.len() < all.len() * 9 / 10, "nothing much is refused: {} of {}", taken.len(), all.len());
-    ensure!(refused(&[&"a**".to_owned()])?.is_some(), "Envoy refuses what is wrong");
+    ensure!(
+        taken.len() > all.len() / 10,
+        "only {} of {} are taken",
+        taken.len(),
+        all.len()
+    );
+    ensure!(
+        taken.len() < all.len() * 9 / 10,
+        "nothing much is refused: {} of {}",
+        taken.len(),
+        all.len()
+    );
+    ensure!(
+        refused(&[&"a**".to_owned()])?.is_some(),
+        "Envoy refuses what is wrong"
+    );
     if let Some((text, log)) = culprit(&taken.iter().collect::<Vec<_>>())? {
         anyhow::bail!("{text:?} is taken, and Envoy says: {log}");
     }

@@ -1,4 +1,5 @@
-//! Routes of several namespaces at one listener: a hostname has one owner among them, the first that claimed it.
+//! Routes of several namespaces at one listener: a hostname has one owner among them, the first
+//! that claimed it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -37,7 +38,12 @@ fn nameless(namespace: &str, name: &str, rules: &str) -> String {
 }
 
 /// Waits until `Accepted` of a route has this reason; returns its message.
-pub(crate) async fn until_told(site: &Site, namespace: &str, name: &str, reason: &str) -> Result<String> {
+pub(crate) async fn until_told(
+    site: &Site,
+    namespace: &str,
+    name: &str,
+    reason: &str,
+) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status", "-o", "json"])?;
@@ -49,13 +55,22 @@ pub(crate) async fn until_told(site: &Site, namespace: &str, name: &str, reason:
                 && item["metadata"]["namespace"] == namespace
                 && item["metadata"]["name"] == name
         });
-        let conditions = route.map(|route| route["status"]["parents"][0]["conditions"].clone()).unwrap_or_default();
-        let accepted = conditions.as_array().into_iter().flatten().find(|condition| condition["type"] == "Accepted");
+        let conditions = route
+            .map(|route| route["status"]["parents"][0]["conditions"].clone())
+            .unwrap_or_default();
+        let accepted = conditions
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == "Accepted");
         if let Some(accepted) = accepted.filter(|accepted| accepted["reason"] == reason) {
             return Ok(accepted["message"].as_str().unwrap_or_default().to_owned());
         }
         if Instant::now() > until {
-            bail!("{namespace}/{name}: wanted {reason}, told {conditions:#}\n{}", site.program.output());
+            bail!(
+                "{namespace}/{name}: wanted {reason}, told {conditions:#}\n{}",
+                site.program.output()
+            );
         }
         sleep(Duration::from_millis(20)).await;
     }
@@ -65,7 +80,11 @@ pub(crate) async fn until_answered(site: &Site, probe: &Probe, backend: &str) ->
     let until = Instant::now() + LIMIT;
     while !named(probe).await.is_ok_and(|found| found == backend) {
         if Instant::now() > until {
-            bail!("{backend} does not answer: {:?}\n{}", named(probe).await, site.program.output());
+            bail!(
+                "{backend} does not answer: {:?}\n{}",
+                named(probe).await,
+                site.program.output()
+            );
         }
         sleep(Duration::from_millis(20)).await;
     }
@@ -75,8 +94,14 @@ pub(crate) async fn until_answered(site: &Site, probe: &Probe, backend: &str) ->
 /// Starts with three kinds of names of alice's.
 async fn start() -> Result<Site> {
     let site = Site::start(&[]).await?;
-    site.save("alice-secure.yaml", &at("alice", "secure", "https", SECURE, FORWARD))?;
-    site.save("alice-wide.yaml", &route("alice", "wide", "*.wide.example.org", FORWARD))?;
+    site.save(
+        "alice-secure.yaml",
+        &at("alice", "secure", "https", SECURE, FORWARD),
+    )?;
+    site.save(
+        "alice-wide.yaml",
+        &route("alice", "wide", "*.wide.example.org", FORWARD),
+    )?;
     alice_answers(&site).await?;
     Ok(site)
 }
@@ -88,7 +113,8 @@ async fn alice_answers(site: &Site) -> Result<()> {
     until_answered(site, &site.tls(SECURE), "alice").await
 }
 
-/// Checks that nobody but alice answers under her names, on any port and path, and that her statuses are unchanged.
+/// Checks that nobody but alice answers under her names, on any port and path, and that her
+/// statuses are unchanged.
 async fn alice_has_her_names(site: &Site) -> Result<()> {
     alice_answers(site).await?;
     for host in [HERS, BELOW, SECURE] {
@@ -102,9 +128,18 @@ async fn alice_has_her_names(site: &Site) -> Result<()> {
     }
     let (_, text) = site.ask(&["status", "-o", "json"])?;
     let list: Value = serde_json::from_str(text.trim())?;
-    for item in list["items"].as_array().into_iter().flatten().filter(|item| item["metadata"]["namespace"] == "alice") {
+    for item in list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|item| item["metadata"]["namespace"] == "alice")
+    {
         ensure!(!item["status"].to_string().contains("mallory"), "{item:#}");
-        for condition in item["status"]["parents"][0]["conditions"].as_array().into_iter().flatten() {
+        for condition in item["status"]["parents"][0]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
             ensure!(condition["status"] == "True", "{item:#}");
         }
     }
@@ -116,42 +151,96 @@ async fn alice_has_her_names(site: &Site) -> Result<()> {
 async fn no_route_takes_a_path_of_a_hostname_that_another_namespace_had_first() -> Result<()> {
     let mut site = start().await?;
     let attacks = [
-        ("a path", route("mallory", "take", HERS, &under("/login")), true),
-        ("a challenge", route("mallory", "take", HERS, &under("/.well-known")), true),
-        ("a port that alice does not use", at("mallory", "take", "http", SECURE, FORWARD), true),
-        ("below a wildcard", route("mallory", "take", BELOW, FORWARD), true),
-        ("a wildcard below it", route("mallory", "take", "*.new.wide.example.org", FORWARD), true),
-        ("a wider wildcard", route("mallory", "take", "*.example.org", FORWARD), false),
+        (
+            "a path",
+            route("mallory", "take", HERS, &under("/login")),
+            true,
+        ),
+        (
+            "a challenge",
+            route("mallory", "take", HERS, &under("/.well-known")),
+            true,
+        ),
+        (
+            "a port that alice does not use",
+            at("mallory", "take", "http", SECURE, FORWARD),
+            true,
+        ),
+        (
+            "below a wildcard",
+            route("mallory", "take", BELOW, FORWARD),
+            true,
+        ),
+        (
+            "a wildcard below it",
+            route("mallory", "take", "*.new.wide.example.org", FORWARD),
+            true,
+        ),
+        (
+            "a wider wildcard",
+            route("mallory", "take", "*.example.org", FORWARD),
+            false,
+        ),
         ("no hostname", nameless("mallory", "take", FORWARD), false),
     ];
     for (step, (attack, text, is_refused)) in attacks.iter().enumerate() {
         // It claims to be older, and its name sorts first.
-        let text = text.replace("{name: take", "{name: aaa, creationTimestamp: \"2001-01-01T00:00:00Z\"");
+        let text = text.replace(
+            "{name: take",
+            "{name: aaa, creationTimestamp: \"2001-01-01T00:00:00Z\"",
+        );
         site.save("mallory-take.yaml", &text)?;
-        let reason = if *is_refused { "HostnameConflict" } else { "Accepted" };
-        let told = until_told(&site, "mallory", "aaa", reason).await.context(*attack)?;
-        ensure!(!told.contains("alice/") && !told.contains("namespace alice"), "{attack}: {told}");
+        let reason = if *is_refused {
+            "HostnameConflict"
+        } else {
+            "Accepted"
+        };
+        let told = until_told(&site, "mallory", "aaa", reason)
+            .await
+            .context(*attack)?;
+        ensure!(
+            !told.contains("alice/") && !told.contains("namespace alice"),
+            "{attack}: {told}"
+        );
         if !is_refused {
             // It gets the names that nobody has.
-            until_answered(&site, &site.plain("nobody.example.org"), "mallory").await.context(*attack)?;
+            until_answered(&site, &site.plain("nobody.example.org"), "mallory")
+                .await
+                .context(*attack)?;
         }
         let mut asked = site.mallory.requests();
         alice_has_her_names(&site).await.context(*attack)?;
-        ensure!(site.mallory.requests() == asked, "{attack}: mallory's backend was asked for a name of alice's");
+        ensure!(
+            site.mallory.requests() == asked,
+            "{attack}: mallory's backend was asked for a name of alice's"
+        );
         // A new name belongs to the owner of the wider one until it is hers.
         site.alice_is_unharmed(step).await.context(*attack)?;
         asked = site.mallory.requests();
         site = site.restart()?;
-        until_told(&site, "mallory", "aaa", reason).await.context(*attack)?;
+        until_told(&site, "mallory", "aaa", reason)
+            .await
+            .context(*attack)?;
         alice_has_her_names(&site).await.context(*attack)?;
-        ensure!(site.mallory.requests() == asked, "{attack}: mallory's backend was asked for a name of alice's");
+        ensure!(
+            site.mallory.requests() == asked,
+            "{attack}: mallory's backend was asked for a name of alice's"
+        );
     }
     // A name that alice gives up stays hers for a while.
-    site.save("mallory-take.yaml", &route("mallory", "take", HERS, FORWARD))?;
+    site.save(
+        "mallory-take.yaml",
+        &route("mallory", "take", HERS, FORWARD),
+    )?;
     until_told(&site, "mallory", "take", "HostnameConflict").await?;
     site.remove("alice.yaml")?;
     let until = Instant::now() + LIMIT;
-    while site.plain(HERS).send().await.is_ok_and(|answer| answer.status != 404) {
+    while site
+        .plain(HERS)
+        .send()
+        .await
+        .is_ok_and(|answer| answer.status != 404)
+    {
         ensure!(Instant::now() < until, "{HERS} is still served");
         sleep(Duration::from_millis(20)).await;
     }
@@ -169,8 +258,9 @@ async fn no_route_takes_a_path_of_a_hostname_that_another_namespace_had_first() 
 #[ignore = "needs Envoy"]
 async fn the_listeners_owner_shares_hostnames_out() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let probe =
-        |port: u16, host: &str, path: &str| Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), host).path(path);
+    let probe = |port: u16, host: &str, path: &str| {
+        Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), host).path(path)
+    };
     let (one, all) = (free_port()?, free_port()?);
     let gateway = |name: &str, port: u16, host: &str, more: &str| {
         format!(
@@ -181,17 +271,17 @@ async fn the_listeners_owner_shares_hostnames_out() -> Result<()> {
     };
     let parameters = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
         metadata: {name: shared-names, namespace: infra}\nspec: {routeHostnames: Shared}\n---\n";
-    let refers =
-        "infrastructure: {parametersRef: {group: gatewright.io, kind: GatewayParameters, name: shared-names}}\n  ";
+    let refers = "infrastructure: {parametersRef: {group: gatewright.io, kind: GatewayParameters, name: shared-names}}\n  ";
     // A listener for one hostname, and a Gateway whose parameters set this.
-    let gateways =
-        gateway("one", one, "hostname: www.example.org, ", "") + &gateway("all", all, "", refers) + parameters;
+    let gateways = gateway("one", one, "hostname: www.example.org, ", "")
+        + &gateway("all", all, "", refers)
+        + parameters;
     site.save("gateways.yaml", &gateways)?;
     for namespace in ["alice", "mallory"] {
         for gateway in ["one", "all"] {
             let rules = under(&format!("/{namespace}"));
-            let text =
-                route(namespace, gateway, "www.example.org", &rules).replace("name: edge", &format!("name: {gateway}"));
+            let text = route(namespace, gateway, "www.example.org", &rules)
+                .replace("name: edge", &format!("name: {gateway}"));
             site.save(&format!("{namespace}-{gateway}.yaml"), &text)?;
         }
     }

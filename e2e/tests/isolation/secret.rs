@@ -22,7 +22,11 @@ fn pair(ended: bool) -> Result<(String, String)> {
 }
 
 fn secret(chain: &str, key: &str) -> String {
-    let indent = |pem: &str| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let indent = |pem: &str| {
+        pem.lines()
+            .map(|line| format!("    {line}\n"))
+            .collect::<String>()
+    };
     format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: own, namespace: alice}}\ntype: kubernetes.io/tls\n\
          stringData:\n  tls.crt: |\n{}  tls.key: |\n{}",
@@ -46,7 +50,10 @@ async fn told(site: &Site, words: &[&str]) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status"])?;
-        if text.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+        if text
+            .lines()
+            .any(|line| words.iter().all(|word| line.contains(word)))
+        {
             return Ok(());
         }
         ensure!(Instant::now() < until, "nothing says {words:?}:\n{text}");
@@ -81,11 +88,18 @@ async fn a_secret_that_turns_bad_is_served_as_it_was_and_says_so() -> Result<()>
         (chain.as_str(), other_key.as_str(), "tls.key does not match"),
         ("garbage", key.as_str(), "tls.crt"),
         (chain.as_str(), "garbage", "tls.key: no private key in PEM"),
-        (ended_chain.as_str(), ended_key.as_str(), "expired at 2021-01-01T00:00:00Z"),
+        (
+            ended_chain.as_str(),
+            ended_key.as_str(),
+            "expired at 2021-01-01T00:00:00Z",
+        ),
     ] {
         site.save("own-secret.yaml", &secret(chain, key))?;
         told(&site, &["alice/own", word, "is served until it ends"]).await?;
-        ensure!(serial(&probe).await? == good, "{word}: another certificate is served");
+        ensure!(
+            serial(&probe).await? == good,
+            "{word}: another certificate is served"
+        );
     }
     // A valid one is served at once, and the message is gone.
     let (chain, key) = pair(false)?;

@@ -1,5 +1,6 @@
-//! A Gateway with a hostname that another namespace serves elsewhere does not affect the other's listener: the
-//! certificates of one hostname have one name in Envoy, which stays with its first owner.
+//! A Gateway with a hostname that another namespace serves elsewhere does not affect the other's
+//! listener: the certificates of one hostname have one name in Envoy, which stays with its first
+//! owner.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -35,7 +36,10 @@ async fn listener(site: &Site, port: u16) -> Result<Value> {
     admin.write_all(question.as_bytes()).await?;
     let mut answer = Vec::new();
     admin.read_to_end(&mut answer).await?;
-    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").context("an answer has headers")?;
+    let end = answer
+        .windows(4)
+        .position(|bytes| bytes == b"\r\n\r\n")
+        .context("an answer has headers")?;
     let (mut rest, mut body) = (&answer[end + 4..], Vec::new());
     // A chunked body (RFC 9112, 7.1).
     while let Some(at) = rest.windows(2).position(|bytes| bytes == b"\r\n") {
@@ -44,7 +48,11 @@ async fn listener(site: &Site, port: u16) -> Result<Value> {
         rest = &rest[at + 2 + size + 2..];
     }
     let dump: Value = serde_json::from_slice(&body)?;
-    let listeners = dump["configs"].as_array().into_iter().flatten().map(|one| &one["active_state"]["listener"]);
+    let listeners = dump["configs"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| &one["active_state"]["listener"]);
     let mut found = listeners.filter(|one| one["address"]["socket_address"]["port_value"] == port);
     Ok(found.next().cloned().unwrap_or_default())
 }
@@ -52,8 +60,16 @@ async fn listener(site: &Site, port: u16) -> Result<Value> {
 /// Waits until a port accepts connections, or refuses them.
 async fn until_open(port: u16, open: bool) -> Result<()> {
     let until = Instant::now() + LIMIT;
-    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok() != open {
-        ensure!(Instant::now() < until, "port {port} is not {}", if open { "open" } else { "closed" });
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+        .await
+        .is_ok()
+        != open
+    {
+        ensure!(
+            Instant::now() < until,
+            "port {port} is not {}",
+            if open { "open" } else { "closed" }
+        );
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())
@@ -61,7 +77,8 @@ async fn until_open(port: u16, open: bool) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn a_gateway_with_a_neighbours_hostname_changes_nothing_at_the_neighbours_listener() -> Result<()> {
+async fn a_gateway_with_a_neighbours_hostname_changes_nothing_at_the_neighbours_listener()
+-> Result<()> {
     let site = Site::start(&[]).await?;
     let (alices, others) = (free_port()?, free_port()?);
     let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, alices)), HOST);
@@ -83,15 +100,24 @@ async fn a_gateway_with_a_neighbours_hostname_changes_nothing_at_the_neighbours_
         sleep(Duration::from_millis(20)).await;
     }
     until_answered(&site, &probe, "alice").await?;
-    ensure!(before.is_object() && listener(&site, alices).await? == before, "alice's listener was changed");
+    ensure!(
+        before.is_object() && listener(&site, alices).await? == before,
+        "alice's listener was changed"
+    );
     // The same after a restart: when the other is deleted, her listener is unchanged.
     let site = site.restart()?;
     until_answered(&site, &probe, "alice").await?;
     until_open(others, true).await?;
-    ensure!(listener(&site, alices).await? == before, "alice's listener is another one after the restart");
+    ensure!(
+        listener(&site, alices).await? == before,
+        "alice's listener is another one after the restart"
+    );
     site.remove("aaa-own.yaml")?;
     until_open(others, false).await?;
     until_answered(&site, &probe, "alice").await?;
-    ensure!(listener(&site, alices).await? == before, "alice's listener was changed");
+    ensure!(
+        listener(&site, alices).await? == before,
+        "alice's listener was changed"
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The fixture of these tests: two tenants on one Gateway in standalone mode, `alice`, who is served, and `mallory`,
-//! who attacks.
+//! The fixture of these tests: two tenants on one Gateway in standalone mode, `alice`, who is
+//! served, and `mallory`, who attacks.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,8 +23,9 @@ use tokio::time::{Instant, sleep};
 /// Time limit of a wait on a busy machine; no assertion depends on durations.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
-/// Time within which a change of alice's must be live, whatever mallory does: harm to her costs tens of seconds, and on
-/// an idle machine a change takes milliseconds (`benches/delay.rs`); tests run in parallel with others.
+/// Time within which a change of alice's must be live, whatever mallory does: harm to her costs
+/// tens of seconds, and on an idle machine a change takes milliseconds (`benches/delay.rs`); tests
+/// run in parallel with others.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// Separates tests that use the whole machine from those that measure how soon alice is served.
@@ -32,8 +33,12 @@ static MACHINE: RwLock<()> = RwLock::const_new(());
 
 /// A test's share of the machine.
 enum Turn {
-    Shared { _guard: RwLockReadGuard<'static, ()> },
-    Alone { _guard: RwLockWriteGuard<'static, ()> },
+    Shared {
+        _guard: RwLockReadGuard<'static, ()>,
+    },
+    Alone {
+        _guard: RwLockWriteGuard<'static, ()>,
+    },
 }
 
 /// A running program with its Envoy, and a directory with manifests of two tenants.
@@ -67,7 +72,8 @@ pub(crate) fn service(namespace: &str, address: SocketAddr) -> String {
     )
 }
 
-/// An HTTPRoute of a namespace for one host at the shared Gateway; `rules` is the YAML flow sequence of its rules.
+/// An HTTPRoute of a namespace for one host at the shared Gateway; `rules` is the YAML flow
+/// sequence of its rules.
 pub(crate) fn route(namespace: &str, name: &str, host: &str, rules: &str) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
@@ -79,19 +85,41 @@ pub(crate) fn route(namespace: &str, name: &str, host: &str, rules: &str) -> Str
 pub(crate) const FORWARD: &str = "[{backendRefs: [{name: web, port: 80}]}]";
 
 impl Site {
-    /// Starts with alice's host `alice.example.org` served over HTTP and HTTPS; `options` are options of the program.
+    /// Starts with alice's host `alice.example.org` served over HTTP and HTTPS; `options` are
+    /// options of the program.
     pub(crate) async fn start(options: &[&str]) -> Result<Self> {
-        Self::start_in(Turn::Shared { _guard: MACHINE.read().await }, options, None).await
+        Self::start_in(
+            Turn::Shared {
+                _guard: MACHINE.read().await,
+            },
+            options,
+            None,
+        )
+        .await
     }
 
     /// Starts with a limit of open files.
     pub(crate) async fn start_within_files(files: u32) -> Result<Self> {
-        Self::start_in(Turn::Shared { _guard: MACHINE.read().await }, &[], Some(files)).await
+        Self::start_in(
+            Turn::Shared {
+                _guard: MACHINE.read().await,
+            },
+            &[],
+            Some(files),
+        )
+        .await
     }
 
     /// Like [`Self::start`], while no other site runs.
     pub(crate) async fn start_alone(options: &[&str]) -> Result<Self> {
-        Self::start_in(Turn::Alone { _guard: MACHINE.write().await }, options, None).await
+        Self::start_in(
+            Turn::Alone {
+                _guard: MACHINE.write().await,
+            },
+            options,
+            None,
+        )
+        .await
     }
 
     async fn start_in(turn: Turn, options: &[&str], files: Option<u32>) -> Result<Self> {
@@ -109,19 +137,50 @@ impl Site {
              allowedRoutes: {{namespaces: {{from: All}}}}, tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n---\n"
         );
         fs::write(manifests.path().join("base.yaml"), base)?;
-        fs::write(manifests.path().join("alice-service.yaml"), service("alice", alice.address()))?;
-        fs::write(manifests.path().join("mallory-service.yaml"), service("mallory", mallory.address()))?;
-        fs::write(manifests.path().join("alice.yaml"), route("alice", "web", "alice.example.org", FORWARD))?;
+        fs::write(
+            manifests.path().join("alice-service.yaml"),
+            service("alice", alice.address()),
+        )?;
+        fs::write(
+            manifests.path().join("mallory-service.yaml"),
+            service("mallory", mallory.address()),
+        )?;
+        fs::write(
+            manifests.path().join("alice.yaml"),
+            route("alice", "web", "alice.example.org", FORWARD),
+        )?;
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let program = run(&manifests, &state, &options, files)?;
-        let site = Self { program, manifests, state, http, https, alice, mallory, options, files, turn };
+        let site = Self {
+            program,
+            manifests,
+            state,
+            http,
+            https,
+            alice,
+            mallory,
+            options,
+            files,
+            turn,
+        };
         site.served_by("alice.example.org", "alice").await?;
         Ok(site)
     }
 
     /// Ends the program with its Envoy and starts both again over the same directories.
     pub(crate) fn restart(self) -> Result<Self> {
-        let Self { program, manifests, state, http, https, alice, mallory, options, files, turn } = self;
+        let Self {
+            program,
+            manifests,
+            state,
+            http,
+            https,
+            alice,
+            mallory,
+            options,
+            files,
+            turn,
+        } = self;
         drop(program);
         // The old Envoy ends with the program, and must not answer the next request.
         let began = Instant::now();
@@ -130,7 +189,18 @@ impl Site {
             std::thread::sleep(Duration::from_millis(5));
         }
         let program = run(&manifests, &state, &options, files)?;
-        Ok(Self { program, manifests, state, http, https, alice, mallory, options, files, turn })
+        Ok(Self {
+            program,
+            manifests,
+            state,
+            http,
+            https,
+            alice,
+            mallory,
+            options,
+            files,
+            turn,
+        })
     }
 
     /// Writes a manifest file atomically.
@@ -147,7 +217,10 @@ impl Site {
         let base = fs::read_to_string(self.manifests.path().join("base.yaml"))?;
         let parameters = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
             metadata: {name: shared-names, namespace: infra}\nspec: {routeHostnames: Shared}\n---\n";
-        self.save("base.yaml", &(parameters.to_owned() + &base.replace("gatewayClassName: ours\n", refers)))
+        self.save(
+            "base.yaml",
+            &(parameters.to_owned() + &base.replace("gatewayClassName: ours\n", refers)),
+        )
     }
 
     /// Deletes a manifest file.
@@ -168,18 +241,27 @@ impl Site {
     /// Waits until this backend answers for a host, over HTTP and HTTPS.
     pub(crate) async fn served_by(&self, host: &str, backend: &str) -> Result<()> {
         for probe in [self.plain(host), self.tls(host)] {
-            self.answered_by(&probe, backend, Duration::from_millis(20)).await?;
+            self.answered_by(&probe, backend, Duration::from_millis(20))
+                .await?;
         }
         Ok(())
     }
 
     /// Waits until this backend answers a probe, which is repeated after each pause.
-    pub(crate) async fn answered_by(&self, probe: &Probe, backend: &str, pause: Duration) -> Result<()> {
+    pub(crate) async fn answered_by(
+        &self,
+        probe: &Probe,
+        backend: &str,
+        pause: Duration,
+    ) -> Result<()> {
         let until = Instant::now() + LIMIT;
         while !named(probe).await.is_ok_and(|found| found == backend) {
             if Instant::now() > until {
                 let last = named(probe).await;
-                bail!("{probe:?} is not answered by {backend}: {last:?}\n{}", self.program.output());
+                bail!(
+                    "{probe:?} is not answered by {backend}: {last:?}\n{}",
+                    self.program.output()
+                );
             }
             sleep(pause).await;
         }
@@ -189,10 +271,18 @@ impl Site {
     /// Alice adds a host: checks that her backend serves it over HTTP and HTTPS within [`SOON`].
     pub(crate) async fn alice_is_unharmed(&self, step: usize) -> Result<()> {
         let (name, host) = (format!("alice-{step}"), format!("alice-{step}.example.org"));
-        self.save(&format!("{name}.yaml"), &route("alice", &name, &host, FORWARD))?;
+        self.save(
+            &format!("{name}.yaml"),
+            &route("alice", &name, &host, FORWARD),
+        )?;
         let began = Instant::now();
         self.served_by(&host, "alice").await?;
-        ensure!(began.elapsed() < SOON, "{host} took {:?}\n{}", began.elapsed(), self.program.output());
+        ensure!(
+            began.elapsed() < SOON,
+            "{host} took {:?}\n{}",
+            began.elapsed(),
+            self.program.output()
+        );
         self.served_by("alice.example.org", "alice").await
     }
 
@@ -206,11 +296,13 @@ impl Site {
         usage::child(self.program.pid(), "envoy")
     }
 
-    /// Runs a subcommand against the running program; returns its exit code, and its stdout and stderr.
+    /// Runs a subcommand against the running program; returns its exit code, and its stdout and
+    /// stderr.
     pub(crate) fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
         let private = self.state.path().display().to_string();
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.code().context("it was killed")?, text))
     }
 }
@@ -225,10 +317,17 @@ async fn get(socket: &Path, path: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Returns a statistic of the Envoy with the admin socket in this directory; 0 if Envoy has not created it yet.
+/// Returns a statistic of the Envoy with the admin socket in this directory; 0 if Envoy has not
+/// created it yet.
 pub(crate) async fn envoy_stat(state: &Path, name: &str) -> Result<u64> {
-    let answer = get(&state.join("envoy-admin.sock"), &format!("/stats?filter=^{name}$")).await?;
-    let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let answer = get(
+        &state.join("envoy-admin.sock"),
+        &format!("/stats?filter=^{name}$"),
+    )
+    .await?;
+    let value = answer
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     Ok(value.map_or(Ok(0), str::parse)?)
 }
 
@@ -240,8 +339,16 @@ pub(crate) async fn named(probe: &Probe) -> Result<String> {
     Ok(said["name"].as_str().context("a name")?.to_owned())
 }
 
-fn run(manifests: &TempDir, state: &TempDir, options: &[String], files: Option<u32>) -> Result<Gatewright> {
-    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+fn run(
+    manifests: &TempDir,
+    state: &TempDir,
+    options: &[String],
+    files: Option<u32>,
+) -> Result<Gatewright> {
+    let (dir, private) = (
+        manifests.path().display().to_string(),
+        state.path().display().to_string(),
+    );
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
     let mut args = vec!["standalone", &dir, "--state-dir", &private];
     if !options.iter().any(|option| option == "--envoy") {

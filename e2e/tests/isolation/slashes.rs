@@ -1,4 +1,5 @@
-//! Paths with escaped slashes, which backends may interpret differently than routes do: configurable for each Gateway.
+//! Paths with escaped slashes, which backends may interpret differently than routes do:
+//! configurable for each Gateway.
 
 use std::fs;
 
@@ -18,20 +19,34 @@ fn decide(site: &Site, base: &str, choice: &str) -> Result<()> {
         "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\nmetadata: {{name: paths, namespace: infra}}\n\
          spec: {{escapedSlashes: {choice}}}\n---\n"
     );
-    site.save("base.yaml", &(parameters + &base.replace(class, &format!("{class}{reference}"))))
+    site.save(
+        "base.yaml",
+        &(parameters + &base.replace(class, &format!("{class}{reference}"))),
+    )
 }
 
 async fn answers(site: &Site, path: &str, tls: bool, status: u16) -> Result<Option<String>> {
     let host = "alice.example.org";
-    let probe = if tls { site.tls(host) } else { site.plain(host) };
+    let probe = if tls {
+        site.tls(host)
+    } else {
+        site.plain(host)
+    };
     let until = Instant::now() + LIMIT;
     loop {
         let answer = probe.clone().path(path).send().await?;
         if answer.status == status {
-            let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
+            let location = answer
+                .headers
+                .get("location")
+                .and_then(|value| value.to_str().ok());
             return Ok(location.map(str::to_owned));
         }
-        ensure!(Instant::now() < until, "{path} is answered {}, not {status}", answer.status);
+        ensure!(
+            Instant::now() < until,
+            "{path} is answered {}, not {status}",
+            answer.status
+        );
         sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -55,9 +70,15 @@ async fn escaped_slashes_pass_are_refused_or_redirected() -> Result<()> {
     }
     decide(&site, &base, "Redirect")?;
     for tls in [false, true] {
-        for (path, expected) in PATHS.into_iter().zip(["/public/../admin", "/a/b?c=%2F", "/a/b"]) {
+        for (path, expected) in PATHS
+            .into_iter()
+            .zip(["/public/../admin", "/a/b?c=%2F", "/a/b"])
+        {
             let location = answers(&site, path, tls, 307).await?;
-            ensure!(location.as_deref().is_some_and(|to| to.ends_with(expected)), "{path}: {location:?}");
+            ensure!(
+                location.as_deref().is_some_and(|to| to.ends_with(expected)),
+                "{path}: {location:?}"
+            );
         }
         answers(&site, "/plain?c=%2F", tls, 200).await?;
     }

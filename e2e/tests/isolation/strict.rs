@@ -1,4 +1,5 @@
-//! An Envoy that refuses configuration that the program accepts: a refusal that no check of ours can prevent.
+//! An Envoy that refuses configuration that the program accepts: a refusal that no check of ours
+//! can prevent.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,13 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// Returns a valid regular expression that is too large for a [`strict`] Envoy, in a path that begins with `/<word>`.
+/// Returns a valid regular expression that is too large for a [`strict`] Envoy, in a path that
+/// begins with `/<word>`.
 pub(crate) fn too_large(word: &str) -> String {
     format!("/{word}[a-z]{{300}}")
 }
 
-/// Makes a wrapper of Envoy with a lower limit for regular expressions than in our bootstrap; it is removed with the
-/// directory.
+/// Makes a wrapper of Envoy with a lower limit for regular expressions than in our bootstrap; it is
+/// removed with the directory.
 pub(crate) fn strict() -> Result<(TempDir, String)> {
     let dir = tempfile::Builder::new().prefix("strict").tempdir()?;
     let path = dir.path().join("envoy");

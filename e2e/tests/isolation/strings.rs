@@ -1,4 +1,5 @@
-//! Texts that Envoy refuses, or interprets: those of one tenant must not hold back routes of others.
+//! Texts that Envoy refuses, or interprets: those of one tenant must not hold back routes of
+//! others.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -62,19 +63,44 @@ fn poison() -> Vec<Value> {
             all.push(matching(&json!({"queryParams": condition})));
         }
     }
-    for control in ["\n", "\r", "\0", "\r\nx: y", "\u{7f}", " HTTP/1.1", "\u{e9}"] {
+    for control in [
+        "\n",
+        "\r",
+        "\0",
+        "\r\nx: y",
+        "\u{7f}",
+        " HTTP/1.1",
+        "\u{e9}",
+    ] {
         let text = format!("/a{control}b");
-        for (field, kind) in [("replaceFullPath", "ReplaceFullPath"), ("replacePrefixMatch", "ReplacePrefixMatch")] {
+        for (field, kind) in [
+            ("replaceFullPath", "ReplaceFullPath"),
+            ("replacePrefixMatch", "ReplacePrefixMatch"),
+        ] {
             all.push(rewrite(field, kind, &text));
             all.push(redirect(field, kind, &text));
         }
     }
     for control in ["\n", "\r", "\0", "\r\nx: y", "\u{7f}"] {
         let text = format!("a{control}b");
-        all.push(set("RequestHeaderModifier", "requestHeaderModifier", "x-a", &text));
-        all.push(set("ResponseHeaderModifier", "responseHeaderModifier", "x-a", &text));
-        all.push(matching(&json!({"headers": [{"name": "x-a", "value": text}]})));
-        all.push(matching(&json!({"queryParams": [{"name": "a", "value": text}]})));
+        all.push(set(
+            "RequestHeaderModifier",
+            "requestHeaderModifier",
+            "x-a",
+            &text,
+        ));
+        all.push(set(
+            "ResponseHeaderModifier",
+            "responseHeaderModifier",
+            "x-a",
+            &text,
+        ));
+        all.push(matching(
+            &json!({"headers": [{"name": "x-a", "value": text}]}),
+        ));
+        all.push(matching(
+            &json!({"queryParams": [{"name": "a", "value": text}]}),
+        ));
     }
     all
 }
@@ -85,12 +111,23 @@ async fn texts_that_envoy_refuses_are_told_to_their_author_and_to_nobody_else() 
     let site = Site::start(&["--max-regexes-per-namespace", "1000"]).await?;
     let rules = poison();
     let route = |(index, rules): (usize, &Value)| {
-        http_route("mallory", &format!("poison-{index}"), &[format!("poison-{index}.example.org")], rules)
+        http_route(
+            "mallory",
+            &format!("poison-{index}"),
+            &[format!("poison-{index}.example.org")],
+            rules,
+        )
     };
     let documents: Vec<Value> = rules.iter().enumerate().map(route).collect();
     site.save("mallory-poison.yaml", &manifest(&documents))?;
     for (index, rules) in rules.iter().enumerate() {
-        let told = site.told("mallory", &format!("poison-{index}"), "Accepted=False UnsupportedValue").await;
+        let told = site
+            .told(
+                "mallory",
+                &format!("poison-{index}"),
+                "Accepted=False UnsupportedValue",
+            )
+            .await;
         told.map_err(|error| error.context(rules.to_string()))?;
     }
     site.alice_is_unharmed(1).await?;

@@ -1,5 +1,5 @@
-//! The hostnames of namespaces under a TenantGateway: a label has to grant them, some are reserved, and none is a
-//! public suffix.
+//! The hostnames of namespaces under a TenantGateway: a label has to grant them, some are reserved,
+//! and none is a public suffix.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,7 +15,11 @@ use super::site::{FORWARD, LIMIT, Site, named, route};
 
 /// A namespace with the label of its TenantGateway and, if not empty, that of its hostnames.
 fn namespace(name: &str, host: &str) -> String {
-    let host = if host.is_empty() { String::new() } else { format!(", namespace.cozystack.io/host: {host}") };
+    let host = if host.is_empty() {
+        String::new()
+    } else {
+        format!(", namespace.cozystack.io/host: {host}")
+    };
     format!(
         "apiVersion: v1\nkind: Namespace\n\
          metadata: {{name: {name}, labels: {{namespace.cozystack.io/gateway: alice{host}}}}}\n---\n"
@@ -31,7 +35,10 @@ fn tenant_gateway(namespace: &str, apex: &str) -> String {
 
 /// A route of a namespace for one host at alice's TenantGateway.
 fn at(namespace: &str, name: &str, host: &str) -> String {
-    route(namespace, name, host, FORWARD).replace("name: edge, namespace: infra", "name: cozystack, namespace: alice")
+    route(namespace, name, host, FORWARD).replace(
+        "name: edge, namespace: infra",
+        "name: cozystack, namespace: alice",
+    )
 }
 
 struct Tenants {
@@ -46,8 +53,12 @@ impl Tenants {
         let port = https.to_string();
         let ports = ["--tenant-http-port", &http, "--tenant-https-port", &port];
         let site = Site::start(&[&ports, options].concat()).await?;
-        let alices = namespace("alice", "alice.example") + &tenant_gateway("alice", "alice.example");
-        site.save("alice-tenant.yaml", &(alices + &at("alice", "app", "app.alice.example")))?;
+        let alices =
+            namespace("alice", "alice.example") + &tenant_gateway("alice", "alice.example");
+        site.save(
+            "alice-tenant.yaml",
+            &(alices + &at("alice", "app", "app.alice.example")),
+        )?;
         let tenants = Self { site, https };
         until_answered(&tenants.site, &tenants.probe("app.alice.example"), "alice").await?;
         Ok(tenants)
@@ -71,19 +82,26 @@ impl Tenants {
 async fn a_namespace_without_a_label_publishes_nothing() -> Result<()> {
     let tenants = Tenants::start(&[]).await?;
     let (site, host) = (&tenants.site, "m.alice.example");
-    site.save("mallory-tenant.yaml", &(namespace("mallory", "") + &at("mallory", "m", host)))?;
+    site.save(
+        "mallory-tenant.yaml",
+        &(namespace("mallory", "") + &at("mallory", "m", host)),
+    )?;
     until_told(site, "mallory", "m", "HostnameNotAllowed").await?;
     tenants.is_not_mallorys(host).await?;
     // The platform grants it the names below one of alice's; then it has those, and no others.
-    let labelled =
-        namespace("mallory", "m.alice.example") + &at("mallory", "m", host) + &at("mallory", "x", "x.alice.example");
+    let labelled = namespace("mallory", "m.alice.example")
+        + &at("mallory", "m", host)
+        + &at("mallory", "x", "x.alice.example");
     site.save("mallory-tenant.yaml", &labelled)?;
     until_answered(site, &tenants.probe(host), "mallory").await?;
     until_told(site, "mallory", "x", "HostnameNotAllowed").await?;
     tenants.is_not_mallorys("x.alice.example").await?;
     // A setting lets namespaces publish without the label.
     let tenants = Tenants::start(&["--unlabelled-namespaces", "allow"]).await?;
-    tenants.site.save("mallory-tenant.yaml", &(namespace("mallory", "") + &at("mallory", "m", host)))?;
+    tenants.site.save(
+        "mallory-tenant.yaml",
+        &(namespace("mallory", "") + &at("mallory", "m", host)),
+    )?;
     until_answered(&tenants.site, &tenants.probe(host), "mallory").await
 }
 
@@ -94,17 +112,31 @@ async fn reserved_hostnames_are_for_one_namespace_or_for_nobody() -> Result<()> 
     let tenants = Tenants::start(&["--reserved-hostname", reserved]).await?;
     let site = &tenants.site;
     // Mallory comes first, and has the whole apex by its label.
-    let hosts = [("one", "vault.alice.example"), ("two", "a.platform.alice.example")];
-    let routes: String = hosts.iter().map(|(name, host)| at("mallory", name, host)).collect();
-    site.save("mallory-tenant.yaml", &(namespace("mallory", "alice.example") + &routes))?;
+    let hosts = [
+        ("one", "vault.alice.example"),
+        ("two", "a.platform.alice.example"),
+    ];
+    let routes: String = hosts
+        .iter()
+        .map(|(name, host)| at("mallory", name, host))
+        .collect();
+    site.save(
+        "mallory-tenant.yaml",
+        &(namespace("mallory", "alice.example") + &routes),
+    )?;
     for (name, host) in hosts {
-        until_told(site, "mallory", name, "HostnameNotAllowed").await.context(host)?;
+        until_told(site, "mallory", name, "HostnameNotAllowed")
+            .await
+            .context(host)?;
         tenants.is_not_mallorys(host).await?;
     }
-    let own = at("alice", "vault", "vault.alice.example") + &at("alice", "platform", "b.platform.alice.example");
+    let own = at("alice", "vault", "vault.alice.example")
+        + &at("alice", "platform", "b.platform.alice.example");
     site.save("alice-vault.yaml", &own)?;
     until_answered(site, &tenants.probe("vault.alice.example"), "alice").await?;
-    until_told(site, "alice", "platform", "HostnameNotAllowed").await.map(drop)
+    until_told(site, "alice", "platform", "HostnameNotAllowed")
+        .await
+        .map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,17 +146,22 @@ async fn no_apex_is_a_public_suffix() -> Result<()> {
     let site = &tenants.site;
     let own = namespace("mallory", "co.uk").replace("gateway: alice", "gateway: mallory")
         + &tenant_gateway("mallory", "co.uk");
-    let stolen = route("mallory", "stolen", "bank.co.uk", FORWARD)
-        .replace("name: edge, namespace: infra", "name: cozystack, namespace: mallory");
+    let stolen = route("mallory", "stolen", "bank.co.uk", FORWARD).replace(
+        "name: edge, namespace: infra",
+        "name: cozystack, namespace: mallory",
+    );
     site.save("mallory-tenant.yaml", &(own + &stolen))?;
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status", "-o", "json"])?;
         let list: Value = serde_json::from_str(text.trim()).unwrap_or_default();
         let items = list["items"].as_array().cloned().unwrap_or_default();
-        let theirs =
-            items.iter().find(|item| item["kind"] == "TenantGateway" && item["metadata"]["namespace"] == "mallory");
-        let reason = theirs.map(|theirs| theirs["status"]["conditions"][0]["reason"].clone()).unwrap_or_default();
+        let theirs = items.iter().find(|item| {
+            item["kind"] == "TenantGateway" && item["metadata"]["namespace"] == "mallory"
+        });
+        let reason = theirs
+            .map(|theirs| theirs["status"]["conditions"][0]["reason"].clone())
+            .unwrap_or_default();
         if reason == "ApexNotAllowed" {
             break;
         }
@@ -133,7 +170,10 @@ async fn no_apex_is_a_public_suffix() -> Result<()> {
         }
         sleep(Duration::from_millis(50)).await;
     }
-    ensure!(tenants.probe("bank.co.uk").send().await.is_err(), "a name below the suffix is served");
+    ensure!(
+        tenants.probe("bank.co.uk").send().await.is_err(),
+        "a name below the suffix is served"
+    );
     until_answered(site, &tenants.probe("app.alice.example"), "alice").await
 }
 
@@ -142,7 +182,11 @@ fn is_given_up(site: &Site, host: &str) -> Result<bool> {
     let (_, told) = site.ask(&["claims", "-o", "json"])?;
     let rows: Value = serde_json::from_str(&told).with_context(|| told.clone())?;
     let what = format!("hostname {host} among tenants");
-    Ok(rows.as_array().context("rows")?.iter().any(|row| row["what"] == what && row["released"].is_string()))
+    Ok(rows
+        .as_array()
+        .context("rows")?
+        .iter()
+        .any(|row| row["what"] == what && row["released"].is_string()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,12 +197,20 @@ async fn a_hostname_that_a_tenant_released_is_reserved_for_a_while() -> Result<(
     let site = &tenants.site;
     site.save("alice-shop.yaml", &at("alice", "shop", host))?;
     until_answered(site, &tenants.probe(host), "alice").await?;
-    site.save("mallory-tenant.yaml", &(namespace("mallory", "m.alice.example") + &at("mallory", "shop", host)))?;
+    site.save(
+        "mallory-tenant.yaml",
+        &(namespace("mallory", "m.alice.example") + &at("mallory", "shop", host)),
+    )?;
     until_told(site, "mallory", "shop", "HostnameConflict").await?;
     site.remove("alice-shop.yaml")?;
     let until = Instant::now() + LIMIT;
     while !is_given_up(site, host)? {
-        ensure!(Instant::now() < until, "{}\n{}", site.ask(&["claims"])?.1, site.program.output());
+        ensure!(
+            Instant::now() < until,
+            "{}\n{}",
+            site.ask(&["claims"])?.1,
+            site.program.output()
+        );
         sleep(Duration::from_millis(20)).await;
     }
     until_told(site, "mallory", "shop", "HostnameConflict").await?;
@@ -166,9 +218,16 @@ async fn a_hostname_that_a_tenant_released_is_reserved_for_a_while() -> Result<(
 
     // Also after a restart; an operator may decide otherwise.
     let Tenants { site, https } = tenants;
-    let tenants = Tenants { site: site.restart()?, https };
+    let tenants = Tenants {
+        site: site.restart()?,
+        https,
+    };
     until_answered(&tenants.site, &tenants.probe("app.alice.example"), "alice").await?;
-    ensure!(is_given_up(&tenants.site, host)?, "{}", tenants.site.ask(&["claims"])?.1);
+    ensure!(
+        is_given_up(&tenants.site, host)?,
+        "{}",
+        tenants.site.ask(&["claims"])?.1
+    );
     tenants.is_not_mallorys(host).await?;
     let (code, told) = tenants.site.ask(&["claims", "release", host])?;
     ensure!(code == 0, "{told}");

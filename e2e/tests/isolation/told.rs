@@ -8,7 +8,12 @@ use tokio::time::{Instant, sleep};
 use crate::site::{LIMIT, Site};
 
 /// An HTTPRoute as JSON, which can represent every character.
-pub(crate) fn http_route(namespace: &str, name: &str, hostnames: &[String], rules: &Value) -> Value {
+pub(crate) fn http_route(
+    namespace: &str,
+    name: &str,
+    hostnames: &[String],
+    rules: &Value,
+) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
         "metadata": {"namespace": namespace, "name": name},
@@ -20,7 +25,10 @@ pub(crate) fn http_route(namespace: &str, name: &str, hostnames: &[String], rule
 pub(crate) fn manifest(documents: &[Value]) -> String {
     // JSON may contain DEL unescaped, YAML only as an escape.
     let text = |document: &Value| document.to_string().replace('\u{7f}', "\\u007f");
-    documents.iter().map(|document| text(document) + "\n---\n").collect()
+    documents
+        .iter()
+        .map(|document| text(document) + "\n---\n")
+        .collect()
 }
 
 impl Site {
@@ -34,12 +42,24 @@ impl Site {
     /// Returns the conditions of a route at its first parent, as `Type=Status Reason: message`.
     pub(crate) fn conditions(&self, namespace: &str, name: &str) -> Result<Vec<String>> {
         let statuses = self.statuses()?;
-        let its = |item: &&Value| item["metadata"]["namespace"] == namespace && item["metadata"]["name"] == name;
-        let item = statuses.iter().filter(|item| item["kind"] == "HTTPRoute").find(its);
-        let conditions = item.and_then(|item| item["status"]["parents"][0]["conditions"].as_array());
+        let its = |item: &&Value| {
+            item["metadata"]["namespace"] == namespace && item["metadata"]["name"] == name
+        };
+        let item = statuses
+            .iter()
+            .filter(|item| item["kind"] == "HTTPRoute")
+            .find(its);
+        let conditions =
+            item.and_then(|item| item["status"]["parents"][0]["conditions"].as_array());
         let text = |condition: &Value| {
             let of = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-            format!("{}={} {}: {}", of("type"), of("status"), of("reason"), of("message"))
+            format!(
+                "{}={} {}: {}",
+                of("type"),
+                of("status"),
+                of("reason"),
+                of("message")
+            )
         };
         Ok(conditions.into_iter().flatten().map(text).collect())
     }
@@ -53,18 +73,25 @@ impl Site {
                 return Ok(condition.clone());
             }
             if Instant::now() > until {
-                bail!("{namespace}/{name} is not told {text:?}: {conditions:#?}\n{}", self.program.output());
+                bail!(
+                    "{namespace}/{name} is not told {text:?}: {conditions:#?}\n{}",
+                    self.program.output()
+                );
             }
             sleep(std::time::Duration::from_millis(50)).await;
         }
     }
 
-    /// Waits until every condition of a namespace's routes is True and none contains this text of another's.
+    /// Waits until every condition of a namespace's routes is True and none contains this text of
+    /// another's.
     pub(crate) async fn says_nothing_of(&self, namespace: &str, text: &str) -> Result<()> {
         let until = Instant::now() + LIMIT;
         loop {
             let statuses = self.statuses()?;
-            let own: Vec<&Value> = statuses.iter().filter(|item| item["metadata"]["namespace"] == namespace).collect();
+            let own: Vec<&Value> = statuses
+                .iter()
+                .filter(|item| item["metadata"]["namespace"] == namespace)
+                .collect();
             let told = serde_json::to_string(&own)?;
             if !own.is_empty() && !told.contains(text) && !told.contains("\"False\"") {
                 return Ok(());

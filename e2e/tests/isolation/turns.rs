@@ -1,5 +1,5 @@
-//! Fairness: one tenant changes hundreds of objects at once; a neighbour's change is taken in long before the last of
-//! them.
+//! Fairness: one tenant changes hundreds of objects at once; a neighbour's change is taken in long
+//! before the last of them.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,13 @@ fn beside(namespace: &str, name: &str, host: &str, echo: &Echo) -> String {
     let service = service(namespace, echo.address());
     let service = service.replace("name: web,", &format!("name: {name},"));
     let service = service.replace("service-name: web", &format!("service-name: {name}"));
-    service + &route(namespace, name, host, &format!("[{{backendRefs: [{{name: {name}, port: 80}}]}}]"))
+    service
+        + &route(
+            namespace,
+            name,
+            host,
+            &format!("[{{backendRefs: [{{name: {name}, port: 80}}]}}]"),
+        )
 }
 
 /// Returns the time at which Envoy accepted each cluster, as text that sorts, by its config dump.
@@ -43,7 +49,15 @@ async fn clusters(site: &Site) -> Result<Vec<(String, String)>> {
     let told: Value = serde_json::from_str(&json)?;
     let configs = told["configs"].as_array().context("configs")?;
     let text = |value: &Value| value.as_str().map(str::to_owned).context("a text");
-    configs.iter().map(|config| Ok((text(&config["last_updated"])?, text(&config["cluster"]["name"])?))).collect()
+    configs
+        .iter()
+        .map(|config| {
+            Ok((
+                text(&config["last_updated"])?,
+                text(&config["cluster"]["name"])?,
+            ))
+        })
+        .collect()
 }
 
 fn unchunked(mut body: &str) -> Result<String> {
@@ -73,23 +87,47 @@ async fn a_neighbours_change_does_not_wait_for_all_that_one_tenant_changes() -> 
     site.save("mallory-many.yaml", &all(1))?;
     let until = Instant::now() + LIMIT;
     // The first of hers have reached Envoy.
-    while clusters(&site).await?.iter().all(|(_, name)| !name.contains("mallory")) {
-        ensure!(Instant::now() < until, "nothing of mallory's is there\n{}", site.program.output());
+    while clusters(&site)
+        .await?
+        .iter()
+        .all(|(_, name)| !name.contains("mallory"))
+    {
+        ensure!(
+            Instant::now() < until,
+            "nothing of mallory's is there\n{}",
+            site.program.output()
+        );
     }
-    site.save("alice-late.yaml", &beside("alice", "late", "late.example.org", &site.alice))?;
-    for (host, owner) in [("late.example.org", "alice"), (&*format!("m{}-1.example.org", MANY - 1), "mallory")] {
+    site.save(
+        "alice-late.yaml",
+        &beside("alice", "late", "late.example.org", &site.alice),
+    )?;
+    for (host, owner) in [
+        ("late.example.org", "alice"),
+        (&*format!("m{}-1.example.org", MANY - 1), "mallory"),
+    ] {
         let probe = site.plain(host);
         while !named(&probe).await.is_ok_and(|found| found == owner) {
-            ensure!(Instant::now() < until, "{host} is not served\n{}", site.program.output());
+            ensure!(
+                Instant::now() < until,
+                "{host} is not served\n{}",
+                site.program.output()
+            );
             sleep(std::time::Duration::from_millis(5)).await;
         }
     }
     let clusters = clusters(&site).await?;
     let of = |namespace: &'static str, name: &'static str| {
-        clusters.iter().filter(move |(_, cluster)| cluster.contains(namespace) && cluster.contains(name))
+        clusters
+            .iter()
+            .filter(move |(_, cluster)| cluster.contains(namespace) && cluster.contains(name))
     };
     let (alices, _) = of("alice", "late").next().context("a cluster of alice's")?;
     let after = of("mallory", "m").filter(|(time, _)| time > alices).count();
-    ensure!(after >= 64, "only {after} of mallory's {MANY} Services came after alice's\n{}", site.program.output());
+    ensure!(
+        after >= 64,
+        "only {after} of mallory's {MANY} Services came after alice's\n{}",
+        site.program.output()
+    );
     Ok(())
 }

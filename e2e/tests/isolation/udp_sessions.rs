@@ -1,4 +1,5 @@
-//! Clients of UDP ports with more source ports than an Envoy has files: connections of others go on.
+//! Clients of UDP ports with more source ports than an Envoy has files: connections of others go
+//! on.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -26,7 +27,10 @@ fn game(ports: &[u16], backend: SocketAddr) -> Result<String> {
          metadata: {name: game, namespace: mallory}\nspec:\n  gatewayClassName: ours\n  listeners:\n"
         .to_owned();
     for port in ports {
-        writeln!(text, "  - {{name: udp-{port}, protocol: UDP, port: {port}}}")?;
+        writeln!(
+            text,
+            "  - {{name: udp-{port}, protocol: UDP, port: {port}}}"
+        )?;
     }
     write!(
         text,
@@ -49,7 +53,9 @@ fn send(port: u16, clients: u32) -> Result<()> {
         let address = Ipv4Addr::from(0x7f_00_01_01 + client / OF_ADDRESS);
         let number = u16::try_from(10_000 + client % OF_ADDRESS)?;
         // Another program may have the port.
-        let Ok(socket) = UdpSocket::bind((address, number)) else { continue };
+        let Ok(socket) = UdpSocket::bind((address, number)) else {
+            continue;
+        };
         // The queue of the port may be full.
         let _sent = socket.send_to(b"hello", (Ipv4Addr::LOCALHOST, port));
     }
@@ -60,7 +66,9 @@ fn send(port: u16, clients: u32) -> Result<()> {
 async fn alice(probe: e2e::probe::Probe, stop: Arc<AtomicBool>) -> Result<usize> {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
-        let name = named(&probe).await.with_context(|| format!("request {count}"))?;
+        let name = named(&probe)
+            .await
+            .with_context(|| format!("request {count}"))?;
         ensure!(name == "alice", "answered by {name}");
         count += 1;
         sleep(Duration::from_millis(20)).await;
@@ -79,14 +87,20 @@ async fn clients_of_udp_ports_leave_files_for_connections_of_others() -> Result<
     for port in ports {
         let began = Instant::now();
         while envoy_sessions(&site, port).await? == 0 {
-            ensure!(began.elapsed() < LIMIT, "no session at {port}\n{}", site.program.output());
+            ensure!(
+                began.elapsed() < LIMIT,
+                "no session at {port}\n{}",
+                site.program.output()
+            );
             send(port, 1)?;
             sleep(Duration::from_millis(50)).await;
         }
     }
     let envoy = site.envoy()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let probe = site.plain("alice.example.org").limit(Duration::from_secs(30));
+    let probe = site
+        .plain("alice.example.org")
+        .limit(Duration::from_secs(30));
     let requests = tokio::spawn(alice(probe, stop.clone()));
     for _ in 0..2 {
         for port in ports {
@@ -97,17 +111,31 @@ async fn clients_of_udp_ports_leave_files_for_connections_of_others() -> Result<
     stop.store(true, Ordering::Relaxed);
     let count = requests.await?.context("a request of alice's")?;
     ensure!(count > 10, "alice made only {count} requests");
-    ensure!(site.envoy()? == envoy, "another Envoy runs\n{}", site.program.output());
-    ensure!(files? < FILES as usize / 2, "files are left for connections");
+    ensure!(
+        site.envoy()? == envoy,
+        "another Envoy runs\n{}",
+        site.program.output()
+    );
+    ensure!(
+        files? < FILES as usize / 2,
+        "files are left for connections"
+    );
     for port in ports {
         let sessions = envoy_sessions(&site, port).await?;
-        ensure!(sessions <= 156, "port {port} has more than its part of 2,500 sessions: {sessions}");
+        ensure!(
+            sessions <= 156,
+            "port {port} has more than its part of 2,500 sessions: {sessions}"
+        );
     }
     Ok(())
 }
 
 async fn envoy_sessions(site: &Site, port: u16) -> Result<u64> {
-    envoy_stat(site.state.path(), &format!("udp.mallory/game:{port}/udp.downstream_sess_active")).await
+    envoy_stat(
+        site.state.path(),
+        &format!("udp.mallory/game:{port}/udp.downstream_sess_active"),
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,10 +144,20 @@ async fn a_start_without_files_for_its_udp_sessions_is_refused() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let state = dir.path().join("state").display().to_string();
     let envoy = e2e::envoy::binary()?.display().to_string();
-    let args = ["standalone", "--once", "--state-dir", &state, "--envoy", &envoy, "--udp-sessions", "16384"];
+    let args = [
+        "standalone",
+        "--once",
+        "--state-dir",
+        &state,
+        "--envoy",
+        &envoy,
+        "--udp-sessions",
+        "16384",
+    ];
     let mut program = e2e::gatewright::Gatewright::start_within_files(20_000, &args)?;
     let output = program.end().await?;
-    let expected = "the limit of open files is 20000, and 16384 UDP sessions with 16 connections need 33056";
+    let expected =
+        "the limit of open files is 20000, and 16384 UDP sessions with 16 connections need 33056";
     ensure!(output.contains(expected), "it tells why: {output}");
     Ok(())
 }

@@ -21,10 +21,18 @@ pub(crate) fn root() -> PathBuf {
 
 /// Runs a program with the cluster's KUBECONFIG, as a person would.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let out = Command::new(root().join("kind/cluster")).arg("exec").arg(program).args(arguments).output()?;
+    let out = Command::new(root().join("kind/cluster"))
+        .arg("exec")
+        .arg(program)
+        .args(arguments)
+        .output()?;
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
     let why = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{program} {}: {told}{why}", arguments.join(" "));
+    ensure!(
+        out.status.success(),
+        "{program} {}: {told}{why}",
+        arguments.join(" ")
+    );
     Ok(told)
 }
 
@@ -46,12 +54,22 @@ pub(crate) fn gatewright(arguments: &[&str]) -> Result<String> {
 
 /// Runs `gatewright` in a pod, or in one of a workload.
 pub(crate) fn gatewright_in(workload: &str, arguments: &[&str]) -> Result<String> {
-    kubectl(&[&["-n", NAMESPACE, "exec", workload, "--", "gatewright"], arguments].concat())
+    kubectl(
+        &[
+            &["-n", NAMESPACE, "exec", workload, "--", "gatewright"],
+            arguments,
+        ]
+        .concat(),
+    )
 }
 
 pub(crate) fn objects(arguments: &[&str]) -> Result<Vec<Value>> {
-    let told: Value = serde_json::from_str(&kubectl(&[&["get", "-o", "json"], arguments].concat())?)?;
-    Ok(told["items"].as_array().cloned().unwrap_or_else(|| vec![told]))
+    let told: Value =
+        serde_json::from_str(&kubectl(&[&["get", "-o", "json"], arguments].concat())?)?;
+    Ok(told["items"]
+        .as_array()
+        .cloned()
+        .unwrap_or_else(|| vec![told]))
 }
 
 /// Alice's shop.
@@ -61,7 +79,9 @@ pub(crate) fn shop() -> Result<Probe> {
 
 /// The address of the load balancer, with the port of HTTPS.
 pub(crate) fn address() -> Result<SocketAddr> {
-    let service = objects(&["service", "gatewright-envoy", "-n", NAMESPACE])?.pop().context("a Service")?;
+    let service = objects(&["service", "gatewright-envoy", "-n", NAMESPACE])?
+        .pop()
+        .context("a Service")?;
     let address: IpAddr = service["status"]["loadBalancer"]["ingress"][0]["ip"]
         .as_str()
         .context("no address: run `make kind`")?
@@ -71,9 +91,13 @@ pub(crate) fn address() -> Result<SocketAddr> {
 
 /// A host at the address of the load balancer, by the roots of the internal CA.
 pub(crate) fn at(host: &str) -> Result<Probe> {
-    let roots = objects(&["configmap", "gatewright-internal-ca", "-n", NAMESPACE])?.pop().context("roots")?;
+    let roots = objects(&["configmap", "gatewright-internal-ca", "-n", NAMESPACE])?
+        .pop()
+        .context("roots")?;
     let roots = roots_of(roots["data"]["ca.crt"].as_str().context("roots")?)?;
-    Ok(Probe::https(address()?, host).roots(roots).limit(Duration::from_secs(30)))
+    Ok(Probe::https(address()?, host)
+        .roots(roots)
+        .limit(Duration::from_secs(30)))
 }
 
 pub(crate) async fn until_served(probe: &Probe) -> Result<()> {
@@ -98,31 +122,55 @@ pub(crate) fn late() -> Value {
 
 /// The pods of the shared fleet.
 pub(crate) fn envoys() -> Result<Vec<Value>> {
-    objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=envoy"])
+    objects(&[
+        "pods",
+        "-n",
+        NAMESPACE,
+        "-l",
+        "app.kubernetes.io/component=envoy",
+    ])
 }
 
 /// The status of the container of Envoy, from the kubelet.
 pub(crate) fn container(pod: &Value) -> Result<&Value> {
-    let all = pod["status"]["containerStatuses"].as_array().context("no containers")?;
-    all.iter().find(|container| container["name"] == "envoy").context("no Envoy")
+    let all = pod["status"]["containerStatuses"]
+        .as_array()
+        .context("no containers")?;
+    all.iter()
+        .find(|container| container["name"] == "envoy")
+        .context("no Envoy")
 }
 
 /// The pod that holds the Lease.
 pub(crate) fn holder() -> Result<String> {
-    let lease = objects(&["lease", "gatewright-controller", "-n", NAMESPACE])?.pop().context("a Lease")?;
-    Ok(lease["spec"]["holderIdentity"].as_str().context("a holder")?.to_owned())
+    let lease = objects(&["lease", "gatewright-controller", "-n", NAMESPACE])?
+        .pop()
+        .context("a Lease")?;
+    Ok(lease["spec"]["holderIdentity"]
+        .as_str()
+        .context("a holder")?
+        .to_owned())
 }
 
 /// Waits until the policies around tenants are in force, a moment after they were installed.
 pub(crate) async fn policies_in_force() -> Result<()> {
-    let foreign = root().join("kind/manifests/not-his.yaml").display().to_string();
+    let foreign = root()
+        .join("kind/manifests/not-his.yaml")
+        .display()
+        .to_string();
     let deadline = Instant::now() + LIMIT;
     loop {
         let told = kubectl(&["apply", "--dry-run=server", "-f", &foreign]);
-        if told.as_ref().is_err_and(|why| format!("{why:#}").contains("must equal bob.example.org")) {
+        if told
+            .as_ref()
+            .is_err_and(|why| format!("{why:#}").contains("must equal bob.example.org"))
+        {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "the policies are not in force: {told:?}");
+        ensure!(
+            Instant::now() < deadline,
+            "the policies are not in force: {told:?}"
+        );
         sleep(Duration::from_millis(500)).await;
     }
 }

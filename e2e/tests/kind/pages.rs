@@ -11,8 +11,21 @@ fn followed(page: &str) -> Result<()> {
     let page = dir.join("docs").join(page);
     // kubectl and Helm, as those who follow it have them.
     let path = vec![dir.join(".tools")];
-    let environment = vec![("KUBECONFIG", dir.join(".tools/kind-state/kubeconfig").display().to_string())];
-    follow(&page, &Place { dir, path, environment, ..Place::default() })
+    let environment = vec![(
+        "KUBECONFIG",
+        dir.join(".tools/kind-state/kubeconfig")
+            .display()
+            .to_string(),
+    )];
+    follow(
+        &page,
+        &Place {
+            dir,
+            path,
+            environment,
+            ..Place::default()
+        },
+    )
 }
 
 #[test]
@@ -35,9 +48,23 @@ async fn an_upgrade_and_an_uninstall_are_as_their_page_says() -> Result<()> {
     followed("upgrade.md")?;
     let left = left()?;
     ensure!(left.is_empty(), "{left:?}");
-    let made = kubectl(&["get", "gateways,listenersets,tenantgateways", "-A", "-o", "name"])?;
+    let made = kubectl(&[
+        "get",
+        "gateways,listenersets,tenantgateways",
+        "-A",
+        "-o",
+        "name",
+    ])?;
     ensure!(made.is_empty(), "{made}");
-    run("make", &["--no-print-directory", "-C", &root().display().to_string(), "kind"])?;
+    run(
+        "make",
+        &[
+            "--no-print-directory",
+            "-C",
+            &root().display().to_string(),
+            "kind",
+        ],
+    )?;
     policies_in_force().await?;
     until_served(&shop()?).await
 }

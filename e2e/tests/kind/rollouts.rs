@@ -12,7 +12,10 @@ async fn rollouts_lose_no_request() -> Result<()> {
     let probe = shop()?;
     until_served(&probe).await?;
     let traffic = Traffic::start(&probe);
-    for what in ["deployment/gatewright-controller", "daemonset/gatewright-envoy"] {
+    for what in [
+        "deployment/gatewright-controller",
+        "daemonset/gatewright-envoy",
+    ] {
         kubectl(&["-n", NAMESPACE, "rollout", "restart", what])?;
         rolled_out(what)?;
     }
@@ -38,7 +41,13 @@ async fn the_last_replica_is_not_evicted() -> Result<()> {
     let probe = shop()?;
     until_served(&probe).await?;
     let traffic = Traffic::start(&probe);
-    let pods = objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"])?;
+    let pods = objects(&[
+        "pods",
+        "-n",
+        NAMESPACE,
+        "-l",
+        "app.kubernetes.io/component=controller",
+    ])?;
     ensure!(pods.len() == 2, "{} replicas", pods.len());
     let mut answers = Vec::new();
     for pod in &pods {
@@ -48,9 +57,17 @@ async fn the_last_replica_is_not_evicted() -> Result<()> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction");
         answers.push(kubectl_of(&["create", "--raw", &path], &eviction));
     }
-    let [first, second] = answers.as_slice() else { unreachable!("two replicas") };
+    let [first, second] = answers.as_slice() else {
+        unreachable!("two replicas")
+    };
     ensure!(first.is_ok(), "{first:?}");
-    let refused = format!("{:#}", second.as_ref().err().context("both replicas were evicted")?);
+    let refused = format!(
+        "{:#}",
+        second
+            .as_ref()
+            .err()
+            .context("both replicas were evicted")?
+    );
     ensure!(refused.contains("disruption budget"), "{refused}");
     rolled_out("deployment/gatewright-controller")?;
     traffic.none_failed(20).await

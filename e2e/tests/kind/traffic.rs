@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Requests all the time: each over a connection of its own, and over one that is kept for as long as Envoy lets it.
+/// Requests all the time: each over a connection of its own, and over one that is kept for as long
+/// as Envoy lets it.
 pub(crate) struct Traffic {
     stop: watch::Sender<bool>,
     tasks: JoinSet<(usize, Vec<String>)>,
@@ -72,7 +73,8 @@ async fn over_one_connection(probe: Probe, stopped: watch::Receiver<bool>) -> (u
         let connection = held.as_mut().expect("it was made");
         match connection.ask(&probe).await {
             Ok(answer) if answer.status == 200 => {}
-            // A connection that Envoy closed between two requests is opened again, as every client does.
+            // A connection that Envoy closed between two requests is opened again, as every client
+            // does.
             Err(_) if connection.is_closed() => held = None,
             other => failed.push(format!("request {count} over one connection: {other:?}")),
         }

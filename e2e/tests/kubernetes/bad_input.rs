@@ -1,5 +1,5 @@
-//! Bad input on a real API server: each leads to a condition or one clear log line, nothing loops, and nothing else is
-//! affected.
+//! Bad input on a real API server: each leads to a condition or one clear log line, nothing loops,
+//! and nothing else is affected.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 fn class(name: &str, parameters: &str) -> Value {
-    let reference =
-        json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": parameters});
+    let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": parameters});
     json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": name},
         "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": reference}})
 }
@@ -34,15 +33,25 @@ fn gateway(namespace: &str, name: &str, class: &str) -> Value {
 }
 
 fn reason(object: &Value, kind: &str) -> Value {
-    condition(&object["status"], kind).map(|c| c["reason"].clone()).unwrap_or_default()
+    condition(&object["status"], kind)
+        .map(|c| c["reason"].clone())
+        .unwrap_or_default()
 }
 
 /// Returns true if all conditions are of the current generation.
 fn is_told(object: &Value) -> bool {
     let generation = &object["metadata"]["generation"];
-    let own = object["status"]["conditions"].as_array().into_iter().flatten();
-    let listeners = object["status"]["listeners"].as_array().into_iter().flatten();
-    let mut all = own.chain(listeners.flat_map(|l| l["conditions"].as_array().into_iter().flatten())).peekable();
+    let own = object["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let listeners = object["status"]["listeners"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let mut all = own
+        .chain(listeners.flat_map(|l| l["conditions"].as_array().into_iter().flatten()))
+        .peekable();
     all.peek().is_some() && all.all(|c| c["observedGeneration"] == *generation)
 }
 
@@ -64,9 +73,19 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
     cluster.server.put(class("own", "own")).await?;
 
     // A neighbour that must not be affected.
-    cluster.server.put(tls_secret("default", "cert", &["a.example.org"])?).await?;
-    cluster.server.put(gateway("default", "good", "own")).await?;
-    cluster.until("v1", "Service", "default", "good-own", |o| o["spec"]["ports"][1]["targetPort"].is_u64()).await?;
+    cluster
+        .server
+        .put(tls_secret("default", "cert", &["a.example.org"])?)
+        .await?;
+    cluster
+        .server
+        .put(gateway("default", "good", "own"))
+        .await?;
+    cluster
+        .until("v1", "Service", "default", "good-own", |o| {
+            o["spec"]["ports"][1]["targetPort"].is_u64()
+        })
+        .await?;
 
     long_name(&cluster).await?;
     older_schema(&cluster, &crds).await?;
@@ -75,7 +94,9 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
     missing_right(&cluster, &mut controller).await?;
     let _controller = unknown_values(&cluster, controller).await?;
 
-    let good = cluster.until(GATEWAY, "Gateway", "default", "good", is_told).await?;
+    let good = cluster
+        .until(GATEWAY, "Gateway", "default", "good", is_told)
+        .await?;
     assert!(is_true(&good["status"], "Accepted"));
     // Nothing loops: the controller becomes quiet soon.
     cluster.quiet().await?;
@@ -84,19 +105,38 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
 
 /// Names and labels of derived objects are shortened.
 async fn long_name(cluster: &Cluster) -> Result<()> {
-    let name = format!("{}.{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(61));
+    let name = format!(
+        "{}.{}.{}.{}",
+        "a".repeat(63),
+        "b".repeat(63),
+        "c".repeat(63),
+        "d".repeat(61)
+    );
     assert_eq!(name.len(), 253);
     cluster.server.put(gateway("default", &name, "own")).await?;
-    cluster.until(GATEWAY, "Gateway", "default", &name, |o| is_told(o) && is_true(&o["status"], "Accepted")).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", &name, |o| {
+            is_told(o) && is_true(&o["status"], "Accepted")
+        })
+        .await?;
     let services = cluster.server.api("v1", "Service", "default").await?;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
     loop {
         let all = services.list(&Default::default()).await?;
-        let of = |s: &kube::api::DynamicObject| s.metadata.annotations.iter().flatten().any(|(_, v)| *v == name);
+        let of = |s: &kube::api::DynamicObject| {
+            s.metadata
+                .annotations
+                .iter()
+                .flatten()
+                .any(|(_, v)| *v == name)
+        };
         if all.iter().any(of) {
             return Ok(());
         }
-        assert!(tokio::time::Instant::now() < deadline, "no Service for a long name");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "no Service for a long name"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -109,100 +149,192 @@ async fn older_schema(cluster: &Cluster, crds: &Path) -> Result<()> {
     cluster.server.apply(&laxer).await?;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
     // A new schema takes effect a moment later.
-    while cluster.server.put(parameters("old", "Orbital")).await.is_err() {
-        assert!(tokio::time::Instant::now() < deadline, "the laxer schema does not hold");
+    while cluster
+        .server
+        .put(parameters("old", "Orbital"))
+        .await
+        .is_err()
+    {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the laxer schema does not hold"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     cluster.server.apply(&text).await?;
     cluster.server.put(class("old", "old")).await?;
-    let old =
-        cluster.until(GATEWAY, "GatewayClass", "", "old", |o| reason(o, "Accepted") == "InvalidParameters").await?;
+    let old = cluster
+        .until(GATEWAY, "GatewayClass", "", "old", |o| {
+            reason(o, "Accepted") == "InvalidParameters"
+        })
+        .await?;
     let told = condition(&old["status"], "Accepted").context("it has one")?["message"].to_string();
-    assert!(told.contains("GatewayParameters default/old") && told.contains("Orbital"), "{told}");
+    assert!(
+        told.contains("GatewayParameters default/old") && told.contains("Orbital"),
+        "{told}"
+    );
     Ok(())
 }
 
-/// A value that a newer CRD admits fails its object, and derived objects stay; after a restart as well.
+/// A value that a newer CRD admits fails its object, and derived objects stay; after a restart as
+/// well.
 async fn unknown_values(cluster: &Cluster, controller: Gatewright) -> Result<Gatewright> {
     let server = &cluster.server;
     server.put(gateway("default", "new", "own")).await?;
-    cluster.until("v1", "Service", "default", "new-own", |o| o["spec"]["ports"][1]["targetPort"].is_u64()).await?;
+    cluster
+        .until("v1", "Service", "default", "new-own", |o| {
+            o["spec"]["ports"][1]["targetPort"].is_u64()
+        })
+        .await?;
     let deleted = || {
         let requests = cluster.writes()?.into_iter();
-        anyhow::Ok(requests.filter(|request| request.verb == "delete" && request.resource == "services").count())
+        anyhow::Ok(
+            requests
+                .filter(|request| request.verb == "delete" && request.resource == "services")
+                .count(),
+        )
     };
     let before = deleted()?;
     let mut partly = gateway("default", "new", "own");
     partly["spec"]["listeners"][1]["allowedRoutes"] = json!({"namespaces": {"from": "Orbit"}});
-    server.admit_anything("gateways.gateway.networking.k8s.io", partly).await?;
-    let told = |o: &Value, index: usize| condition(&o["status"]["listeners"][index], "Accepted").cloned();
+    server
+        .admit_anything("gateways.gateway.networking.k8s.io", partly)
+        .await?;
+    let told =
+        |o: &Value, index: usize| condition(&o["status"]["listeners"][index], "Accepted").cloned();
     let new = cluster
         .until(GATEWAY, "Gateway", "default", "new", |o| {
-            is_told(o) && told(o, 1).is_some_and(|accepted| accepted["reason"] == "UnsupportedValue")
+            is_told(o)
+                && told(o, 1).is_some_and(|accepted| accepted["reason"] == "UnsupportedValue")
         })
         .await?;
-    assert!(told(&new, 0).is_some_and(|accepted| accepted["status"] == "True"), "the one beside it is as it was");
-    assert!(told(&new, 1).is_some_and(|accepted| accepted["message"].to_string().contains("Orbit")));
+    assert!(
+        told(&new, 0).is_some_and(|accepted| accepted["status"] == "True"),
+        "the one beside it is as it was"
+    );
+    assert!(
+        told(&new, 1).is_some_and(|accepted| accepted["message"].to_string().contains("Orbit"))
+    );
 
     let mut wholly = gateway("default", "new", "own");
     wholly["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Orbit"}});
     server.put(wholly).await?;
     let is_invalid = |o: &Value| is_told(o) && reason(o, "Accepted") == "Invalid";
-    cluster.until(GATEWAY, "Gateway", "default", "new", is_invalid).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "new", is_invalid)
+        .await?;
     drop(controller);
     let mut controller = cluster.controller("three")?;
     controller.line("the view is complete").await?;
     controller.line("holding the lease").await?;
     cluster.quiet().await?;
-    let new = cluster.until(GATEWAY, "Gateway", "default", "new", is_invalid).await?;
+    let new = cluster
+        .until(GATEWAY, "Gateway", "default", "new", is_invalid)
+        .await?;
     assert!(!is_true(&new["status"], "Programmed"));
     assert_eq!(deleted()?, before, "its address is kept until it is mended");
-    assert!(server.api("v1", "Service", "default").await?.get_opt("new-own").await?.is_some());
+    assert!(
+        server
+            .api("v1", "Service", "default")
+            .await?
+            .get_opt("new-own")
+            .await?
+            .is_some()
+    );
     Ok(controller)
 }
 
-/// The listener reports it, the other listener stays served, and all recovers when the Secret is back.
+/// The listener reports it, the other listener stays served, and all recovers when the Secret is
+/// back.
 async fn secret_deleted_in_use(cluster: &Cluster) -> Result<()> {
     let secrets = cluster.server.api("v1", "Secret", "default").await?;
     let resolved = |o: &Value| {
         let listeners = &o["status"]["listeners"];
-        let of = |index: usize| condition(&listeners[index], "ResolvedRefs").map(|c| c["status"].clone());
+        let of = |index: usize| {
+            condition(&listeners[index], "ResolvedRefs").map(|c| c["status"].clone())
+        };
         (of(0).unwrap_or_default(), of(1).unwrap_or_default())
     };
-    cluster.until(GATEWAY, "Gateway", "default", "good", |o| resolved(o) == (json!("True"), json!("True"))).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "good", |o| {
+            resolved(o) == (json!("True"), json!("True"))
+        })
+        .await?;
     secrets.delete("cert", &Default::default()).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "good", |o| resolved(o) == (json!("True"), json!("False"))).await?;
-    cluster.server.put(tls_secret("default", "cert", &["a.example.org"])?).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "good", |o| resolved(o) == (json!("True"), json!("True"))).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "good", |o| {
+            resolved(o) == (json!("True"), json!("False"))
+        })
+        .await?;
+    cluster
+        .server
+        .put(tls_secret("default", "cert", &["a.example.org"])?)
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "good", |o| {
+            resolved(o) == (json!("True"), json!("True"))
+        })
+        .await?;
     Ok(())
 }
 
 /// Derived objects that are deleted with their namespace are not made again.
 async fn terminating_namespace(cluster: &Cluster, controller: &mut Gatewright) -> Result<()> {
-    cluster.server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}})).await?;
+    cluster
+        .server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}}))
+        .await?;
     let mut kept = gateway("going", "edge", "own");
     // It outlives its derived objects.
     kept["metadata"]["finalizers"] = json!(["example.org/kept"]);
     cluster.server.put(kept).await?;
-    cluster.until("v1", "Service", "going", "edge-own", |o| o["spec"]["ports"].is_array()).await?;
+    cluster
+        .until("v1", "Service", "going", "edge-own", |o| {
+            o["spec"]["ports"].is_array()
+        })
+        .await?;
     let namespaces = cluster.server.api("v1", "Namespace", "").await?;
     namespaces.delete("going", &Default::default()).await?;
-    cluster.until("v1", "Service", "going", "edge-own", Value::is_null).await?;
+    cluster
+        .until("v1", "Service", "going", "edge-own", Value::is_null)
+        .await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let ours = cluster.server.requests()?.into_iter().filter(|r| r.user == ACCOUNT);
-    let tried = ours.filter(|r| r.object.starts_with("going/edge-own") && r.code >= 400).count();
-    assert!(tried <= 6, "{tried} attempts in a namespace that is being deleted");
-    assert!(!controller.output().contains("the Service of gateway going/edge"), "{}", controller.output());
+    let ours = cluster
+        .server
+        .requests()?
+        .into_iter()
+        .filter(|r| r.user == ACCOUNT);
+    let tried = ours
+        .filter(|r| r.object.starts_with("going/edge-own") && r.code >= 400)
+        .count();
+    assert!(
+        tried <= 6,
+        "{tried} attempts in a namespace that is being deleted"
+    );
+    assert!(
+        !controller
+            .output()
+            .contains("the Service of gateway going/edge"),
+        "{}",
+        controller.output()
+    );
     let gateways = cluster.server.api(GATEWAY, "Gateway", "going").await?;
     let free = json!({"metadata": {"finalizers": null}});
-    gateways.patch("edge", &PatchParams::default(), &Patch::Merge(&free)).await?;
-    cluster.until("v1", "Namespace", "", "going", Value::is_null).await?;
+    gateways
+        .patch("edge", &PatchParams::default(), &Patch::Merge(&free))
+        .await?;
+    cluster
+        .until("v1", "Namespace", "", "going", Value::is_null)
+        .await?;
     Ok(())
 }
 
 /// One line names verb and resource, and the retries back off.
 async fn missing_right(cluster: &Cluster, controller: &mut Gatewright) -> Result<()> {
-    let roles = cluster.server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
+    let roles = cluster
+        .server
+        .api("rbac.authorization.k8s.io/v1", "ClusterRole", "")
+        .await?;
     let full = serde_json::to_value(roles.get("gatewright-controller").await?)?["rules"].clone();
     let narrow: Vec<Value> = full
         .as_array()
@@ -213,21 +345,49 @@ async fn missing_right(cluster: &Cluster, controller: &mut Gatewright) -> Result
         .collect();
     let give = async |rules: Value| {
         let patch = json!({"rules": rules});
-        roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&patch)).await
+        roles
+            .patch(
+                "gatewright-controller",
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await
     };
     give(json!(narrow)).await?;
-    cluster.server.until_may(ACCOUNT, ("create", "", "services", "default"), false).await?;
-    cluster.server.put(gateway("default", "poor", "own")).await?;
+    cluster
+        .server
+        .until_may(ACCOUNT, ("create", "", "services", "default"), false)
+        .await?;
+    cluster
+        .server
+        .put(gateway("default", "poor", "own"))
+        .await?;
     let line = controller.line("WARN gateway default/poor: ").await?;
-    assert!(line.contains("not allowed") && line.contains("services"), "{line}");
+    assert!(
+        line.contains("not allowed") && line.contains("services"),
+        "{line}"
+    );
     // Its status reports it as well.
     let told = |o: &Value| {
-        condition(&o["status"], "Programmed").is_some_and(|c| c["message"].to_string().contains("not allowed"))
+        condition(&o["status"], "Programmed")
+            .is_some_and(|c| c["message"].to_string().contains("not allowed"))
     };
-    cluster.until(GATEWAY, "Gateway", "default", "poor", told).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "poor", told)
+        .await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(controller.output().matches("WARN gateway default/poor: ").count(), 1);
+    assert_eq!(
+        controller
+            .output()
+            .matches("WARN gateway default/poor: ")
+            .count(),
+        1
+    );
     give(full).await?;
-    cluster.until("v1", "Service", "default", "poor-own", |o| o["spec"]["ports"].is_array()).await?;
+    cluster
+        .until("v1", "Service", "default", "poor-own", |o| {
+            o["spec"]["ports"].is_array()
+        })
+        .await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Certificates and CA bundles as large as a Secret or ConfigMap can be, and many chains as large as they are served: the
-//! memory of the controller.
+//! Certificates and CA bundles as large as a Secret or ConfigMap can be, and many chains as large
+//! as they are served: the memory of the controller.
 
 use std::ops::Range;
 use std::path::Path;
@@ -32,7 +32,11 @@ const CHAIN: Range<usize> = 28 << 10..32 << 10;
 fn certificate(host: &str, more: usize) -> Result<(String, String)> {
     let names = (0..more).map(|number| format!("{number:040}.{:039}", 0));
     let key = KeyPair::generate()?;
-    let made = CertificateParams::new(std::iter::once(host.to_owned()).chain(names).collect::<Vec<_>>())?;
+    let made = CertificateParams::new(
+        std::iter::once(host.to_owned())
+            .chain(names)
+            .collect::<Vec<_>>(),
+    )?;
     Ok((made.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
@@ -45,8 +49,9 @@ async fn put_policies(cluster: &Cluster, bundle: &str) -> Result<()> {
                 "metadata": {"name": name(number), "namespace": "default"}, "data": {"ca.crt": bundle}});
             cluster.server.put(map).await?;
         }
-        let references: Vec<Value> =
-            (0..REFERENCES).map(|number| json!({"group": "", "kind": "ConfigMap", "name": name(number)})).collect();
+        let references: Vec<Value> = (0..REFERENCES)
+            .map(|number| json!({"group": "", "kind": "ConfigMap", "name": name(number)}))
+            .collect();
         let target = json!({"group": "", "kind": "Service", "name": format!("s{policy}")});
         cluster
             .server
@@ -63,10 +68,23 @@ async fn put_policies(cluster: &Cluster, bundle: &str) -> Result<()> {
 async fn policies_say(cluster: &Cluster, status: &str, text: &str) -> Result<()> {
     for policy in 0..POLICIES {
         let says = |object: &Value| {
-            let condition = condition(&object["status"]["ancestors"][0], "ResolvedRefs").cloned().unwrap_or_default();
-            condition["status"] == status && condition["message"].as_str().is_some_and(|told| told.contains(text))
+            let condition = condition(&object["status"]["ancestors"][0], "ResolvedRefs")
+                .cloned()
+                .unwrap_or_default();
+            condition["status"] == status
+                && condition["message"]
+                    .as_str()
+                    .is_some_and(|told| told.contains(text))
         };
-        cluster.until(GATEWAY, "BackendTLSPolicy", "default", &format!("p{policy}"), says).await?;
+        cluster
+            .until(
+                GATEWAY,
+                "BackendTLSPolicy",
+                "default",
+                &format!("p{policy}"),
+                says,
+            )
+            .await?;
     }
     Ok(())
 }
@@ -101,11 +119,21 @@ async fn config_maps_over_the_limit_are_not_kept() -> Result<()> {
         large += &certificate("ca.example.org", 100)?.0;
     }
     put_policies(&cluster, &large).await?;
-    policies_say(&cluster, "False", "certificates, --max-ca-certificates is 64").await?;
+    policies_say(
+        &cluster,
+        "False",
+        "certificates, --max-ca-certificates is 64",
+    )
+    .await?;
     cluster.quiet().await?;
     let grown = memory(controller.pid(), "VmRSS")?.saturating_sub(before);
     // Sixteen are read at once; the allocator keeps what that takes.
-    assert!(grown < 32 * MIB, "{} MiB for {} ConfigMaps of 1 MiB", grown / MIB, POLICIES * REFERENCES);
+    assert!(
+        grown < 32 * MIB,
+        "{} MiB for {} ConfigMaps of 1 MiB",
+        grown / MIB,
+        POLICIES * REFERENCES
+    );
 
     // The same at a start, when everything is read before anything is translated.
     drop(controller);
@@ -113,8 +141,17 @@ async fn config_maps_over_the_limit_are_not_kept() -> Result<()> {
     controller.line("holding the lease").await?;
     cluster.quiet().await?;
     let started = memory(controller.pid(), "VmRSS")?.saturating_sub(before);
-    assert!(started < 60 * MIB, "{} MiB more after a start", started / MIB);
-    policies_say(&cluster, "False", "certificates, --max-ca-certificates is 64").await?;
+    assert!(
+        started < 60 * MIB,
+        "{} MiB more after a start",
+        started / MIB
+    );
+    policies_say(
+        &cluster,
+        "False",
+        "certificates, --max-ca-certificates is 64",
+    )
+    .await?;
     Ok(())
 }
 
@@ -122,24 +159,37 @@ fn host(number: usize) -> String {
     format!("h{number}.large.example.net")
 }
 
-/// Puts hosts with a Secret of its own each, whose chain is nearly as large as one may be. Returns the bytes of all chains.
+/// Puts hosts with a Secret of its own each, whose chain is nearly as large as one may be. Returns
+/// the bytes of all chains.
 async fn put_large_hosts(cluster: &Cluster, port: u16) -> Result<u64> {
     let mut all = 0;
     let allowed = json!({"spec": {"allowedListeners": {"namespaces": {"from": "Same"}}}});
     let gateways = cluster.server.api(GATEWAY, "Gateway", "default").await?;
-    gateways.patch("edge", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(allowed)).await?;
+    gateways
+        .patch(
+            "edge",
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(allowed),
+        )
+        .await?;
     for first in (0..HOSTS).step_by(LISTENERS) {
         let mut listeners = Vec::new();
         for number in first..HOSTS.min(first + LISTENERS) {
             let (host, name) = (host(number), format!("large-{number}"));
             let (chain, key) = certificate(&host, 270)?;
-            ensure!(CHAIN.contains(&chain.len()), "the chain has {} bytes", chain.len());
+            ensure!(
+                CHAIN.contains(&chain.len()),
+                "the chain has {} bytes",
+                chain.len()
+            );
             all += chain.len() as u64;
             let mut secret = tls_secret("default", &name, &[])?;
             secret["stringData"] = json!({"tls.crt": chain, "tls.key": key});
             cluster.server.put(secret).await?;
-            listeners.push(json!({"name": name, "protocol": "HTTPS", "port": port, "hostname": host,
-                "tls": {"certificateRefs": [{"name": name}]}}));
+            listeners.push(
+                json!({"name": name, "protocol": "HTTPS", "port": port, "hostname": host,
+                "tls": {"certificateRefs": [{"name": name}]}}),
+            );
         }
         cluster
             .server
@@ -160,7 +210,10 @@ async fn until_all_are_kept(file: &Path, all: u64) -> Result<u64> {
         if size >= all {
             return Ok(size);
         }
-        ensure!(Instant::now() < deadline, "the file has {size} bytes, and the chains {all}");
+        ensure!(
+            Instant::now() < deadline,
+            "the file has {size} bytes, and the chains {all}"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -192,7 +245,11 @@ async fn a_controller_starts_in_bounded_memory_beside_many_large_chains() -> Res
     }
     let size = until_all_are_kept(&file, all).await?;
     has_stayed_small(&controller, "at the first start")?;
-    assert!(size < 60 * MIB, "each chain is in the file once: {} MiB", size / MIB);
+    assert!(
+        size < 60 * MIB,
+        "each chain is in the file once: {} MiB",
+        size / MIB
+    );
 
     // A start with the API server, which does not need the file.
     drop(controller);
@@ -200,7 +257,11 @@ async fn a_controller_starts_in_bounded_memory_beside_many_large_chains() -> Res
     controller.line("holding the lease").await?;
     let deadline = Instant::now() + Duration::from_secs(120);
     while controller.probe("/readyz").await?.0 != 200 {
-        ensure!(Instant::now() < deadline, "it is not ready:\n{}", controller.output());
+        ensure!(
+            Instant::now() < deadline,
+            "it is not ready:\n{}",
+            controller.output()
+        );
         sleep(Duration::from_millis(100)).await;
     }
     until_all_are_kept(&file, all).await?;
@@ -212,13 +273,17 @@ async fn a_controller_starts_in_bounded_memory_beside_many_large_chains() -> Res
     cluster.server.kill();
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("of the last good state are served").await?;
-    let mut envoy = Envoy::start(&std::fs::read_to_string(tls.path().join("bootstrap.json"))?).await?;
+    let mut envoy =
+        Envoy::start(&std::fs::read_to_string(tls.path().join("bootstrap.json"))?).await?;
     envoy.ready().await?;
     for number in 0..HOSTS {
         until_answers(address, &host(number), 404).await?;
     }
     has_stayed_small(&controller, "at a start without the API server")?;
     let (_, metrics) = controller.probe("/metrics").await?;
-    assert!(metrics.contains("gatewright_last_good_too_large 0"), "{metrics}");
+    assert!(
+        metrics.contains("gatewright_last_good_too_large 0"),
+        "{metrics}"
+    );
     Ok(())
 }

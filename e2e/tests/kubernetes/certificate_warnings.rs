@@ -18,12 +18,19 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// A Secret with a certificate for these names that ends after this time.
 fn secret(name: &str, hostnames: &[&str], ends_after: Duration) -> Result<Value> {
     let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(hostnames.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())?;
+    let mut params = CertificateParams::new(
+        hostnames
+            .iter()
+            .map(|host| (*host).to_owned())
+            .collect::<Vec<_>>(),
+    )?;
     params.not_before = OffsetDateTime::now_utc() - DAY;
     params.not_after = OffsetDateTime::now_utc() + ends_after;
-    Ok(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+    Ok(
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"name": name, "namespace": "default"},
-        "stringData": {"tls.crt": params.self_signed(&key)?.pem(), "tls.key": key.serialize_pem()}}))
+        "stringData": {"tls.crt": params.self_signed(&key)?.pem(), "tls.key": key.serialize_pem()}}),
+    )
 }
 
 fn listener(name: &str, port: u16, hostname: &str, secret: &str) -> Value {
@@ -43,13 +50,19 @@ fn warning(object: &Value) -> Option<&Value> {
 }
 
 fn says(object: &Value, reason: &str, text: &str) -> bool {
-    let is_it = |it: &Value| it["reason"] == reason && it["message"].as_str().is_some_and(|said| said.contains(text));
+    let is_it = |it: &Value| {
+        it["reason"] == reason
+            && it["message"]
+                .as_str()
+                .is_some_and(|said| said.contains(text))
+    };
     warning(object).is_some_and(is_it)
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
-async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothing_changes() -> Result<()> {
+async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothing_changes()
+-> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     let echo = Echo::start_on("web", BACKEND).await?;
@@ -57,15 +70,33 @@ async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothi
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     for object in service("default", "web", echo.address().port()) {
         server.put(object).await?;
     }
-    server.put(secret("soon", &["soon.example.org"], 2 * DAY)?).await?;
-    server.put(secret("set", &["set.example.org"], 10 * DAY)?).await?;
-    server.put(secret("wild", &["*.example.net"], 90 * DAY)?).await?;
-    server.put(gateway("edge", &[listener("soon", port, "soon.example.org", "soon")])).await?;
-    server.put(gateway("wild", &[listener("wild", port, "*.example.net", "wild")])).await?;
+    server
+        .put(secret("soon", &["soon.example.org"], 2 * DAY)?)
+        .await?;
+    server
+        .put(secret("set", &["set.example.org"], 10 * DAY)?)
+        .await?;
+    server
+        .put(secret("wild", &["*.example.net"], 90 * DAY)?)
+        .await?;
+    server
+        .put(gateway(
+            "edge",
+            &[listener("soon", port, "soon.example.org", "soon")],
+        ))
+        .await?;
+    server
+        .put(gateway(
+            "wild",
+            &[listener("wild", port, "*.example.net", "wild")],
+        ))
+        .await?;
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"name": "set", "namespace": "default"},
             "spec": {"parentRef": {"name": "edge"}, "listeners": [listener("set", port, "set.example.org", "set")]}}))
@@ -77,43 +108,88 @@ async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothi
         .await?;
 
     let is_served = |object: &Value| is_true(&object["status"], "Programmed");
-    let expires = |object: &Value| says(object, "CertificateExpiring", "within 3 days") && is_served(object);
-    cluster.until(GATEWAY, "Gateway", "default", "edge", expires).await?;
-    let expires = |object: &Value| says(object, "CertificateExpiring", "within 14 days") && is_served(object);
-    cluster.until(GATEWAY, "ListenerSet", "default", "set", expires).await?;
-    let wild = cluster.until(GATEWAY, "Gateway", "default", "wild", is_served).await?;
-    ensure!(warning(&wild).is_none(), "a certificate that lives long gives no finding: {wild:#}");
+    let expires =
+        |object: &Value| says(object, "CertificateExpiring", "within 3 days") && is_served(object);
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", expires)
+        .await?;
+    let expires =
+        |object: &Value| says(object, "CertificateExpiring", "within 14 days") && is_served(object);
+    cluster
+        .until(GATEWAY, "ListenerSet", "default", "set", expires)
+        .await?;
+    let wild = cluster
+        .until(GATEWAY, "Gateway", "default", "wild", is_served)
+        .await?;
+    ensure!(
+        warning(&wild).is_none(),
+        "a certificate that lives long gives no finding: {wild:#}"
+    );
     let is_deep = |object: &Value| {
-        let told = condition(&object["status"]["parents"][0], WARNING).and_then(|it| it["message"].as_str());
+        let told = condition(&object["status"]["parents"][0], WARNING)
+            .and_then(|it| it["message"].as_str());
         told.is_some_and(|text| text.contains(" for a.b.example.net: it names *.example.net,"))
     };
-    cluster.until(GATEWAY, "HTTPRoute", "default", "deep", is_deep).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "default", "deep", is_deep)
+        .await?;
 
-    // The steady state writes nothing: another Gateway comes, which is served after anything that waits.
+    // The steady state writes nothing: another Gateway comes, which is served after anything that
+    // waits.
     let writes = || -> Result<usize> {
-        let of = ["default/edge", "default/set", "default/wild", "default/deep"];
+        let of = [
+            "default/edge",
+            "default/set",
+            "default/wild",
+            "default/deep",
+        ];
         let all = server.requests()?;
-        Ok(all.iter().filter(|r| is_write(r) && r.resource.ends_with("/status") && of.contains(&&*r.object)).count())
+        Ok(all
+            .iter()
+            .filter(|r| is_write(r) && r.resource.ends_with("/status") && of.contains(&&*r.object))
+            .count())
     };
     let before = writes()?;
     for name in ["later", "latest"] {
-        server.put(gateway(name, &[listener("l", free_port()?, "later.example.org", "wild")])).await?;
-        cluster.until(GATEWAY, "Gateway", "default", name, is_served).await?;
+        server
+            .put(gateway(
+                name,
+                &[listener("l", free_port()?, "later.example.org", "wild")],
+            ))
+            .await?;
+        cluster
+            .until(GATEWAY, "Gateway", "default", name, is_served)
+            .await?;
     }
     ensure!(writes()? == before, "{before} writes, then {}", writes()?);
 
     // A renewed certificate takes the warning away.
-    server.put(secret("soon", &["soon.example.org"], 90 * DAY)?).await?;
+    server
+        .put(secret("soon", &["soon.example.org"], 90 * DAY)?)
+        .await?;
     let is_quiet = |object: &Value| warning(object).is_none() && is_served(object);
-    cluster.until(GATEWAY, "Gateway", "default", "edge", is_quiet).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", is_quiet)
+        .await?;
     // One that has expired stays in service and says so.
-    server.put(secret("wild", &["*.example.net"], Duration::ZERO)?).await?;
+    server
+        .put(secret("wild", &["*.example.net"], Duration::ZERO)?)
+        .await?;
     let has_expired = |object: &Value| {
         let resolved = condition(&object["status"]["listeners"][0], "ResolvedRefs");
-        resolved.is_some_and(|it| it["reason"] == "InvalidCertificateRef" && it["status"] == "False")
+        resolved
+            .is_some_and(|it| it["reason"] == "InvalidCertificateRef" && it["status"] == "False")
     };
-    let wild = cluster.until(GATEWAY, "Gateway", "default", "wild", has_expired).await?;
-    ensure!(is_true(&wild["status"]["listeners"][0], "Programmed"), "{wild:#}");
-    controller.line("expired at").await.context("the log says it")?;
+    let wild = cluster
+        .until(GATEWAY, "Gateway", "default", "wild", has_expired)
+        .await?;
+    ensure!(
+        is_true(&wild["status"]["listeners"][0], "Programmed"),
+        "{wild:#}"
+    );
+    controller
+        .line("expired at")
+        .await
+        .context("the log says it")?;
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! Random faults from a seed, while hosts are added, changed and removed and clients send requests: the result has the
-//! objects, statuses, answers and number of orders of a run without faults.
+//! Random faults from a seed, while hosts are added, changed and removed and clients send requests:
+//! the result has the objects, statuses, answers and number of orders of a run without faults.
 //!
-//! `GATEWRIGHT_CHAOS_STEPS` sets the number of faults, and `GATEWRIGHT_CHAOS_SEED` the seed (`make chaos`).
+//! `GATEWRIGHT_CHAOS_STEPS` sets the number of faults, and `GATEWRIGHT_CHAOS_SEED` the seed
+//! (`make chaos`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -111,7 +112,9 @@ fn below(rng: &mut TestRng, limit: u32) -> usize {
 }
 
 fn setting(name: &str, otherwise: u64) -> Result<u64> {
-    std::env::var(name).ok().map_or(Ok(otherwise), |text| text.parse().with_context(|| format!("{name}={text}")))
+    std::env::var(name).ok().map_or(Ok(otherwise), |text| {
+        text.parse().with_context(|| format!("{name}={text}"))
+    })
 }
 
 /// A replica, and its proxy to the API server.
@@ -166,7 +169,15 @@ impl Site {
             let volume = tempfile::Builder::new().prefix("volume").tempdir()?;
             std::fs::create_dir(volume.path().join("disk"))?;
             let disk = Disk::mount(&volume.path().join("disk"))?;
-            anyhow::Ok(Replica { identity, xds, proxy, clock: Clock::new()?, disk, volume, program: None })
+            anyhow::Ok(Replica {
+                identity,
+                xds,
+                proxy,
+                clock: Clock::new()?,
+                disk,
+                volume,
+                program: None,
+            })
         };
         let replicas = [replica("one").await?, replica("two").await?];
         let link = Link::start(replicas[0].xds).await?;
@@ -203,19 +214,40 @@ impl Site {
 
     async fn start_replica(&mut self, number: usize) -> Result<()> {
         let mut arguments = self.place.arguments();
-        let Replica { identity, xds, proxy, clock, disk: _, volume, program } = &mut self.replicas[number];
-        for (option, file) in [("--last-good", "disk/last-good"), ("--last-good-key", "key")] {
-            arguments.extend([option.to_owned(), volume.path().join(file).display().to_string()]);
+        let Replica {
+            identity,
+            xds,
+            proxy,
+            clock,
+            disk: _,
+            volume,
+            program,
+        } = &mut self.replicas[number];
+        for (option, file) in [
+            ("--last-good", "disk/last-good"),
+            ("--last-good-key", "key"),
+        ] {
+            arguments.extend([
+                option.to_owned(),
+                volume.path().join(file).display().to_string(),
+            ]);
         }
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let started = self.place.cluster.replica_through_at(identity, proxy, *xds, &arguments, clock)?;
+        let started = self
+            .place
+            .cluster
+            .replica_through_at(identity, proxy, *xds, &arguments, clock)?;
         let started = program.insert(started);
         started.line("xDS at").await.map(drop)
     }
 
     /// Starts an Envoy and, once it serves, clients of the steady host.
     async fn start_envoy(&mut self) -> Result<()> {
-        let (mut envoy, tls) = self.place.cluster.envoy_of("envoy-a", self.link.address()).await?;
+        let (mut envoy, tls) = self
+            .place
+            .cluster
+            .envoy_of("envoy-a", self.link.address())
+            .await?;
         envoy.ready().await?;
         self.envoy = Some((envoy, tls));
         self.start_traffic().await
@@ -228,24 +260,35 @@ impl Site {
         Ok(())
     }
 
-    /// Stops the clients, before a fault that interrupts their service. None of their requests may have failed.
+    /// Stops the clients, before a fault that interrupts their service. None of their requests may
+    /// have failed.
     async fn stop_traffic(&mut self) -> Result<()> {
         if let Some(traffic) = self.traffic.take() {
             traffic.some_more().await?;
             let failed = traffic.end().await?;
             let shown = &failed[..failed.len().min(5)];
-            ensure!(failed.is_empty(), "{} requests for {STEADY} failed: {shown:#?}", failed.len());
+            ensure!(
+                failed.is_empty(),
+                "{} requests for {STEADY} failed: {shown:#?}",
+                failed.len()
+            );
         }
         Ok(())
     }
 
     /// Waits until a host is served with its certificate, by this version of its route.
     async fn until_served(&self, host: &str, version: Option<usize>) -> Result<()> {
-        let (probe, deadline) = (Probe::https(self.https(), host).roots(self.roots.clone()), Instant::now() + LIMIT);
+        let (probe, deadline) = (
+            Probe::https(self.https(), host).roots(self.roots.clone()),
+            Instant::now() + LIMIT,
+        );
         loop {
             let answer = probe.send().await;
             let told = |answer: &Answer| {
-                let told = answer.headers.get("x-version").and_then(|value| value.to_str().ok()?.parse().ok());
+                let told = answer
+                    .headers
+                    .get("x-version")
+                    .and_then(|value| value.to_str().ok()?.parse().ok());
                 answer.status == 200 && (version.is_none() || told == version)
             };
             if answer.as_ref().is_ok_and(told) {
@@ -254,7 +297,10 @@ impl Site {
             if Instant::now() > deadline {
                 let status = answer.map(|answer| answer.status);
                 // A panic makes the programs print their output.
-                panic!("{host} is not served by version {version:?}: {status:?}\n{}", self.known_of(host).await?);
+                panic!(
+                    "{host} is not served by version {version:?}: {status:?}\n{}",
+                    self.known_of(host).await?
+                );
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -262,17 +308,33 @@ impl Site {
 
     /// Returns the state of a host in objects and Envoy, for messages.
     async fn known_of(&self, host: &str) -> Result<String> {
-        let routes =
-            self.place.cluster.server.api(GATEWAY, "HTTPRoute", SPACE).await?.list(&ListParams::default()).await?;
-        let of_host = routes.iter().filter(|route| route.data["spec"]["hostnames"][0] == host);
-        let mut known: String = of_host.map(|route| format!("{}\n", route.data["status"])).collect();
+        let routes = self
+            .place
+            .cluster
+            .server
+            .api(GATEWAY, "HTTPRoute", SPACE)
+            .await?
+            .list(&ListParams::default())
+            .await?;
+        let of_host = routes
+            .iter()
+            .filter(|route| route.data["spec"]["hostnames"][0] == host);
+        let mut known: String = of_host
+            .map(|route| format!("{}\n", route.data["status"]))
+            .collect();
         if let Some((envoy, _)) = &self.envoy {
             let dump: Value = serde_json::from_str(&envoy.admin("/config_dump").await?)?;
             for part in dump["configs"].as_array().into_iter().flatten() {
                 for (field, items) in part.as_object().into_iter().flatten() {
-                    let items = items.as_array().into_iter().flatten().map(ToString::to_string);
+                    let items = items
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(ToString::to_string);
                     known.extend(
-                        items.filter(|item| item.contains(host)).map(|item| format!("{field}: {item:.1500}\n")),
+                        items
+                            .filter(|item| item.contains(host))
+                            .map(|item| format!("{field}: {item:.1500}\n")),
                     );
                 }
             }
@@ -289,21 +351,40 @@ impl Site {
 
     /// Adds, changes or removes a host.
     async fn change(&mut self, rng: &mut TestRng) -> Result<()> {
-        let any = self.hosts.keys().nth(below(rng, self.hosts.len().max(1) as u32)).copied();
+        let any = self
+            .hosts
+            .keys()
+            .nth(below(rng, self.hosts.len().max(1) as u32))
+            .copied();
         match (below(rng, 4), any) {
             (0, Some(number)) => {
                 let version = self.hosts[&number] + 1;
-                self.place.cluster.server.put(versioned(number, version)).await?;
+                self.place
+                    .cluster
+                    .server
+                    .put(versioned(number, version))
+                    .await?;
                 self.hosts.insert(number, version);
             }
             // A host that never had its certificate would hide how often it was ordered.
             (1, Some(number)) if self.is_served(number).await => {
-                let routes = self.place.cluster.server.api(GATEWAY, "HTTPRoute", SPACE).await?;
-                routes.delete(&format!("r{number}"), &Default::default()).await?;
+                let routes = self
+                    .place
+                    .cluster
+                    .server
+                    .api(GATEWAY, "HTTPRoute", SPACE)
+                    .await?;
+                routes
+                    .delete(&format!("r{number}"), &Default::default())
+                    .await?;
                 self.hosts.remove(&number);
             }
             _ => {
-                self.place.cluster.server.put(versioned(self.made, 0)).await?;
+                self.place
+                    .cluster
+                    .server
+                    .put(versioned(self.made, 0))
+                    .await?;
                 self.hosts.insert(self.made, 0);
                 self.made += 1;
             }
@@ -312,7 +393,10 @@ impl Site {
     }
 
     async fn is_served(&self, number: usize) -> bool {
-        let answer = Probe::https(self.https(), &host(number)).roots(self.roots.clone()).send().await;
+        let answer = Probe::https(self.https(), &host(number))
+            .roots(self.roots.clone())
+            .send()
+            .await;
         answer.is_ok_and(|answer| answer.status == 200)
     }
 
@@ -326,7 +410,11 @@ impl Site {
             Fault::LinkCut => self.link.cut(true),
             Fault::LinkSlow => self.link.slow(Duration::from_millis(200)),
             Fault::Kill(number) => self.replicas[number].program = None,
-            Fault::Freeze(number) => self.replicas[number].program.as_ref().context("it runs")?.freeze()?,
+            Fault::Freeze(number) => self.replicas[number]
+                .program
+                .as_ref()
+                .context("it runs")?
+                .freeze()?,
             Fault::Throttle(number) => weather(number).throttled.store(4, Ordering::Relaxed),
             Fault::Cut(number) => weather(number).cut.store(613, Ordering::Relaxed),
             Fault::LateLease(number) => weather(number).late.store(2_500, Ordering::Relaxed),
@@ -335,25 +423,44 @@ impl Site {
             Fault::Clock(number, hours) => self.replicas[number].clock.set(hours * 3600)?,
             Fault::Disk(number) => self.replicas[number].disk.fill()?,
             Fault::Envoy => {
-                // A CA that cannot reach the host would delay its order for a minute, which is not the subject here.
+                // A CA that cannot reach the host would delay its order for a minute, which is not
+                // the subject here.
                 self.until_all_served().await?;
                 self.stop_traffic().await?;
                 self.envoy = None;
             }
             Fault::GatewayDeleted => {
                 self.stop_traffic().await?;
-                let gateways = self.place.cluster.server.api(GATEWAY, "Gateway", SPACE).await?;
+                let gateways = self
+                    .place
+                    .cluster
+                    .server
+                    .api(GATEWAY, "Gateway", SPACE)
+                    .await?;
                 let gateway = serde_json::to_value(gateways.get("cozystack").await?)?;
                 gateways.delete("cozystack", &Default::default()).await?;
                 self.spoiled = (gateway["metadata"]["uid"].clone(), i64::MAX);
             }
             Fault::GatewayEdited => {
                 self.stop_traffic().await?;
-                let gateways = self.place.cluster.server.api(GATEWAY, "Gateway", SPACE).await?;
-                let theirs = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+                let gateways = self
+                    .place
+                    .cluster
+                    .server
+                    .api(GATEWAY, "Gateway", SPACE)
+                    .await?;
+                let theirs = PatchParams {
+                    field_manager: Some("kubectl-edit".to_owned()),
+                    ..PatchParams::default()
+                };
                 let edit = json!({"spec": {"gatewayClassName": "theirs"}});
-                let gateway = gateways.patch("cozystack", &theirs, &Patch::Merge(&edit)).await?;
-                self.spoiled = (json!(gateway.metadata.uid), gateway.metadata.generation.context("it has one")?);
+                let gateway = gateways
+                    .patch("cozystack", &theirs, &Patch::Merge(&edit))
+                    .await?;
+                self.spoiled = (
+                    json!(gateway.metadata.uid),
+                    gateway.metadata.generation.context("it has one")?,
+                );
             }
         }
         Ok(())
@@ -375,7 +482,11 @@ impl Site {
             Fault::LinkCut => self.link.cut(false),
             Fault::LinkSlow => self.link.slow(Duration::ZERO),
             Fault::Kill(number) => self.start_replica(number).await?,
-            Fault::Freeze(number) => self.replicas[number].program.as_ref().context("it runs")?.thaw()?,
+            Fault::Freeze(number) => self.replicas[number]
+                .program
+                .as_ref()
+                .context("it runs")?
+                .thaw()?,
             Fault::Throttle(number) => weather(number).throttled.store(0, Ordering::Relaxed),
             Fault::Cut(number) => weather(number).cut.store(0, Ordering::Relaxed),
             Fault::LateLease(number) => weather(number).late.store(0, Ordering::Relaxed),
@@ -390,20 +501,30 @@ impl Site {
                     let meta = &o["metadata"];
                     (meta["uid"] != *uid || meta["generation"].as_i64() > Some(*generation))
                         && o["spec"]["gatewayClassName"] == "gatewright"
-                        && condition(&o["status"], "Programmed")
-                            .is_some_and(|c| c["status"] == "True" && c["observedGeneration"] == meta["generation"])
+                        && condition(&o["status"], "Programmed").is_some_and(|c| {
+                            c["status"] == "True" && c["observedGeneration"] == meta["generation"]
+                        })
                 };
-                self.place.cluster.until(GATEWAY, "Gateway", SPACE, "cozystack", mended).await?;
+                self.place
+                    .cluster
+                    .until(GATEWAY, "Gateway", SPACE, "cozystack", mended)
+                    .await?;
                 self.start_traffic().await?;
             }
         }
         Ok(())
     }
 
-    /// Restarts programs that ended by themselves, as the kubelet does: a program that cannot write any more exits.
+    /// Restarts programs that ended by themselves, as the kubelet does: a program that cannot write
+    /// any more exits.
     async fn restart_ended(&mut self) -> Result<()> {
         for number in 0..2 {
-            if self.replicas[number].program.as_mut().context("it was started")?.has_ended()? {
+            if self.replicas[number]
+                .program
+                .as_mut()
+                .context("it was started")?
+                .has_ended()?
+            {
                 self.start_replica(number).await?;
             }
         }
@@ -415,13 +536,24 @@ impl Site {
 async fn outcome(place: &Place) -> Result<BTreeMap<String, String>> {
     let server = &place.cluster.server;
     let mut all = compared(e2e::tenants::objects(server, SPACE).await?, APEX, SPACE);
-    for (version, kind) in [(GATEWAY, "Gateway"), (GATEWAY, "HTTPRoute"), (TENANT, "TenantGateway")] {
-        for object in server.api(version, kind, SPACE).await?.list(&ListParams::default()).await? {
+    for (version, kind) in [
+        (GATEWAY, "Gateway"),
+        (GATEWAY, "HTTPRoute"),
+        (TENANT, "TenantGateway"),
+    ] {
+        for object in server
+            .api(version, kind, SPACE)
+            .await?
+            .list(&ListParams::default())
+            .await?
+        {
             let name = object.metadata.name.clone().context("a name")?;
             let generation = object.metadata.generation;
             let mut status = object.data["status"].clone();
             strip(&mut status, generation);
-            let status = status.to_string().replace(&place.address.to_string(), "ADDRESS");
+            let status = status
+                .to_string()
+                .replace(&place.address.to_string(), "ADDRESS");
             all.insert(format!("status of {kind} {name}"), status);
         }
     }
@@ -458,7 +590,11 @@ async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, 
     place.route("steady", STEADY).await?;
     let _envoy = place.envoy().await?;
     for (number, version) in hosts {
-        place.cluster.server.put(versioned(*number, *version)).await?;
+        place
+            .cluster
+            .server
+            .put(versioned(*number, *version))
+            .await?;
     }
     let roots = place.pebble.issuing_root(0).await?;
     for number in hosts.keys() {
@@ -473,7 +609,10 @@ async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes, Envoy, Pebble and libfaketime, and root for disks: e2e/tools install"]
-#[allow(clippy::print_stderr, reason = "the seed is what a failure is repeated by")]
+#[allow(
+    clippy::print_stderr,
+    reason = "the seed is what a failure is repeated by"
+)]
 async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Result<()> {
     let steps = setting("GATEWRIGHT_CHAOS_STEPS", STEPS)?;
     let seed = setting("GATEWRIGHT_CHAOS_SEED", SEED)?;
@@ -501,22 +640,38 @@ async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Res
     site.until_all_served().await?;
     until_ready(&site.place.cluster, SPACE, "Reconciled").await?;
     for number in (0..site.made).filter(|number| !site.hosts.contains_key(number)) {
-        until("what is gone is not served", async || Ok(!site.is_served(number).await)).await?;
+        until("what is gone is not served", async || {
+            Ok(!site.is_served(number).await)
+        })
+        .await?;
     }
     site.place.cluster.quiet().await?;
     // On a busy machine Envoy needs some time.
     site.place.until_programmed().await?;
     let found = outcome(&site.place).await?;
     site.stop_traffic().await?;
-    assert_eq!(site.place.pebble.issued(), site.made + 1, "each host has had one certificate");
+    assert_eq!(
+        site.place.pebble.issued(),
+        site.made + 1,
+        "each host has had one certificate"
+    );
     // A server that has just started does not apply RBAC for a moment.
     if !site.restarted {
-        assert_eq!(site.place.cluster.denied()?, [], "every right that is needed is given");
+        assert_eq!(
+            site.place.cluster.denied()?,
+            [],
+            "every right that is needed is given"
+        );
     }
     let hosts = site.hosts.clone();
     drop(site);
     let expected = undisturbed(&hosts).await?;
-    assert!(found.keys().eq(expected.keys()), "{:?}\ninstead of {:?}", found.keys(), expected.keys());
+    assert!(
+        found.keys().eq(expected.keys()),
+        "{:?}\ninstead of {:?}",
+        found.keys(),
+        expected.keys()
+    );
     for (what, found) in found {
         assert_eq!(found, expected[&what], "{what}");
     }

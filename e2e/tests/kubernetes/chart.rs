@@ -1,6 +1,6 @@
-//! The Helm chart (`make manifests`): generated files are up to date, every flag of the controller has a value that
-//! reaches its command line, and a real API server accepts every example of values, an install, an upgrade, a rollback
-//! and an uninstall.
+//! The Helm chart (`make manifests`): generated files are up to date, every flag of the controller
+//! has a value that reaches its command line, and a real API server accepts every example of
+//! values, an install, an upgrade, a rollback and an uninstall.
 
 mod alerts;
 mod global;
@@ -34,7 +34,11 @@ fn made(path: &Path, text: &str) -> Result<()> {
         return Ok(std::fs::write(path, text)?);
     }
     let same = std::fs::read_to_string(path).is_ok_and(|there| there == text);
-    ensure!(same, "{} is out of date: run `make manifests`", path.display());
+    ensure!(
+        same,
+        "{} is out of date: run `make manifests`",
+        path.display()
+    );
     Ok(())
 }
 
@@ -42,9 +46,12 @@ fn made(path: &Path, text: &str) -> Result<()> {
 fn the_schema_has_every_flag_of_the_controller() -> Result<()> {
     let path = chart().join("values.schema.json");
     let mut schema: Value = serde_json::from_str(&read(&path)?)?;
-    let settings: Map<String, Value> =
-        flags().iter().map(|arg| (camel(arg.get_long().expect("a flag")), setting(arg))).collect();
-    schema["properties"]["controller"]["properties"]["settings"]["properties"] = Value::Object(settings);
+    let settings: Map<String, Value> = flags()
+        .iter()
+        .map(|arg| (camel(arg.get_long().expect("a flag")), setting(arg)))
+        .collect();
+    schema["properties"]["controller"]["properties"]["settings"]["properties"] =
+        Value::Object(settings);
     made(&path, &(serde_json::to_string_pretty(&schema)? + "\n"))?;
     let path = folder().join("../docs/chart.md");
     made(&path, &page(&read(&path)?, &schema)?)
@@ -52,15 +59,30 @@ fn the_schema_has_every_flag_of_the_controller() -> Result<()> {
 
 /// Returns docs/chart.md: the text written by hand, then the values.
 fn page(there: &str, schema: &Value) -> Result<String> {
-    let mut values = documents(&read(&chart().join("values.yaml"))?)?.pop().context("values")?;
-    let settings = schema.pointer("/properties/controller/properties/settings/properties").cloned();
-    let mut text = there.split("\n## Values").next().unwrap_or_default().trim_end().to_owned() + "\n";
+    let mut values = documents(&read(&chart().join("values.yaml"))?)?
+        .pop()
+        .context("values")?;
+    let settings = schema
+        .pointer("/properties/controller/properties/settings/properties")
+        .cloned();
+    let mut text = there
+        .split("\n## Values")
+        .next()
+        .unwrap_or_default()
+        .trim_end()
+        .to_owned()
+        + "\n";
     text += "\n## Values\n\n| Value | Default | |\n| --- | --- | --- |\n";
     let given = values["controller"]["settings"].take();
     rows(&mut text, schema, &values, "");
     text += "\n## Settings\n\nFlags of `gatewright controller`, below `controller.settings`.\n\n";
     text += "| Setting | |\n| --- | --- |\n";
-    for (name, setting) in settings.as_ref().and_then(Value::as_object).into_iter().flatten() {
+    for (name, setting) in settings
+        .as_ref()
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
         let of_the_chart = match &given[name] {
             Value::Null => String::new(),
             value => format!(" The chart has `{value}`."),
@@ -69,8 +91,10 @@ fn page(there: &str, schema: &Value) -> Result<String> {
             Some("array") => " A list.",
             _ => "",
         };
-        text +=
-            &format!("| `{name}` | {}.{kind}{of_the_chart} |\n", cell(&setting["description"]).trim_end_matches('.'));
+        text += &format!(
+            "| `{name}` | {}.{kind}{of_the_chart} |\n",
+            cell(&setting["description"]).trim_end_matches('.')
+        );
     }
     Ok(text)
 }
@@ -82,7 +106,9 @@ fn cell(value: &Value) -> String {
 fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{prefix}{name}");
-        let inner = property["properties"].as_object().is_some_and(|inner| !inner.is_empty());
+        let inner = property["properties"]
+            .as_object()
+            .is_some_and(|inner| !inner.is_empty());
         if path == "controller.settings" {
             // It has a table of its own.
         } else if inner && path != "envoy.resources" {
@@ -93,7 +119,11 @@ fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
                 value => format!("`{value}`"),
             };
             let choices = property["enum"].as_array().map(|all| {
-                let all: Vec<&str> = all.iter().filter_map(Value::as_str).filter(|choice| !choice.is_empty()).collect();
+                let all: Vec<&str> = all
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .filter(|choice| !choice.is_empty())
+                    .collect();
                 format!(" ({})", all.join(", "))
             });
             text.push_str(&format!(
@@ -109,14 +139,29 @@ fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
 fn definitions_and_versions_are_those_of_the_program() -> Result<()> {
     for entry in std::fs::read_dir(folder().join("crds"))? {
         let path = entry?.path();
-        made(&chart().join("crds").join(path.file_name().context("a file")?), &read(&path)?)?;
+        made(
+            &chart()
+                .join("crds")
+                .join(path.file_name().context("a file")?),
+            &read(&path)?,
+        )?;
     }
     let count = |folder: PathBuf| -> Result<usize> { Ok(std::fs::read_dir(folder)?.count()) };
     assert_eq!(count(chart().join("crds"))?, count(folder().join("crds"))?);
     let version = env!("CARGO_PKG_VERSION");
-    let described = documents(&read(&chart().join("Chart.yaml"))?)?.pop().context("a chart")?;
-    assert_eq!((described["version"].as_str(), described["appVersion"].as_str()), (Some(version), Some(version)));
-    let index = documents(&read(&folder().join("kustomization.yaml"))?)?.pop().context("an index")?;
+    let described = documents(&read(&chart().join("Chart.yaml"))?)?
+        .pop()
+        .context("a chart")?;
+    assert_eq!(
+        (
+            described["version"].as_str(),
+            described["appVersion"].as_str()
+        ),
+        (Some(version), Some(version))
+    );
+    let index = documents(&read(&folder().join("kustomization.yaml"))?)?
+        .pop()
+        .context("an index")?;
     assert_eq!(index["images"][0]["newTag"], version);
     Ok(())
 }
@@ -125,8 +170,14 @@ fn definitions_and_versions_are_those_of_the_program() -> Result<()> {
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
     let render = |arguments: &[&Path]| -> Result<()> {
-        let out = Program::new(folder().join("render")).args(arguments).output()?;
-        ensure!(out.status.success(), "deploy/render: {}", String::from_utf8_lossy(&out.stderr));
+        let out = Program::new(folder().join("render"))
+            .args(arguments)
+            .output()?;
+        ensure!(
+            out.status.success(),
+            "deploy/render: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
         Ok(())
     };
     if std::env::var_os("UPDATE").is_some() {
@@ -147,7 +198,9 @@ fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
         for entry in std::fs::read_dir(folder().join(part))? {
             let path = entry?.path();
             let known = path.extension().is_none_or(|extension| extension != "yaml")
-                || path.file_name().is_some_and(|name| name == "kustomization.yaml")
+                || path
+                    .file_name()
+                    .is_some_and(|name| name == "kustomization.yaml")
                 || files.contains(path.strip_prefix(folder())?);
             ensure!(known, "{} is rendered from no template", path.display());
         }
@@ -161,10 +214,13 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
     let helm = Helm::new(None)?;
     let chart = chart().display().to_string();
     for (name, file) in examples()? {
-        helm.run(&["lint", &chart, "--strict", "--quiet", "-f", &file]).with_context(|| name.clone())?;
+        helm.run(&["lint", &chart, "--strict", "--quiet", "-f", &file])
+            .with_context(|| name.clone())?;
         // The command line of the pods is valid.
         for object in helm.template(&["-f", &file])? {
-            if object["kind"] == "Deployment" && object["metadata"]["name"] == "gatewright-controller" {
+            if object["kind"] == "Deployment"
+                && object["metadata"]["name"] == "gatewright-controller"
+            {
                 arguments(&object).with_context(|| name.clone())?;
             }
         }
@@ -179,7 +235,10 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
         ("image.digest=latest", "digest"),
         ("envoy.resources.limits=null", "resources"),
     ] {
-        let told = helm.template(&["--set", wrong]).expect_err(wrong).to_string();
+        let told = helm
+            .template(&["--set", wrong])
+            .expect_err(wrong)
+            .to_string();
         assert!(told.contains(word), "{wrong}: {told}");
     }
     Ok(())
@@ -195,66 +254,118 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
         ("", None),
         ("gatewayClasses.own.parameters.fleet=Shared", None),
         (class, Some("apart")),
-        ("gatewayClasses.own.parameters.fleet=Dedicated,envoy.dedicated.enabled=false", None),
-        ("gatewayClasses.own.parameters.fleet=Dedicated,envoy.enabled=false", None),
+        (
+            "gatewayClasses.own.parameters.fleet=Dedicated,envoy.dedicated.enabled=false",
+            None,
+        ),
+        (
+            "gatewayClasses.own.parameters.fleet=Dedicated,envoy.enabled=false",
+            None,
+        ),
         ("envoy.dedicated.enabled=true", Some("apart")),
-        ("envoy.dedicated.enabled=true,envoy.dedicated.views=joined", Some("joined")),
+        (
+            "envoy.dedicated.enabled=true,envoy.dedicated.views=joined",
+            Some("joined"),
+        ),
     ] {
         let all = helm.template(&["--set", set])?;
         let named = |kind: &str, name: &str| {
-            all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+            all.iter()
+                .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
         };
-        let (args, _) = arguments(named("Deployment", "gatewright-controller").context("a controller")?)?;
-        let said: Vec<&String> = args.iter().filter(|arg| arg.contains("dedicated") || arg.contains("views")).collect();
+        let (args, _) =
+            arguments(named("Deployment", "gatewright-controller").context("a controller")?)?;
+        let said: Vec<&String> = args
+            .iter()
+            .filter(|arg| arg.contains("dedicated") || arg.contains("views"))
+            .collect();
         let expected = views.map(|views| {
-            ["--dedicated-envoys=gatewright-envoy-dedicated".to_owned(), format!("--fleet-views={views}")]
+            [
+                "--dedicated-envoys=gatewright-envoy-dedicated".to_owned(),
+                format!("--fleet-views={views}"),
+            ]
         });
         assert_eq!(said, expected.iter().flatten().collect::<Vec<_>>(), "{set}");
-        for kind in ["ServiceAccount", "Deployment", "Service", "PodDisruptionBudget"] {
-            assert_eq!(named(kind, "gatewright-envoy-dedicated").is_some(), views.is_some(), "{set}: {kind}");
+        for kind in [
+            "ServiceAccount",
+            "Deployment",
+            "Service",
+            "PodDisruptionBudget",
+        ] {
+            assert_eq!(
+                named(kind, "gatewright-envoy-dedicated").is_some(),
+                views.is_some(),
+                "{set}: {kind}"
+            );
         }
     }
-    // Values of `envoy.dedicated` precede those of `envoy`; its pods have no host ports, and nothing of the shared
-    // fleet.
+    // Values of `envoy.dedicated` precede those of `envoy`; its pods have no host ports, and
+    // nothing of the shared fleet.
     let set = "envoy.dedicated.enabled=true,envoy.hostPorts=true,envoy.nodeSelector.a=x,envoy.dedicated.nodeSelector.b=y,\
         envoy.dedicated.resources.limits.memory=1Gi,envoy.credentials=Secret";
     let all = helm.template(&["--set", &set.replace(' ', "")])?;
-    let own = all.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "gatewright-envoy-dedicated");
+    let own = all.iter().find(|o| {
+        o["kind"] == "Deployment" && o["metadata"]["name"] == "gatewright-envoy-dedicated"
+    });
     let pod = &own.context("there is one")?["spec"]["template"]["spec"];
     assert_eq!(pod["nodeSelector"], json!({"a": "x", "b": "y"}));
     let envoy = &pod["containers"][0];
-    assert_eq!((&envoy["resources"]["limits"]["memory"], &envoy["ports"]), (&json!("1Gi"), &Value::Null));
+    assert_eq!(
+        (&envoy["resources"]["limits"]["memory"], &envoy["ports"]),
+        (&json!("1Gi"), &Value::Null)
+    );
     assert_eq!(pod["serviceAccountName"], "gatewright-envoy-dedicated");
-    let tls = pod["volumes"].as_array().into_iter().flatten().find(|volume| volume["name"] == "tls");
-    assert_eq!(tls.context("keys")?["secret"]["secretName"], "gatewright-envoy-dedicated");
+    let tls = pod["volumes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|volume| volume["name"] == "tls");
+    assert_eq!(
+        tls.context("keys")?["secret"]["secretName"],
+        "gatewright-envoy-dedicated"
+    );
     Ok(())
 }
 
-/// The template of isolated Envoys, the rights for it and the policy are installed where they are switched on.
+/// The template of isolated Envoys, the rights for it and the policy are installed where they are
+/// switched on.
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
-fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is_said() -> Result<()> {
+fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is_said() -> Result<()>
+{
     let helm = Helm::new(None)?;
     let of_them = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         name.ends_with("-isolated")
     };
-    assert!(!helm.template(&[])?.iter().any(of_them), "not unless it is asked for");
+    assert!(
+        !helm.template(&[])?.iter().any(of_them),
+        "not unless it is asked for"
+    );
     for (credentials, said) in [("Secret", "both"), ("Both", "both"), ("Pod", "pod")] {
         let set = format!(
             "isolated.enabled=true,envoy.dedicated.enabled=true,envoy.credentials={credentials},isolated.nodeSelector.a=b"
         );
         let all = helm.template(&["--set", &set])?;
         let named = |kind: &str, name: &str| {
-            let found = all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+            let found = all
+                .iter()
+                .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
             found.with_context(|| format!("{kind} {name}"))
         };
         let (args, _) = arguments(named("Deployment", "gatewright-controller")?)?;
-        for wanted in ["--isolated-envoys=gatewright-envoy-isolated".to_owned(), format!("--envoy-credentials={said}")]
-        {
+        for wanted in [
+            "--isolated-envoys=gatewright-envoy-isolated".to_owned(),
+            format!("--envoy-credentials={said}"),
+        ] {
             assert!(args.contains(&wanted), "{wanted}: {args:?}");
         }
-        for kind in ["Role", "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
+        for kind in [
+            "Role",
+            "RoleBinding",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ] {
             named(kind, "gatewright-controller-isolated")?;
         }
         // The right to check tokens is given once.
@@ -262,16 +373,26 @@ fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is
             let has_own = named(kind, "gatewright-controller-isolated").is_ok();
             assert_eq!(has_own, credentials == "Secret", "{credentials}: {kind}");
         }
-        let ports = named("Service", "gatewright-xds")?["spec"]["ports"].as_array().context("ports")?;
-        assert!(ports.iter().any(|port| port["name"] == "identity"), "{credentials}");
+        let ports = named("Service", "gatewright-xds")?["spec"]["ports"]
+            .as_array()
+            .context("ports")?;
+        assert!(
+            ports.iter().any(|port| port["name"] == "identity"),
+            "{credentials}"
+        );
         // The pods are those of the dedicated fleet, except for explicit values and their user.
         let mut own = named("PodTemplate", "gatewright-envoy-isolated")?["template"].clone();
         assert_eq!(own["spec"]["nodeSelector"], json!({"a": "b"}));
         own["spec"]["nodeSelector"] = Value::Null;
         if credentials != "Secret" {
-            let dedicated = named("Deployment", "gatewright-envoy-dedicated")?["spec"]["template"].to_string();
-            let dedicated: Value = serde_json::from_str(&dedicated.replace("envoy-dedicated", "envoy-isolated"))?;
-            own["spec"].as_object_mut().context("a pod")?.remove("nodeSelector");
+            let dedicated =
+                named("Deployment", "gatewright-envoy-dedicated")?["spec"]["template"].to_string();
+            let dedicated: Value =
+                serde_json::from_str(&dedicated.replace("envoy-dedicated", "envoy-isolated"))?;
+            own["spec"]
+                .as_object_mut()
+                .context("a pod")?
+                .remove("nodeSelector");
             assert_eq!(own, dedicated, "one template");
         }
     }
@@ -283,37 +404,73 @@ fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is
 fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<()> {
     let helm = Helm::new(None)?;
     for (value, own) in [("Secret", false), ("Pod", true), ("Both", true)] {
-        let set = format!("envoy.credentials={value},envoy.dedicated.enabled=true,networkPolicy.envoys.enabled=true");
+        let set = format!(
+            "envoy.credentials={value},envoy.dedicated.enabled=true,networkPolicy.envoys.enabled=true"
+        );
         let all = helm.template(&["--set", &set])?;
         let named = |kind: &str, name: &str| {
-            let mut found = all.iter().filter(|o| o["kind"] == kind && o["metadata"]["name"] == name);
-            found.next().with_context(|| format!("{value}: {kind} {name}"))
+            let mut found = all
+                .iter()
+                .filter(|o| o["kind"] == kind && o["metadata"]["name"] == name);
+            found
+                .next()
+                .with_context(|| format!("{value}: {kind} {name}"))
         };
         let (args, controller) = arguments(named("Deployment", "gatewright-controller")?)?;
         let given = args.contains(&format!("--envoy-credentials={}", value.to_lowercase()));
         let how = controller.credentials.envoy_credentials;
-        assert_eq!((given, how.of_pods(), how.of_fleets()), (own, own, value != "Pod"), "{value}");
-        for (kind, name) in [("DaemonSet", "gatewright-envoy"), ("Deployment", "gatewright-envoy-dedicated")] {
+        assert_eq!(
+            (given, how.of_pods(), how.of_fleets()),
+            (own, own, value != "Pod"),
+            "{value}"
+        );
+        for (kind, name) in [
+            ("DaemonSet", "gatewright-envoy"),
+            ("Deployment", "gatewright-envoy-dedicated"),
+        ] {
             let pod = &named(kind, name)?["spec"]["template"]["spec"];
             let volumes = pod["volumes"].as_array().context("volumes")?;
             let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name);
-            assert_eq!((volume("tls").is_some(), volume("identity").is_some()), (!own, own), "{value}: {name}");
-            let containers =
-                ["initContainers", "containers"].map(|field| pod[field].as_array().cloned().unwrap_or_default());
-            let asking: Vec<Value> =
-                containers.concat().into_iter().filter(|c| c["args"][0] == "envoy-identity").collect();
+            assert_eq!(
+                (volume("tls").is_some(), volume("identity").is_some()),
+                (!own, own),
+                "{value}: {name}"
+            );
+            let containers = ["initContainers", "containers"]
+                .map(|field| pod[field].as_array().cloned().unwrap_or_default());
+            let asking: Vec<Value> = containers
+                .concat()
+                .into_iter()
+                .filter(|c| c["args"][0] == "envoy-identity")
+                .collect();
             assert_eq!(asking.len(), if own { 2 } else { 0 }, "{value}: {name}");
             for container in &asking {
-                let args = container["args"].as_array().context("args")?.iter().filter_map(Value::as_str);
+                let args = container["args"]
+                    .as_array()
+                    .context("args")?
+                    .iter()
+                    .filter_map(Value::as_str);
                 let said = Cli::try_parse_from(std::iter::once("gatewright").chain(args))?.command;
-                let Command::EnvoyIdentity(said) = said else { anyhow::bail!("{said:?}") };
+                let Command::EnvoyIdentity(said) = said else {
+                    anyhow::bail!("{said:?}")
+                };
                 assert_eq!(said.once, container["name"] == "first-identity");
-                assert_eq!(said.controller, format!("gatewright-xds.{NAMESPACE}.svc:18001"));
+                assert_eq!(
+                    said.controller,
+                    format!("gatewright-xds.{NAMESPACE}.svc:18001")
+                );
             }
             // Only a client with the token may access it.
-            let envoy =
-                pod["containers"].as_array().into_iter().flatten().find(|c| c["name"] == "envoy").context("one")?;
-            assert!(!envoy["volumeMounts"].to_string().contains("identity"), "{envoy}");
+            let envoy = pod["containers"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|c| c["name"] == "envoy")
+                .context("one")?;
+            assert!(
+                !envoy["volumeMounts"].to_string().contains("identity"),
+                "{envoy}"
+            );
         }
         let text = |kind: &str, name: &str| named(kind, name).map(Value::to_string);
         for (kind, name) in [
@@ -322,19 +479,40 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
             ("NetworkPolicy", "gatewright-envoy"),
             ("NetworkPolicy", "gatewright-envoy-dedicated"),
         ] {
-            assert_eq!(text(kind, name)?.contains("\"identity\""), own, "{value}: {name}");
+            assert_eq!(
+                text(kind, name)?.contains("\"identity\""),
+                own,
+                "{value}: {name}"
+            );
         }
-        assert_eq!(text("ClusterRole", "gatewright-controller")?.contains("tokenreviews"), own, "{value}");
-        assert_eq!(text("Role", "gatewright-controller")?.contains("\"pods\""), own, "{value}");
+        assert_eq!(
+            text("ClusterRole", "gatewright-controller")?.contains("tokenreviews"),
+            own,
+            "{value}"
+        );
+        assert_eq!(
+            text("Role", "gatewright-controller")?.contains("\"pods\""),
+            own,
+            "{value}"
+        );
     }
     Ok(())
 }
 
 /// Returns the command line of the controller's pods, and its parsed form.
 pub(crate) fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::cli::Controller)> {
-    let args = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).context("args")?;
-    let args: Vec<String> = args.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    match Cli::try_parse_from(std::iter::once("gatewright").chain(args.iter().map(String::as_str)))?.command {
+    let args = deployment
+        .pointer("/spec/template/spec/containers/0/args")
+        .and_then(Value::as_array)
+        .context("args")?;
+    let args: Vec<String> = args
+        .iter()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    match Cli::try_parse_from(std::iter::once("gatewright").chain(args.iter().map(String::as_str)))?
+        .command
+    {
         Command::Controller(controller) => Ok((args, controller)),
         other => anyhow::bail!("{other:?}"),
     }
@@ -342,13 +520,21 @@ pub(crate) fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::
 
 /// Returns a value that the flag accepts.
 fn example(arg: &Arg) -> Value {
-    let choice = arg.get_possible_values().last().map(|value| value.get_name().to_owned());
-    let name = arg.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
+    let choice = arg
+        .get_possible_values()
+        .last()
+        .map(|value| value.get_name().to_owned());
+    let name = arg
+        .get_value_names()
+        .and_then(<[_]>::first)
+        .map(ToString::to_string)
+        .unwrap_or_default();
     let one = match name.as_str() {
         _ if matches!(arg.get_action(), ArgAction::SetTrue) => json!(true),
-        _ if is_number(arg) => {
-            defaults(arg).first().and_then(|text| text.parse::<u64>().ok()).map_or(json!(7), |n| json!(n))
-        }
+        _ if is_number(arg) => defaults(arg)
+            .first()
+            .and_then(|text| text.parse::<u64>().ok())
+            .map_or(json!(7), |n| json!(n)),
         _ if choice.is_some() => json!(choice),
         "URL" if arg.get_long() == Some("acme-contact") => json!("mailto:ops@example.org"),
         "URL" => json!("https://ca.example.org/directory"),
@@ -358,34 +544,56 @@ fn example(arg: &Arg) -> Value {
         "FILE" => json!("/etc/gatewright/file"),
         "DOMAIN" => json!("example.org"),
         "DOMAIN/PATH" => json!("example.org/ours"),
-        "ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]" => json!("acme=team-*:*.example.org:wildcards"),
+        "ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]" => {
+            json!("acme=team-*:*.example.org:wildcards")
+        }
         "HOSTNAME[=NAMESPACE]" => json!("a.example.org=team"),
         _ => json!("something"),
     };
-    if matches!(arg.get_action(), ArgAction::Append) { json!([one]) } else { one }
+    if matches!(arg.get_action(), ArgAction::Append) {
+        json!([one])
+    } else {
+        one
+    }
 }
 
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn every_setting_reaches_the_command_line() -> Result<()> {
     let helm = Helm::new(None)?;
-    let settings: Map<String, Value> =
-        flags().iter().map(|arg| (camel(arg.get_long().expect("a flag")), example(arg))).collect();
+    let settings: Map<String, Value> = flags()
+        .iter()
+        .map(|arg| (camel(arg.get_long().expect("a flag")), example(arg)))
+        .collect();
     let file = helm.home().join("values.json");
-    std::fs::write(&file, json!({"controller": {"settings": settings}}).to_string())?;
+    std::fs::write(
+        &file,
+        json!({"controller": {"settings": settings}}).to_string(),
+    )?;
     let rendered = helm.template(&["-f", &file.display().to_string()])?;
-    let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
+    let deployment = rendered
+        .iter()
+        .find(|object| object["kind"] == "Deployment")
+        .context("a Deployment")?;
     let (args, _) = arguments(deployment)?;
     for arg in flags() {
         let flag = format!("--{}", arg.get_long().expect("a flag"));
-        let said = args.iter().any(|arg| *arg == flag || arg.starts_with(&format!("{flag}=")));
+        let said = args
+            .iter()
+            .any(|arg| *arg == flag || arg.starts_with(&format!("{flag}=")));
         assert!(said, "{flag} is not in {args:?}");
     }
     // A list of nothing is omitted; large numbers are integers.
     let settings = json!({"bind": [], "maxEnvoyMibPerNamespace": 4_000_000});
-    std::fs::write(&file, json!({"controller": {"settings": settings}}).to_string())?;
+    std::fs::write(
+        &file,
+        json!({"controller": {"settings": settings}}).to_string(),
+    )?;
     let rendered = helm.template(&["-f", &file.display().to_string()])?;
-    let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
+    let deployment = rendered
+        .iter()
+        .find(|object| object["kind"] == "Deployment")
+        .context("a Deployment")?;
     let (_, controller) = arguments(deployment)?;
     assert!(controller.bind.is_empty());
     assert_eq!(controller.limits.max_envoy_mib_per_namespace, 4_000_000);
@@ -400,16 +608,28 @@ async fn a_real_server_takes_every_example() -> Result<()> {
     server.install_crds(&chart().join("crds")).await?;
     // Monitors and alerts are validated by the Prometheus operator's own CRDs.
     let monitoring = folder().join("../.tools/prometheus-crds");
-    ensure!(monitoring.exists(), "no {}; run: e2e/tools install prometheus-crds", monitoring.display());
+    ensure!(
+        monitoring.exists(),
+        "no {}; run: e2e/tools install prometheus-crds",
+        monitoring.display()
+    );
     server.install_crds(&monitoring).await?;
     let helm = Helm::new(None)?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))
+        .await?;
     // The controller that makes this one does not run.
     let default = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "default", "namespace": NAMESPACE}});
     server.put(default).await?;
-    let accounts = helm.template(&["--set", "monitoring.podMonitor.enabled=true,metrics.authorization=true"])?;
-    for account in accounts.into_iter().filter(|object| object["kind"] == "ServiceAccount") {
+    let accounts = helm.template(&[
+        "--set",
+        "monitoring.podMonitor.enabled=true,metrics.authorization=true",
+    ])?;
+    for account in accounts
+        .into_iter()
+        .filter(|object| object["kind"] == "ServiceAccount")
+    {
         server.put(account).await?;
     }
     let chart = chart().display().to_string();
@@ -417,9 +637,20 @@ async fn a_real_server_takes_every_example() -> Result<()> {
     let mut kinds = BTreeSet::new();
     for (name, file) in examples()? {
         // The pod of `helm test` as well.
-        let all = helm.run(&["template", "gatewright", &chart, "--namespace", NAMESPACE, "-f", &file])?;
+        let all = helm.run(&[
+            "template",
+            "gatewright",
+            &chart,
+            "--namespace",
+            NAMESPACE,
+            "-f",
+            &file,
+        ])?;
         schemas.check(&all).with_context(|| name.clone())?;
-        for object in documents(&all)?.into_iter().filter(|object| !object.is_null()) {
+        for object in documents(&all)?
+            .into_iter()
+            .filter(|object| !object.is_null())
+        {
             kinds.insert(object["kind"].as_str().unwrap_or_default().to_owned());
             let mut wrong = object.clone();
             server.dry_run(object).await.with_context(|| name.clone())?;
@@ -430,7 +661,14 @@ async fn a_real_server_takes_every_example() -> Result<()> {
             assert!(refused.contains("metadata.annotation"), "{refused}");
         }
     }
-    for kind in ["Pod", "PodMonitor", "PrometheusRule", "Secret", "ValidatingAdmissionPolicy", "GatewayParameters"] {
+    for kind in [
+        "Pod",
+        "PodMonitor",
+        "PrometheusRule",
+        "Secret",
+        "ValidatingAdmissionPolicy",
+        "GatewayParameters",
+    ] {
         assert!(kinds.contains(kind), "no example has a {kind}: {kinds:?}");
     }
     Ok(())
@@ -453,13 +691,25 @@ async fn there(server: &ApiServer) -> Result<BTreeMap<String, Value>> {
         ("rbac.authorization.k8s.io/v1", "ClusterRole"),
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
         ("scheduling.k8s.io/v1", "PriorityClass"),
-        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"),
-        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
+        (
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicy",
+        ),
+        (
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBinding",
+        ),
         ("gateway.networking.k8s.io/v1", "GatewayClass"),
         ("gatewright.io/v1alpha1", "GatewayParameters"),
     ] {
         for namespace in [NAMESPACE, "kube-system"] {
-            for object in server.api(version, kind, namespace).await?.list(&ListParams::default()).await?.items {
+            for object in server
+                .api(version, kind, namespace)
+                .await?
+                .list(&ListParams::default())
+                .await?
+                .items
+            {
                 let name = object.metadata.name.unwrap_or_default();
                 if name.contains("gatewright") && !name.starts_with("sh.helm.release") {
                     all.insert(format!("{kind} {name}"), object.data["spec"].clone());
@@ -477,21 +727,42 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     server.install_gateway_api().await?;
     let helm = Helm::new(Some(server.kubeconfig("admin", &["system:masters"])?))?;
     let chart = chart().display().to_string();
-    let replicas = |all: &BTreeMap<String, Value>| all["Deployment gatewright-controller"]["replicas"].clone();
+    let replicas =
+        |all: &BTreeMap<String, Value>| all["Deployment gatewright-controller"]["replicas"].clone();
     assert!(
-        server.api("gatewright.io/v1alpha1", "GatewayParameters", NAMESPACE).await.is_err(),
+        server
+            .api("gatewright.io/v1alpha1", "GatewayParameters", NAMESPACE)
+            .await
+            .is_err(),
         "its kinds are not there yet"
     );
 
-    let told = helm.run(&["install", "gatewright", &chart, "-n", NAMESPACE, "--create-namespace"])?;
-    assert!(told.contains("rollout status") && !told.contains("is not installed"), "{told}");
+    let told = helm.run(&[
+        "install",
+        "gatewright",
+        &chart,
+        "-n",
+        NAMESPACE,
+        "--create-namespace",
+    ])?;
+    assert!(
+        told.contains("rollout status") && !told.contains("is not installed"),
+        "{told}"
+    );
     let installed = there(&server).await?;
     assert_eq!(replicas(&installed), 2);
     let rendered = helm.template(&[])?;
     for object in &rendered {
-        let name =
-            format!("{} {}", object["kind"].as_str().unwrap_or(""), object["metadata"]["name"].as_str().unwrap_or(""));
-        assert!(installed.contains_key(&name), "{name} is not among {:?}", installed.keys());
+        let name = format!(
+            "{} {}",
+            object["kind"].as_str().unwrap_or(""),
+            object["metadata"]["name"].as_str().unwrap_or("")
+        );
+        assert!(
+            installed.contains_key(&name),
+            "{name} is not among {:?}",
+            installed.keys()
+        );
     }
     // Objects of our kinds that users made survive the uninstall.
     let kept = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
@@ -524,23 +795,38 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
         "ValidatingAdmissionPolicy gatewright-route-hostnames",
         "ClusterRole gatewright-controller-certificates",
     ] {
-        assert!(upgraded.contains_key(more) && !installed.contains_key(more), "{more}: {:?}", upgraded.keys());
+        assert!(
+            upgraded.contains_key(more) && !installed.contains_key(more),
+            "{more}: {:?}",
+            upgraded.keys()
+        );
     }
 
     helm.run(&["rollback", "gatewright", "1", "-n", NAMESPACE])?;
     let mut back = there(&server).await?;
     // Gateways may use them.
-    for kept in ["GatewayClass gatewright-dedicated", "GatewayParameters gatewright-dedicated"] {
+    for kept in [
+        "GatewayClass gatewright-dedicated",
+        "GatewayParameters gatewright-dedicated",
+    ] {
         assert!(back.remove(kept).is_some(), "{kept} is gone");
     }
     assert_eq!(back, installed);
 
     helm.run(&["uninstall", "gatewright", "-n", NAMESPACE])?;
     let left: Vec<String> = there(&server).await?.into_keys().collect();
-    let kept =
-        ["GatewayClass gatewright", "GatewayClass gatewright-dedicated", "GatewayParameters gatewright-dedicated"];
+    let kept = [
+        "GatewayClass gatewright",
+        "GatewayClass gatewright-dedicated",
+        "GatewayParameters gatewright-dedicated",
+    ];
     assert_eq!(left, kept, "Gateways may use them");
-    let parameters = server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?;
-    assert!(parameters.get("kept").await.is_ok(), "what users wrote stays");
+    let parameters = server
+        .api("gatewright.io/v1alpha1", "GatewayParameters", "default")
+        .await?;
+    assert!(
+        parameters.get("kept").await.is_ok(),
+        "what users wrote stays"
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The running controller with Cilium's own controllers, on one API server: each writes its part, the tenant's status
-//! comes to include Cilium's verdict, and both become quiet.
+//! The running controller with Cilium's own controllers, on one API server: each writes its part,
+//! the tenant's status comes to include Cilium's verdict, and both become quiet.
 
 use std::time::Duration;
 
@@ -23,7 +23,11 @@ async fn start() -> Result<(Cluster, Cilium)> {
     server.install_gateway_api().await?;
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let cert_manager = folder.join("../.tools/cert-manager-crds");
-    ensure!(cert_manager.exists(), "no {}; run: e2e/tools install cert-manager-crds", cert_manager.display());
+    ensure!(
+        cert_manager.exists(),
+        "no {}; run: e2e/tools install cert-manager-crds",
+        cert_manager.display()
+    );
     server.install_crds(&cert_manager).await?;
     server.install_crds(&folder.join("../deploy/crds")).await?;
     server.start_controllers()?;
@@ -42,13 +46,19 @@ fn route(namespace: &str, name: &str, hostnames: &[&str]) -> Value {
 
 /// Acts as cert-manager: fills the Secret of every Certificate. Returns their number.
 async fn issue(server: &ApiServer) -> Result<usize> {
-    let certificates = server.api("cert-manager.io/v1", "Certificate", "tenant-a").await?;
+    let certificates = server
+        .api("cert-manager.io/v1", "Certificate", "tenant-a")
+        .await?;
     let secrets = server.api("v1", "Secret", "tenant-a").await?;
     let all = certificates.list(&ListParams::default()).await?.items;
     for certificate in &all {
-        let name = certificate.data["spec"]["secretName"].as_str().context("a name")?;
+        let name = certificate.data["spec"]["secretName"]
+            .as_str()
+            .context("a name")?;
         if secrets.get_metadata_opt(name).await?.is_none() {
-            let names = certificate.data["spec"]["dnsNames"].as_array().context("names")?;
+            let names = certificate.data["spec"]["dnsNames"]
+                .as_array()
+                .context("names")?;
             let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
             server.put(tls_secret("tenant-a", name, &names)?).await?;
         }
@@ -60,13 +70,17 @@ async fn issue(server: &ApiServer) -> Result<usize> {
 async fn issue_all(server: &ApiServer, count: usize) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(240);
     while issue(server).await? < count {
-        ensure!(Instant::now() < deadline, "not every host has a Certificate");
+        ensure!(
+            Instant::now() < deadline,
+            "not every host has a Certificate"
+        );
         sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
 
-/// Waits until nobody but this test has written for five seconds, and returns the writes until then.
+/// Waits until nobody but this test has written for five seconds, and returns the writes until
+/// then.
 async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
     let deadline = Instant::now() + Duration::from_secs(180);
     let theirs = |request: &Request| {
@@ -82,8 +96,16 @@ async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
         } else if since.elapsed() > Duration::from_secs(5) {
             return Ok(all);
         }
-        let last: Vec<String> = all.iter().rev().take(6).map(|r| format!("{} {} {}", r.user, r.verb, r.uri)).collect();
-        ensure!(Instant::now() < deadline, "they do not come to rest: {last:#?}");
+        let last: Vec<String> = all
+            .iter()
+            .rev()
+            .take(6)
+            .map(|r| format!("{} {} {}", r.user, r.verb, r.uri))
+            .collect();
+        ensure!(
+            Instant::now() < deadline,
+            "they do not come to rest: {last:#?}"
+        );
         sleep(Duration::from_millis(200)).await;
     }
 }
@@ -119,23 +141,38 @@ async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
         .put(json!({"apiVersion": TENANT, "kind": "TenantGateway", "metadata": {"name": "cozystack", "namespace": "tenant-a"},
             "spec": {"apex": "a.org"}}))
         .await?;
-    server.put(route("tenant-a", "app", &["app.a.org", "contested.a.org"])).await?;
-    server.put(route("tenant-b", "thief", &["contested.a.org"])).await?;
-    let hosts: Vec<String> = (0..HOSTS).map(|number| format!("h{number:02}.a.org")).collect();
+    server
+        .put(route("tenant-a", "app", &["app.a.org", "contested.a.org"]))
+        .await?;
+    server
+        .put(route("tenant-b", "thief", &["contested.a.org"]))
+        .await?;
+    let hosts: Vec<String> = (0..HOSTS)
+        .map(|number| format!("h{number:02}.a.org"))
+        .collect();
     for (number, chunk) in hosts.chunks(14).enumerate() {
         let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
-        server.put(route("tenant-b", &format!("many-{number}"), &chunk)).await?;
+        server
+            .put(route("tenant-b", &format!("many-{number}"), &chunk))
+            .await?;
     }
     cilium.give_address(server, "tenant-a", "cozystack").await?;
     issue_all(server, HOSTS + 2).await?;
 
     let all_ready = |object: &Value| {
         let ready = condition(&object["status"], "Ready");
-        ready.is_some_and(|ready| ready["message"] == format!("all {} listeners are ready", HOSTS + 3))
+        ready.is_some_and(|ready| {
+            ready["message"] == format!("all {} listeners are ready", HOSTS + 3)
+        })
     };
     let limit = Duration::from_secs(240);
     server
-        .until((TENANT, "TenantGateway", "tenant-a"), "cozystack", limit, all_ready)
+        .until(
+            (TENANT, "TenantGateway", "tenant-a"),
+            "cozystack",
+            limit,
+            all_ready,
+        )
         .await
         .with_context(|| cilium.log())?;
     rest(server).await?;
@@ -143,22 +180,48 @@ async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
         told(route, CLAIMS, "Gateway") == Some(json!("HostnameConflict"))
             && told(route, CONTROLLER, "Gateway") == Some(json!("NotAllowedByListeners"))
     };
-    cluster.until(GATEWAY, "HTTPRoute", "tenant-b", "thief", lost).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "tenant-b", "thief", lost)
+        .await?;
     let taken = |kind: &'static str| {
         move |route: &Value| {
-            [CLAIMS, CONTROLLER].iter().all(|controller| told(route, controller, kind) == Some(json!("Accepted")))
+            [CLAIMS, CONTROLLER]
+                .iter()
+                .all(|controller| told(route, controller, kind) == Some(json!("Accepted")))
         }
     };
-    cluster.until(GATEWAY, "HTTPRoute", "tenant-a", "app", taken("Gateway")).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "tenant-a", "app", taken("Gateway"))
+        .await?;
 
     // One more host is one write of one object each, and then the controllers are quiet again.
     let before = rest(server).await?.len();
-    server.put(route("tenant-b", "late", &["late.a.org"])).await?;
+    server
+        .put(route("tenant-b", "late", &["late.a.org"]))
+        .await?;
     issue_all(server, HOSTS + 3).await?;
-    cluster.until(GATEWAY, "HTTPRoute", "tenant-b", "late", taken("ListenerSet")).await?;
+    cluster
+        .until(
+            GATEWAY,
+            "HTTPRoute",
+            "tenant-b",
+            "late",
+            taken("ListenerSet"),
+        )
+        .await?;
     let written = rest(server).await?.split_off(before);
-    let ours: Vec<&str> = written.iter().filter(|r| r.user == ACCOUNT).map(|r| &*r.resource).collect();
-    assert!(ours.iter().filter(|resource| **resource == "listenersets").count() == 1, "{ours:?}");
+    let ours: Vec<&str> = written
+        .iter()
+        .filter(|r| r.user == ACCOUNT)
+        .map(|r| &*r.resource)
+        .collect();
+    assert!(
+        ours.iter()
+            .filter(|resource| **resource == "listenersets")
+            .count()
+            == 1,
+        "{ours:?}"
+    );
     assert!(!ours.contains(&"gateways") && ours.len() <= 10, "{ours:?}");
 
     // A restarted controller has nothing to do.

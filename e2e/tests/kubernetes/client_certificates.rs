@@ -1,4 +1,5 @@
-//! Client certificates on a real API server: the roots come from ConfigMaps, and are replaced while it runs.
+//! Client certificates on a real API server: the roots come from ConfigMaps, and are replaced while
+//! it runs.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ fn roots(namespace: &str, pem: &str) -> Value {
 }
 
 fn gateway(port: u16, roots_in: &str) -> Value {
-    let reference = json!({"group": "", "kind": "ConfigMap", "name": "clients", "namespace": roots_in});
+    let reference =
+        json!({"group": "", "kind": "ConfigMap", "name": "clients", "namespace": roots_in});
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
         "spec": {"gatewayClassName": "gatewright",
             "tls": {"frontend": {"default": {"validation": {"caCertificateRefs": [reference]}}}},
@@ -36,7 +38,10 @@ async fn until(client: &Probe, let_in: bool) -> Result<()> {
         if found.as_ref().is_ok_and(|answer| answer.status == 200) == let_in {
             return Ok(());
         }
-        ensure!(began.elapsed() < Duration::from_secs(120), "let in: {let_in} expected, found {found:?}");
+        ensure!(
+            began.elapsed() < Duration::from_secs(120),
+            "let in: {let_in} expected, found {found:?}"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -46,9 +51,13 @@ async fn told(cluster: &Cluster, resolved: &str, accepted: &str) -> Result<()> {
     let says = |gateway: &Value| {
         let listener = &gateway["status"]["listeners"][0];
         let reason = |kind| condition(listener, kind).map(|condition| condition["reason"].clone());
-        reason("ResolvedRefs") == Some(resolved.into()) && reason("Accepted") == Some(accepted.into())
+        reason("ResolvedRefs") == Some(resolved.into())
+            && reason("Accepted") == Some(accepted.into())
     };
-    cluster.until(GATEWAY, "Gateway", "default", "edge", says).await.map(drop)
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", says)
+        .await
+        .map(drop)
 }
 
 #[tokio::test]
@@ -62,7 +71,9 @@ async fn roots_of_clients_come_from_config_maps_and_are_replaced_live() -> Resul
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
     let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     server.put(tls_secret("default", "cert", &[HOST])?).await?;
     for object in service("default", "web", echo.address().port()) {
         server.put(object).await?;
@@ -77,17 +88,29 @@ async fn roots_of_clients_come_from_config_maps_and_are_replaced_live() -> Resul
     told(&cluster, "InvalidCACertificateRef", "NoValidCACertificate").await?;
     envoy.ready().await?;
     let to = || Probe::https(SocketAddr::from(([127, 0, 0, 1], port)), HOST);
-    let by = |ca: &ClientCa| ca.client().map(|(certificate, key)| to().client(certificate, key));
+    let by = |ca: &ClientCa| {
+        ca.client()
+            .map(|(certificate, key)| to().client(certificate, key))
+    };
     let (by_one, by_two) = (by(&one)?, by(&two)?);
     until(&by_one, false).await?;
 
     server.put(roots("default", &one.pem)).await?;
     told(&cluster, "ResolvedRefs", "Accepted").await?;
     until(&by_one, true).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"], "Programmed")).await?;
-    ensure!(by_two.send().await.is_err() && to().send().await.is_err(), "a stranger is let in");
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
+    ensure!(
+        by_two.send().await.is_err() && to().send().await.is_err(),
+        "a stranger is let in"
+    );
 
-    server.put(roots("default", &(one.pem.clone() + &two.pem))).await?;
+    server
+        .put(roots("default", &(one.pem.clone() + &two.pem)))
+        .await?;
     until(&by_two, true).await?;
     until(&by_one, true).await?;
     server.put(roots("default", &two.pem)).await?;
@@ -95,7 +118,9 @@ async fn roots_of_clients_come_from_config_maps_and_are_replaced_live() -> Resul
     until(&by_two, true).await?;
 
     // Roots of another namespace are used while its ReferenceGrant permits it.
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "others"}})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "others"}}))
+        .await?;
     server.put(roots("others", &one.pem)).await?;
     server.put(gateway(port, "others")).await?;
     told(&cluster, "RefNotPermitted", "NoValidCACertificate").await?;

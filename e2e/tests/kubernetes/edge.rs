@@ -13,12 +13,19 @@ use crate::pods::until_served;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-/// Makes the Gateway `edge` for `*.example.org` and the Service `web`; returns the Gateway's address.
+/// Makes the Gateway `edge` for `*.example.org` and the Service `web`; returns the Gateway's
+/// address.
 pub(crate) async fn edge(cluster: &Cluster) -> Result<(Echo, SocketAddr)> {
     let echo = Echo::start_on("web", BACKEND).await?;
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
-    cluster.server.put(tls_secret("default", "cert", &["*.example.org"])?).await?;
+    cluster
+        .server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
+    cluster
+        .server
+        .put(tls_secret("default", "cert", &["*.example.org"])?)
+        .await?;
     for object in service("default", "web", echo.address().port()) {
         cluster.server.put(object).await?;
     }

@@ -1,5 +1,5 @@
-//! The first statuses of objects, refusals without room in a status, the end of a class, and definitions that are
-//! replaced under a running program.
+//! The first statuses of objects, refusals without room in a status, the end of a class, and
+//! definitions that are replaced under a running program.
 
 use std::path::Path;
 
@@ -12,10 +12,14 @@ use futures::{StreamExt, TryStreamExt};
 use kube::api::{DeleteParams, Patch, PatchParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
-/// Returns the statuses of `Accepted` and `Programmed` that each version of an object had, until the watch has no more.
+/// Returns the statuses of `Accepted` and `Programmed` that each version of an object had, until
+/// the watch has no more.
 async fn history(server: &ApiServer, kind: &str, version: &str) -> Result<Vec<(String, Value)>> {
     let api = server.api(GATEWAY, kind, "default").await?;
-    let events = api.watch(&WatchParams::default().timeout(5), version).await?.boxed();
+    let events = api
+        .watch(&WatchParams::default().timeout(5), version)
+        .await?
+        .boxed();
     let events: Vec<_> = events.try_collect().await?;
     let objects = events.into_iter().filter_map(|event| match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object),
@@ -23,9 +27,17 @@ async fn history(server: &ApiServer, kind: &str, version: &str) -> Result<Vec<(S
     });
     let of = |object: kube::core::DynamicObject| {
         let name = object.metadata.name.clone().unwrap_or_default();
-        ["Accepted", "Programmed"].map(|kind| (name.clone(), condition(&object.data["status"], kind).cloned()))
+        ["Accepted", "Programmed"].map(|kind| {
+            (
+                name.clone(),
+                condition(&object.data["status"], kind).cloned(),
+            )
+        })
     };
-    Ok(objects.flat_map(of).filter_map(|(name, condition)| Some((name, condition?))).collect())
+    Ok(objects
+        .flat_map(of)
+        .filter_map(|(name, condition)| Some((name, condition?)))
+        .collect())
 }
 
 #[tokio::test]
@@ -33,13 +45,25 @@ async fn history(server: &ApiServer, kind: &str, version: &str) -> Result<Vec<(S
 async fn a_new_gateway_is_pending_while_its_names_are_recorded() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
+        .await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    cluster.until(GATEWAY, "GatewayClass", "", "gatewright", |o| is_true(&o["status"], "Accepted")).await?;
-    let list = server.api(GATEWAY, "Gateway", "default").await?.list(&Default::default()).await?;
+    cluster
+        .until(GATEWAY, "GatewayClass", "", "gatewright", |o| {
+            is_true(&o["status"], "Accepted")
+        })
+        .await?;
+    let list = server
+        .api(GATEWAY, "Gateway", "default")
+        .await?
+        .list(&Default::default())
+        .await?;
     let version = list.metadata.resource_version.context("a version")?;
     let (named, bare, set) = (free_port()?, free_port()?, free_port()?);
     let gateway = |name: &str, listeners: Value| {
@@ -60,30 +84,55 @@ async fn a_new_gateway_is_pending_while_its_names_are_recorded() -> Result<()> {
         let name = format!("named-{round}");
         let [one, two, three] = ["a", "b", "c"].map(|host| format!("{host}{round}"));
         server.put(gateway(&name, hosts(&[&one, &two]))).await?;
-        cluster.until(GATEWAY, "Gateway", "default", &name, is_programmed).await?;
+        cluster
+            .until(GATEWAY, "Gateway", "default", &name, is_programmed)
+            .await?;
         // All of its hostnames change.
         server.put(gateway(&name, hosts(&[&three]))).await?;
-        cluster.until(GATEWAY, "Gateway", "default", &name, is_programmed).await?;
+        cluster
+            .until(GATEWAY, "Gateway", "default", &name, is_programmed)
+            .await?;
     }
-    server.put(gateway("bare", json!([{"name": "http", "protocol": "HTTP", "port": bare}]))).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "bare", is_programmed).await?;
-    let listeners = json!([{"name": "more", "protocol": "HTTP", "port": set, "hostname": "set.example.org"}]);
+    server
+        .put(gateway(
+            "bare",
+            json!([{"name": "http", "protocol": "HTTP", "port": bare}]),
+        ))
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "bare", is_programmed)
+        .await?;
+    let listeners =
+        json!([{"name": "more", "protocol": "HTTP", "port": set, "hostname": "set.example.org"}]);
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"name": "set", "namespace": "default"},
         "spec": {"parentRef": {"name": "bare"}, "listeners": listeners}}))
         .await?;
-    cluster.until(GATEWAY, "ListenerSet", "default", "set", is_programmed).await?;
+    cluster
+        .until(GATEWAY, "ListenerSet", "default", "set", is_programmed)
+        .await?;
 
     let mut told = history(server, "Gateway", &version).await?;
     told.extend(history(server, "ListenerSet", &version).await?);
-    let refused = |condition: &Value| condition["type"] == "Accepted" && condition["status"] == "False";
+    let refused =
+        |condition: &Value| condition["type"] == "Accepted" && condition["status"] == "False";
     // The CRD's default is Unknown/Pending of a controller that has not looked yet.
-    let ours = told.iter().filter(|(_, condition)| condition["message"] != "Waiting for controller");
-    let bad: Vec<_> = ours.filter(|(_, c)| refused(c) || c["reason"] == "Invalid").collect();
+    let ours = told
+        .iter()
+        .filter(|(_, condition)| condition["message"] != "Waiting for controller");
+    let bad: Vec<_> = ours
+        .filter(|(_, c)| refused(c) || c["reason"] == "Invalid")
+        .collect();
     assert!(bad.is_empty(), "{bad:#?}");
     let output = controller.output();
-    let warned: Vec<&str> = output.lines().filter(|line| line.contains("WARN") && line.contains("example")).collect();
-    assert!(!output.contains("ListenersNotValid") && warned.is_empty(), "{output}");
+    let warned: Vec<&str> = output
+        .lines()
+        .filter(|line| line.contains("WARN") && line.contains("example"))
+        .collect();
+    assert!(
+        !output.contains("ListenersNotValid") && warned.is_empty(),
+        "{output}"
+    );
     Ok(())
 }
 
@@ -93,8 +142,12 @@ async fn a_class_stays_until_its_last_gateway_is_gone() -> Result<()> {
     const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
+        .await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     let theirs = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "theirs"},
         "spec": {"controllerName": "example.org/another"}});
     server.put(theirs).await?;
@@ -105,36 +158,69 @@ async fn a_class_stays_until_its_last_gateway_is_gone() -> Result<()> {
         json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": name, "namespace": "default"},
             "spec": {"gatewayClassName": class, "listeners": [{"name": "http", "protocol": "HTTP", "port": port}]}})
     };
-    for (name, class) in [("one", "gatewright"), ("two", "gatewright"), ("other", "theirs")] {
+    for (name, class) in [
+        ("one", "gatewright"),
+        ("two", "gatewright"),
+        ("other", "theirs"),
+    ] {
         server.put(gateway(name, class)).await?;
     }
     let classes = server.api(GATEWAY, "GatewayClass", "").await?;
     // Finalizers of others stay.
     let kept = json!({"metadata": {"finalizers": ["example.org/kept"]}});
-    classes.patch("gatewright", &PatchParams::default(), &Patch::Merge(kept)).await?;
+    classes
+        .patch("gatewright", &PatchParams::default(), &Patch::Merge(kept))
+        .await?;
     let both = json!(["example.org/kept", FINALIZER]);
-    cluster.until(GATEWAY, "GatewayClass", "", "gatewright", |o| o["metadata"]["finalizers"] == both).await?;
-    classes.delete("gatewright", &DeleteParams::default()).await?;
+    cluster
+        .until(GATEWAY, "GatewayClass", "", "gatewright", |o| {
+            o["metadata"]["finalizers"] == both
+        })
+        .await?;
+    classes
+        .delete("gatewright", &DeleteParams::default())
+        .await?;
     let gateways = server.api(GATEWAY, "Gateway", "default").await?;
     gateways.delete("one", &DeleteParams::default()).await?;
     // One that came while the class was being deleted counts too.
     server.put(gateway("three", "gatewright")).await?;
-    let is_seen = |o: &Value| condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1);
-    cluster.until(GATEWAY, "Gateway", "default", "three", is_seen).await?;
+    let is_seen = |o: &Value| {
+        condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1)
+    };
+    cluster
+        .until(GATEWAY, "Gateway", "default", "three", is_seen)
+        .await?;
     cluster.quiet().await?;
     let class = serde_json::to_value(classes.get("gatewright").await?)?;
     assert_eq!(class["metadata"]["finalizers"], both, "it is used");
-    assert!(class["metadata"]["deletionTimestamp"].is_string(), "its deletion waits");
-    assert_eq!(classes.get("theirs").await?.metadata.finalizers, None, "a class of others is theirs");
+    assert!(
+        class["metadata"]["deletionTimestamp"].is_string(),
+        "its deletion waits"
+    );
+    assert_eq!(
+        classes.get("theirs").await?.metadata.finalizers,
+        None,
+        "a class of others is theirs"
+    );
     for name in ["two", "three"] {
         gateways.delete(name, &DeleteParams::default()).await?;
     }
     let free = json!(["example.org/kept"]);
-    cluster.until(GATEWAY, "GatewayClass", "", "gatewright", |o| o["metadata"]["finalizers"] == free).await?;
-    classes
-        .patch("gatewright", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
+    cluster
+        .until(GATEWAY, "GatewayClass", "", "gatewright", |o| {
+            o["metadata"]["finalizers"] == free
+        })
         .await?;
-    cluster.until(GATEWAY, "GatewayClass", "", "gatewright", Value::is_null).await?;
+    classes
+        .patch(
+            "gatewright",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"metadata": {"finalizers": null}})),
+        )
+        .await?;
+    cluster
+        .until(GATEWAY, "GatewayClass", "", "gatewright", Value::is_null)
+        .await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }
@@ -146,17 +232,30 @@ async fn a_field_that_older_definitions_refused_is_written_once_they_are_newer()
     server.install_older_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     let gateway = json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "one", "namespace": "default"},
         "spec": {"gatewayClassName": "gatewright", "listeners": [{"name": "http", "protocol": "HTTP", "port": free_port()?}]}});
     server.put(gateway).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
-    let is_seen = |o: &Value| condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1);
-    let older = cluster.until(GATEWAY, "Gateway", "default", "one", is_seen).await?;
-    assert!(older["status"]["attachedListenerSets"].is_null(), "the older definition has no such field");
+    let is_seen = |o: &Value| {
+        condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1)
+    };
+    let older = cluster
+        .until(GATEWAY, "Gateway", "default", "one", is_seen)
+        .await?;
+    assert!(
+        older["status"]["attachedListenerSets"].is_null(),
+        "the older definition has no such field"
+    );
     server.install_gateway_api().await?;
-    cluster.until(GATEWAY, "Gateway", "default", "one", |o| o["status"]["attachedListenerSets"] == 0).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "one", |o| {
+            o["status"]["attachedListenerSets"] == 0
+        })
+        .await?;
     Ok(())
 }
 
@@ -165,7 +264,9 @@ async fn a_field_that_older_definitions_refused_is_written_once_they_are_newer()
 async fn a_lease_whose_counter_is_at_its_end_is_taken() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     let worn = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "gatewright-controller", "namespace": NAMESPACE},
         "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 1, "leaseTransitions": i32::MAX,
@@ -173,13 +274,21 @@ async fn a_lease_whose_counter_is_at_its_end_is_taken() -> Result<()> {
     server.put(worn).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
-    let lease = server.api("coordination.k8s.io/v1", "Lease", NAMESPACE).await?.get("gatewright-controller").await?;
-    assert_eq!(lease.data["spec"]["leaseTransitions"], i32::MAX, "the counter stays at its end");
+    let lease = server
+        .api("coordination.k8s.io/v1", "Lease", NAMESPACE)
+        .await?
+        .get("gatewright-controller")
+        .await?;
+    assert_eq!(
+        lease.data["spec"]["leaseTransitions"],
+        i32::MAX,
+        "the counter stays at its end"
+    );
     Ok(())
 }
 
-/// Each controller of a Gateway has to write an entry, so that a route with as many parents as a status may have leaves no
-/// room for ours.
+/// Each controller of a Gateway has to write an entry, so that a route with as many parents as a
+/// status may have leaves no room for ours.
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn a_refusal_without_room_in_the_status_is_an_event() -> Result<()> {
@@ -189,12 +298,17 @@ async fn a_refusal_without_room_in_the_status_is_an_event() -> Result<()> {
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     namespace(server, NS, "full.example.org").await?;
-    let spec =
-        json!({"apex": "full.example.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
+    let spec = json!({"apex": "full.example.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
     server.put(tenant(NS, spec)).await?;
-    until_owned(server, NS, &["Gateway cozystack", "HTTPRoute cozystack-http-redirect"]).await?;
-    let parents: Vec<Value> =
-        (0..32).map(|number| json!({"name": "cozystack", "sectionName": format!("l{number}")})).collect();
+    until_owned(
+        server,
+        NS,
+        &["Gateway cozystack", "HTTPRoute cozystack-http-redirect"],
+    )
+    .await?;
+    let parents: Vec<Value> = (0..32)
+        .map(|number| json!({"name": "cozystack", "sectionName": format!("l{number}")}))
+        .collect();
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "wide", "namespace": NS},
         "spec": {"parentRefs": parents, "hostnames": ["www.somebody-else.example.com"],
@@ -206,12 +320,26 @@ async fn a_refusal_without_room_in_the_status_is_an_event() -> Result<()> {
         let is_of_it = |event: &&kube::core::DynamicObject| {
             event.data["reason"] == "NoRoomInStatus" && event.data["regarding"]["name"] == "wide"
         };
-        anyhow::Ok(all.iter().filter(is_of_it).map(|event| event.data["note"].to_string()).collect::<Vec<_>>())
+        anyhow::Ok(
+            all.iter()
+                .filter(is_of_it)
+                .map(|event| event.data["note"].to_string())
+                .collect::<Vec<_>>(),
+        )
     };
     until("an Event tells it", async || Ok(!count().await?.is_empty())).await?;
     cluster.quiet().await?;
     let notes = count().await?;
-    assert!(notes.len() == 1 && notes[0].contains("www.somebody-else.example.com"), "once: {notes:?}");
-    assert!(controller.output().contains("tenant-full/wide: its status has no room"), "{}", controller.output());
+    assert!(
+        notes.len() == 1 && notes[0].contains("www.somebody-else.example.com"),
+        "once: {notes:?}"
+    );
+    assert!(
+        controller
+            .output()
+            .contains("tenant-full/wide: its status has no room"),
+        "{}",
+        controller.output()
+    );
     Ok(())
 }

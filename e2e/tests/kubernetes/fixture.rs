@@ -26,21 +26,35 @@ async fn it_validates_authorizes_remembers_and_tells() -> Result<()> {
 
     // Users have the rights that RBAC gives them.
     let nobody = server.client_as("nobody", &[]).await?;
-    let gateways = kube::api::Api::<k8s_openapi::api::core::v1::Secret>::namespaced(nobody, "default");
-    let denied = gateways.list(&Default::default()).await.expect_err("nobody may read secrets");
+    let gateways =
+        kube::api::Api::<k8s_openapi::api::core::v1::Secret>::namespaced(nobody, "default");
+    let denied = gateways
+        .list(&Default::default())
+        .await
+        .expect_err("nobody may read secrets");
     assert!(denied.to_string().contains("nobody"), "{denied}");
 
     // All requests are logged.
     let requests = server.requests()?;
-    let denied = requests.iter().find(|r| r.user == "nobody" && r.resource == "secrets").context("it was asked")?;
-    assert_eq!((denied.verb.as_str(), denied.code, is_write(denied)), ("list", 403, false));
-    let kept = requests.iter().filter(|r| r.object == "default/g" && is_write(r) && !r.uri.contains("dryRun"));
+    let denied = requests
+        .iter()
+        .find(|r| r.user == "nobody" && r.resource == "secrets")
+        .context("it was asked")?;
+    assert_eq!(
+        (denied.verb.as_str(), denied.code, is_write(denied)),
+        ("list", 403, false)
+    );
+    let kept = requests
+        .iter()
+        .filter(|r| r.object == "default/g" && is_write(r) && !r.uri.contains("dryRun"));
     assert_eq!(kept.map(|r| r.code).collect::<Vec<_>>(), [422, 201]);
 
     // Objects survive a restart of the server.
     server.kill();
     server.resume().await?;
-    let api = server.api("gateway.networking.k8s.io/v1", "Gateway", "default").await?;
+    let api = server
+        .api("gateway.networking.k8s.io/v1", "Gateway", "default")
+        .await?;
     assert_eq!(api.get("g").await?.data["spec"]["listeners"][0]["port"], 80);
     Ok(())
 }

@@ -13,7 +13,9 @@ use e2e::gatewright::Gatewright;
 use e2e::probe::{Probe, roots_of};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -29,14 +31,19 @@ const HOST: &str = "web.example.org";
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn dry() -> PatchParams {
-    PatchParams { dry_run: true, ..PatchParams::default() }
+    PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    }
 }
 
 /// Returns the message of a refusal by our policy; `None` if it was admitted.
 fn refusal<T>(answer: kube::Result<T>) -> Result<Option<String>> {
     match answer {
         Ok(_) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("ValidatingAdmissionPolicy") => {
+        Err(kube::Error::Api(status))
+            if status.code == 403 && status.message.contains("ValidatingAdmissionPolicy") =>
+        {
             Ok(Some(status.message.clone()))
         }
         Err(error) => Err(error.into()),
@@ -47,7 +54,10 @@ async fn create<T>(api: &Api<T>, object: Value) -> Result<Option<String>>
 where
     T: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
-    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     refusal(api.create(&params, &serde_json::from_value(object)?).await)
 }
 
@@ -69,7 +79,9 @@ fn secret(kind: &str, annotations: Value) -> Value {
 async fn the_token_of_the_controller_writes_only_what_the_controller_writes() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.put(tls_secret("default", "theirs", &["a.example.org"])?).await?;
+    server
+        .put(tls_secret("default", "theirs", &["a.example.org"])?)
+        .await?;
     for object in service("default", "web", 80) {
         server.put(object).await?;
     }
@@ -78,16 +90,23 @@ async fn the_token_of_the_controller_writes_only_what_the_controller_writes() ->
             "spec": {"gatewayClassName": "x", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}})
     };
     server.put(gateway("theirs")).await?;
-    let groups = ["system:serviceaccounts", "system:serviceaccounts:gatewright-system", "system:authenticated"];
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:gatewright-system",
+        "system:authenticated",
+    ];
     let thief = server.client_as(ACCOUNT, &groups).await?;
 
     // Secrets. A policy takes effect some time after it was written.
-    let [system, here, default] =
-        ["kube-system", NAMESPACE, "default"].map(|namespace| Api::<Secret>::namespaced(thief.clone(), namespace));
+    let [system, here, default] = ["kube-system", NAMESPACE, "default"]
+        .map(|namespace| Api::<Secret>::namespaced(thief.clone(), namespace));
     let account = json!({"kubernetes.io/service-account.name": "namespace-controller"});
     let token = || secret("kubernetes.io/service-account-token", account.clone());
     let deadline = Instant::now() + LIMIT;
-    while create(&default, secret("Opaque", json!({}))).await?.is_none() {
+    while create(&default, secret("Opaque", json!({})))
+        .await?
+        .is_none()
+    {
         ensure!(Instant::now() < deadline, "the policy does not take effect");
         sleep(Duration::from_millis(100)).await;
     }
@@ -95,39 +114,79 @@ async fn the_token_of_the_controller_writes_only_what_the_controller_writes() ->
         (&system, token(), "a token of another service account"),
         (&here, token(), "one in the controller's namespace"),
         (&here, secret("Opaque", json!({})), "any Secret there"),
-        (&default, secret("kubernetes.io/tls", json!({})), "a certificate that is not marked as issued"),
-        (&system, secret("gatewright.io/acme", json!({})), "an account elsewhere"),
+        (
+            &default,
+            secret("kubernetes.io/tls", json!({})),
+            "a certificate that is not marked as issued",
+        ),
+        (
+            &system,
+            secret("gatewright.io/acme", json!({})),
+            "an account elsewhere",
+        ),
     ] {
         assert!(create(api, object).await?.is_some(), "{what} was admitted");
     }
     let issued = json!({"gatewright.io/issuer": "acme"});
-    let mut theirs: Secret = Api::namespaced(server.client(), "default").get("theirs").await?;
-    theirs.metadata.annotations = Some([("gatewright.io/issuer".to_owned(), "acme".to_owned())].into());
-    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let mut theirs: Secret = Api::namespaced(server.client(), "default")
+        .get("theirs")
+        .await?;
+    theirs.metadata.annotations =
+        Some([("gatewright.io/issuer".to_owned(), "acme".to_owned())].into());
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     let taken = refusal(default.replace("theirs", &params, &theirs).await)?;
-    assert!(taken.is_some(), "a certificate of somebody else was replaced");
-    assert_eq!(create(&default, secret("kubernetes.io/tls", issued.clone())).await?, None);
-    assert_eq!(create(&here, secret("gatewright.io/acme", json!({}))).await?, None);
+    assert!(
+        taken.is_some(),
+        "a certificate of somebody else was replaced"
+    );
+    assert_eq!(
+        create(&default, secret("kubernetes.io/tls", issued.clone())).await?,
+        None
+    );
+    assert_eq!(
+        create(&here, secret("gatewright.io/acme", json!({}))).await?,
+        None
+    );
 
     // Namespaces.
     let namespaces: Api<Namespace> = Api::all(thief.clone());
     let labels = |key: &str| json!({"metadata": {"labels": {key: "privileged"}}});
-    for key in ["pod-security.kubernetes.io/enforce", "namespace.cozystack.io/host", "gatewright.io/endpoints"] {
-        assert!(merge(&namespaces, "default", labels(key)).await?.is_some(), "label {key} was admitted");
+    for key in [
+        "pod-security.kubernetes.io/enforce",
+        "namespace.cozystack.io/host",
+        "gatewright.io/endpoints",
+    ] {
+        assert!(
+            merge(&namespaces, "default", labels(key)).await?.is_some(),
+            "label {key} was admitted"
+        );
     }
     let finalizers = json!({"metadata": {"finalizers": ["example.org/kept"]}});
-    assert!(merge(&namespaces, "default", finalizers).await?.is_some(), "a finalizer was admitted");
+    assert!(
+        merge(&namespaces, "default", finalizers).await?.is_some(),
+        "a finalizer was admitted"
+    );
     let both = json!({"metadata": {"labels": {"namespace.cozystack.io/gateway": "a"},
         "annotations": {"cozystack.io/gateway-attached-by": "a"}}});
     assert_eq!(merge(&namespaces, "default", both).await?, None);
 
     // GatewayClasses.
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     let kind = GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "GatewayClass");
     let classes: Api<DynamicObject> = Api::all_with(thief.clone(), &ApiResource::from_gvk(&kind));
     let finalizer = |finalizer: &str| json!({"metadata": {"finalizers": [finalizer]}});
     assert_eq!(
-        merge(&classes, "gatewright", finalizer("gateway-exists-finalizer.gateway.networking.k8s.io")).await?,
+        merge(
+            &classes,
+            "gatewright",
+            finalizer("gateway-exists-finalizer.gateway.networking.k8s.io")
+        )
+        .await?,
         None
     );
     for (change, what) in [
@@ -135,31 +194,58 @@ async fn the_token_of_the_controller_writes_only_what_the_controller_writes() ->
         (json!({"metadata": {"labels": {"a": "b"}}}), "a label"),
         (json!({"spec": {"description": "mine"}}), "a specification"),
     ] {
-        assert!(merge(&classes, "gatewright", change).await?.is_some(), "{what} was admitted");
+        assert!(
+            merge(&classes, "gatewright", change).await?.is_some(),
+            "{what} was admitted"
+        );
     }
 
     // Services and other objects of Gateways.
     let services: Api<Service> = Api::namespaced(thief.clone(), "default");
-    let delete = DeleteParams { dry_run: true, ..DeleteParams::default() };
-    assert!(refusal(services.delete("web", &delete).await)?.is_some(), "a foreign Service was deleted");
+    let delete = DeleteParams {
+        dry_run: true,
+        ..DeleteParams::default()
+    };
+    assert!(
+        refusal(services.delete("web", &delete).await)?.is_some(),
+        "a foreign Service was deleted"
+    );
     let owner = json!([{"apiVersion": GATEWAY, "kind": "Gateway", "name": "theirs", "uid": "u", "controller": true}]);
-    let ours = json!({"labels": {"app.kubernetes.io/managed-by": "gatewright"}, "ownerReferences": owner});
-    let taken = merge(&services, "web", json!({"metadata": ours, "spec": {"selector": {"app": "mine"}}})).await?;
+    let ours =
+        json!({"labels": {"app.kubernetes.io/managed-by": "gatewright"}, "ownerReferences": owner});
+    let taken = merge(
+        &services,
+        "web",
+        json!({"metadata": ours, "spec": {"selector": {"app": "mine"}}}),
+    )
+    .await?;
     assert!(taken.is_some(), "a foreign Service was made ours");
     let made = |metadata: Value| {
-        let mut made =
-            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}});
+        let mut made = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}});
         made["metadata"]["name"] = json!("made");
         made
     };
-    assert!(create(&services, made(json!({}))).await?.is_some(), "a Service of nobody was made");
+    assert!(
+        create(&services, made(json!({}))).await?.is_some(),
+        "a Service of nobody was made"
+    );
     assert_eq!(create(&services, made(ours)).await?, None);
 
     // Derived objects of TenantGateways.
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "Gateway"));
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "gateway.networking.k8s.io",
+        "v1",
+        "Gateway",
+    ));
     let gateways: Api<DynamicObject> = Api::namespaced_with(thief.clone(), "default", &kind);
-    assert!(refusal(gateways.delete("theirs", &delete).await)?.is_some(), "a foreign Gateway was deleted");
-    assert!(create(&gateways, gateway("made")).await?.is_some(), "a Gateway of nobody was made");
+    assert!(
+        refusal(gateways.delete("theirs", &delete).await)?.is_some(),
+        "a foreign Gateway was deleted"
+    );
+    assert!(
+        create(&gateways, gateway("made")).await?.is_some(),
+        "a Gateway of nobody was made"
+    );
     let mut derived = gateway("made");
     derived["metadata"]["ownerReferences"] = json!([{"apiVersion": "gateway.cozystack.io/v1alpha1",
         "kind": "TenantGateway", "name": "t", "uid": "u", "controller": true}]);
@@ -172,8 +258,12 @@ async fn ask(from: Ipv4Addr, to: SocketAddr, path: &str, token: Option<&str>) ->
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
     let mut stream = socket.connect(to).await?;
-    let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n").as_bytes()).await?;
+    let token = token.map_or(String::new(), |token| {
+        format!("Authorization: Bearer {token}\r\n")
+    });
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{token}\r\n").as_bytes())
+        .await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     Ok(answer)
@@ -182,12 +272,18 @@ async fn ask(from: Ipv4Addr, to: SocketAddr, path: &str, token: Option<&str>) ->
 async fn probes_of(controller: &mut Gatewright) -> Result<SocketAddr> {
     const AT: &str = "probes and metrics at http://";
     let line = controller.line(AT).await?;
-    Ok(line.split(AT).nth(1).context("an address")?.trim().parse()?)
+    Ok(line
+        .split(AT)
+        .nth(1)
+        .context("an address")?
+        .trim()
+        .parse()?)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes: e2e/tools install"]
-async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_probe() -> Result<()> {
+async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_probe() -> Result<()>
+{
     const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
     let cluster = Cluster::start().await?;
     let mut controller = cluster.controller("one")?;
@@ -225,12 +321,16 @@ async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_p
     for reader in readers {
         reader.await?;
     }
-    // A kubelet gives up after a second, and restarts after six failures in a row. The readers use the processors of
-    // this machine too.
+    // A kubelet gives up after a second, and restarts after six failures in a row. The readers use
+    // the processors of this machine too.
     let late = |took: &Duration| *took >= Duration::from_secs(1);
     assert!(!took.windows(6).any(|six| six.iter().all(late)), "{took:?}");
     took.sort();
-    assert!(took[50] < Duration::from_millis(100), "half of all probes take longer than {:?}", took[50]);
+    assert!(
+        took[50] < Duration::from_millis(100),
+        "half of all probes take longer than {:?}",
+        took[50]
+    );
     Ok(())
 }
 
@@ -254,7 +354,10 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
             {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]}]),
         ),
         bound("reviews", NAMESPACE, "gatewright-controller"),
-        role("reader", json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])),
+        role(
+            "reader",
+            json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]),
+        ),
         bound("reader", "default", "prometheus"),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": "default"}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "other", "namespace": "default"}}),
@@ -263,9 +366,16 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     }
     let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), "default");
     let token = async |account: &str| -> Result<String> {
-        let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
-        let made = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-        made.status.and_then(|status| status.token).context("a token")
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec::default()),
+            ..TokenRequest::default()
+        };
+        let made = accounts
+            .create_token_request(account, &PostParams::default(), &request)
+            .await?;
+        made.status
+            .and_then(|status| status.token)
+            .context("a token")
     };
     let (reader, other) = (token("prometheus").await?, token("other").await?);
     // A replica that is not the lease holder checks tokens as well.
@@ -273,9 +383,16 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     one.line("holding the lease").await?;
     let (mut two, _) = cluster.replica_with_xds_and("two", &["--metrics-access", "authorized"])?;
     let address = probes_of(&mut two).await?;
-    let read = async |token: Option<&str>| ask(Ipv4Addr::LOCALHOST, address, "/metrics", token).await;
+    let read =
+        async |token: Option<&str>| ask(Ipv4Addr::LOCALHOST, address, "/metrics", token).await;
     // A role takes effect some time after it was written, and a verdict is cached for a minute.
-    server.until_may(ACCOUNT, ("create", "authentication.k8s.io", "tokenreviews", ""), true).await?;
+    server
+        .until_may(
+            ACCOUNT,
+            ("create", "authentication.k8s.io", "tokenreviews", ""),
+            true,
+        )
+        .await?;
     for (token, code, text) in [
         (None, "401", "a valid bearer token is required"),
         (Some("forged"), "401", "a valid bearer token is required"),
@@ -283,25 +400,49 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
         (Some(&*reader), "200", "gatewright_build_info"),
     ] {
         let answer = read(token).await?;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")) && answer.contains(text), "{code}: {answer}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {code}")) && answer.contains(text),
+            "{code}: {answer}"
+        );
     }
     let ready = ask(Ipv4Addr::LOCALHOST, address, "/livez", None).await?;
-    assert!(ready.starts_with("HTTP/1.1 200"), "probes are for everybody: {ready}");
+    assert!(
+        ready.starts_with("HTTP/1.1 200"),
+        "probes are for everybody: {ready}"
+    );
 
     // The same over TLS, and nothing in plain text.
     let made = rcgen::generate_simple_self_signed(vec!["gatewright.example.org".to_owned()])?;
     let keys = tempfile::Builder::new().prefix("probes").tempdir()?;
     std::fs::write(keys.path().join("tls.crt"), made.cert.pem())?;
-    std::fs::write(keys.path().join("tls.key"), made.signing_key.serialize_pem())?;
+    std::fs::write(
+        keys.path().join("tls.key"),
+        made.signing_key.serialize_pem(),
+    )?;
     let dir = keys.path().display().to_string();
     let options = ["--metrics-access", "authorized", "--probes-tls-dir", &*dir];
     let (mut three, _) = cluster.replica_with_xds_and("three", &options)?;
     let line = three.line("probes and metrics at ").await?;
-    let address: SocketAddr = line.split("https://").nth(1).context("https")?.trim().parse()?;
-    let probe = Probe::https(address, "gatewright.example.org").roots(roots_of(&made.cert.pem())?).path("/metrics");
-    let plain = Probe::http(address, "gatewright.example.org").path("/metrics").send().await;
+    let address: SocketAddr = line
+        .split("https://")
+        .nth(1)
+        .context("https")?
+        .trim()
+        .parse()?;
+    let probe = Probe::https(address, "gatewright.example.org")
+        .roots(roots_of(&made.cert.pem())?)
+        .path("/metrics");
+    let plain = Probe::http(address, "gatewright.example.org")
+        .path("/metrics")
+        .send()
+        .await;
     assert!(plain.is_err(), "{plain:?}");
-    for (token, code) in [(None, 401), (Some("forged"), 401), (Some(&*other), 403), (Some(&*reader), 200)] {
+    for (token, code) in [
+        (None, 401),
+        (Some("forged"), 401),
+        (Some(&*other), 403),
+        (Some(&*reader), 200),
+    ] {
         let probe = probe.clone();
         let probe = match token {
             Some(token) => probe.header("authorization", &format!("Bearer {token}")),
@@ -328,7 +469,8 @@ pub(crate) async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
     }
 }
 
-/// A volume for the last good state, as the pod of a controller has one, with the key that the kubelet would mount.
+/// A volume for the last good state, as the pod of a controller has one, with the key that the
+/// kubelet would mount.
 pub(crate) struct LastGoodVolume {
     volume: TempDir,
 }
@@ -336,7 +478,9 @@ pub(crate) struct LastGoodVolume {
 impl LastGoodVolume {
     /// Creates an empty volume.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { volume: tempfile::Builder::new().prefix("volume").tempdir()? })
+        Ok(Self {
+            volume: tempfile::Builder::new().prefix("volume").tempdir()?,
+        })
     }
 
     /// The path of the file with the state.
@@ -351,7 +495,10 @@ impl LastGoodVolume {
 
     /// The arguments of a controller with this volume, and further ones.
     pub(crate) fn arguments(&self, more: &[&str]) -> Vec<String> {
-        let (file, key) = (self.file().display().to_string(), self.key().display().to_string());
+        let (file, key) = (
+            self.file().display().to_string(),
+            self.key().display().to_string(),
+        );
         let own = ["--last-good", &file, "--last-good-key", &key];
         own.iter().chain(more).map(ToString::to_string).collect()
     }
@@ -362,11 +509,17 @@ pub(crate) async fn until_settled(file: &Path) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let age = std::fs::metadata(file).and_then(|meta| meta.modified());
-        let age = age.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+        let age = age
+            .ok()
+            .and_then(|at| SystemTime::now().duration_since(at).ok());
         if age.is_some_and(|age| age > Duration::from_secs(7)) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "{} is not there, or changes all the time", file.display());
+        ensure!(
+            Instant::now() < deadline,
+            "{} is not there, or changes all the time",
+            file.display()
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -378,7 +531,8 @@ async fn brief(cluster: &Cluster, lasts: Duration) -> Result<()> {
     params.not_after = time::OffsetDateTime::now_utc() + lasts;
     let key = rcgen::KeyPair::generate()?;
     let mut secret = tls_secret("default", "brief", &[host])?;
-    secret["stringData"] = json!({"tls.crt": params.self_signed(&key)?.pem(), "tls.key": key.serialize_pem()});
+    secret["stringData"] =
+        json!({"tls.crt": params.self_signed(&key)?.pem(), "tls.key": key.serialize_pem()});
     cluster.server.put(secret).await?;
     cluster
         .server
@@ -412,7 +566,12 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     until_settled(&file).await?;
     let bytes = std::fs::read(&file)?;
     for text in ["PRIVATE KEY", "CERTIFICATE", "example.org", "127.0.0.1"] {
-        assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text} is in clear text");
+        assert!(
+            !bytes
+                .windows(text.len())
+                .any(|part| part == text.as_bytes()),
+            "{text} is in clear text"
+        );
     }
 
     // All of them end, and the API server stays down.
@@ -422,17 +581,32 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     let begun = Instant::now();
     let mut controller = cluster.controller_with("one", &kept)?;
     let line = controller.line("of the last good state are served").await?;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}: {line}", begun.elapsed());
-    let mut envoy = Envoy::start(&std::fs::read_to_string(tls.path().join("bootstrap.json"))?).await?;
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}: {line}",
+        begun.elapsed()
+    );
+    let mut envoy =
+        Envoy::start(&std::fs::read_to_string(tls.path().join("bootstrap.json"))?).await?;
     envoy.ready().await?;
     for host in [HOST, "old.example.org"] {
         until_answers(address, host, 200).await?;
     }
     let (code, told) = controller.probe("/readyz").await?;
-    assert!(code == 200 && told.contains("serving the last good state, of ") && told.contains("seconds old"), "{told}");
+    assert!(
+        code == 200
+            && told.contains("serving the last good state, of ")
+            && told.contains("seconds old"),
+        "{told}"
+    );
     let (_, metrics) = controller.probe("/metrics").await?;
-    assert!(metrics.contains("gatewright_last_good_served 1"), "{metrics}");
-    let age = metrics.lines().find_map(|line| line.strip_prefix("gatewright_last_good_age_seconds "));
+    assert!(
+        metrics.contains("gatewright_last_good_served 1"),
+        "{metrics}"
+    );
+    let age = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("gatewright_last_good_age_seconds "));
     let age: u64 = age.context("an age")?.parse()?;
     assert!((1..3600).contains(&age), "{age}");
     // A certificate that ends meanwhile is said to have ended.
@@ -443,7 +617,10 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
         if told.contains("expired certificates in it: 1 (brief.example.net)") {
             break;
         }
-        ensure!(Instant::now() < deadline, "an expired certificate is not told: {told}");
+        ensure!(
+            Instant::now() < deadline,
+            "an expired certificate is not told: {told}"
+        );
         sleep(Duration::from_millis(200)).await;
     }
 
@@ -452,15 +629,25 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     cluster.server.put(route("new", "new.example.org")).await?;
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
     routes.delete("old", &DeleteParams::default()).await?;
-    controller.line("the view of the API server is complete").await?;
+    controller
+        .line("the view of the API server is complete")
+        .await?;
     until_answers(address, "new.example.org", 200).await?;
     until_answers(address, "old.example.org", 404).await?;
     until_answers(address, HOST, 200).await?;
     let (code, told) = controller.probe("/readyz").await?;
     assert_eq!((code, &*told), (200, "ok\n"));
     let deadline = Instant::now() + LIMIT;
-    while !controller.probe("/metrics").await?.1.contains("gatewright_last_good_served 0") {
-        ensure!(Instant::now() < deadline, "the last good state is still served");
+    while !controller
+        .probe("/metrics")
+        .await?
+        .1
+        .contains("gatewright_last_good_served 0")
+    {
+        ensure!(
+            Instant::now() < deadline,
+            "the last good state is still served"
+        );
         sleep(Duration::from_millis(100)).await;
     }
     cluster.quiet().await?;

@@ -1,5 +1,5 @@
-//! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which get its configuration
-//! and nothing else.
+//! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which
+//! get its configuration and nothing else.
 
 mod admission;
 mod autoscaling;
@@ -77,11 +77,14 @@ fn gateway(namespace: &str, class: &str, own: Option<&str>) -> Value {
     gateway
 }
 
-/// Makes a namespace with a backend, a certificate and a route to a Gateway that does not exist yet.
+/// Makes a namespace with a backend, a certificate and a route to a Gateway that does not exist
+/// yet.
 async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &Echo) -> Result<()> {
     let labels = json!({"gatewright.io/endpoints": "any"});
     let metadata = json!({"name": namespace, "labels": labels});
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+        .await?;
     let host = format!("{namespace}.example.org");
     server.put(tls_secret(namespace, "cert", &[&host])?).await?;
     let [web, mut slice, _] = service(namespace, "web", echo.address().port());
@@ -97,34 +100,53 @@ async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &E
 
 /// Waits until a Gateway is programmed, and returns its address.
 async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr> {
-    let good = |o: &Value| is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string();
-    let there = server.until((GATEWAY, "Gateway", namespace), "edge", LIMIT, good).await?;
-    Ok(there["status"]["addresses"][0]["value"].as_str().context("an address")?.parse()?)
+    let good = |o: &Value| {
+        is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string()
+    };
+    let there = server
+        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, good)
+        .await?;
+    Ok(there["status"]["addresses"][0]["value"]
+        .as_str()
+        .context("an address")?
+        .parse()?)
 }
 
 /// Waits until a condition of a Gateway has this word.
 async fn until_said(server: &ApiServer, namespace: &str, kind: &str, word: &str) -> Result<Value> {
     let said = |o: &Value| {
-        let text = condition(&o["status"], kind).and_then(|condition| condition["message"].as_str());
+        let text =
+            condition(&o["status"], kind).and_then(|condition| condition["message"].as_str());
         text.is_some_and(|text| text.contains(word))
     };
-    server.until((GATEWAY, "Gateway", namespace), "edge", LIMIT, said).await
+    server
+        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, said)
+        .await
 }
 
 /// Waits until so many pods of a Gateway are ready, and returns their names.
 async fn until_pods(server: &ApiServer, namespace: &str, count: usize) -> Result<Vec<String>> {
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
-    let wanted = ListParams::default().labels(&format!("gatewright.io/isolated={}", name_of(namespace)));
+    let wanted =
+        ListParams::default().labels(&format!("gatewright.io/isolated={}", name_of(namespace)));
     let deadline = Instant::now() + LIMIT;
     loop {
         let all = pods.list(&wanted).await?.items;
-        let ready = all.iter().filter(|pod| is_true(&pod.data["status"], "Ready"));
+        let ready = all
+            .iter()
+            .filter(|pod| is_true(&pod.data["status"], "Ready"));
         if all.len() == count && ready.count() == count {
             return Ok(all.iter().map(ResourceExt::name_any).collect());
         }
-        let statuses: Vec<String> =
-            all.iter().map(|pod| format!("{} {}", pod.name_any(), pod.data["status"])).collect();
-        ensure!(Instant::now() < deadline, "{count} pods of {namespace} are to be ready: {}", statuses.join("\n"));
+        let statuses: Vec<String> = all
+            .iter()
+            .map(|pod| format!("{} {}", pod.name_any(), pod.data["status"]))
+            .collect();
+        ensure!(
+            Instant::now() < deadline,
+            "{count} pods of {namespace} are to be ready: {}",
+            statuses.join("\n")
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -151,13 +173,28 @@ async fn deployed() -> Result<(ApiServer, Kubelet)> {
 
 /// Requests the credential of a pod, as the pod itself does.
 async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
-    of_pod_by(server, SocketAddr::new(controller(server).await?, 18001), pod, account).await
+    of_pod_by(
+        server,
+        SocketAddr::new(controller(server).await?, 18001),
+        pod,
+        account,
+    )
+    .await
 }
 
 /// Requests it from the replica at this address.
-async fn of_pod_by(server: &ApiServer, controller: SocketAddr, pod: &str, account: &str) -> Result<Keys> {
+async fn of_pod_by(
+    server: &ApiServer,
+    controller: SocketAddr,
+    pod: &str,
+    account: &str,
+) -> Result<Keys> {
     let client = server.client();
-    let uid = Api::<Pod>::namespaced(client.clone(), NAMESPACE).get(pod).await?.metadata.uid;
+    let uid = Api::<Pod>::namespaced(client.clone(), NAMESPACE)
+        .get(pod)
+        .await?
+        .metadata
+        .uid;
     let bound = BoundObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
@@ -165,29 +202,67 @@ async fn of_pod_by(server: &ApiServer, controller: SocketAddr, pod: &str, accoun
         uid,
     };
     let audiences = Some(vec!["gatewright-xds".to_owned()]);
-    let spec = TokenRequestSpec { audiences, bound_object_ref: Some(bound), expiration_seconds: Some(3600) };
-    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+    let spec = TokenRequestSpec {
+        audiences,
+        bound_object_ref: Some(bound),
+        expiration_seconds: Some(3600),
+    };
+    let request = TokenRequest {
+        spec: Some(spec),
+        ..TokenRequest::default()
+    };
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    let made = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    let token = made.status.and_then(|status| status.token).context("a token")?;
-    let roots = Api::<ConfigMap>::namespaced(client, NAMESPACE).get("gatewright-xds-roots").await?;
-    let roots = roots.data.and_then(|mut data| data.remove("ca.crt")).context("roots")?;
+    let made = accounts
+        .create_token_request(account, &PostParams::default(), &request)
+        .await?;
+    let token = made
+        .status
+        .and_then(|status| status.token)
+        .context("a token")?;
+    let roots = Api::<ConfigMap>::namespaced(client, NAMESPACE)
+        .get("gatewright-xds-roots")
+        .await?;
+    let roots = roots
+        .data
+        .and_then(|mut data| data.remove("ca.crt"))
+        .context("roots")?;
     let dir = tempfile::Builder::new().prefix("pod").tempdir()?;
     std::fs::write(dir.path().join("token"), token)?;
     std::fs::write(dir.path().join("ca.crt"), &roots)?;
-    let [token, ca, tls] = ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
+    let [token, ca, tls] =
+        ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
     let at = controller.to_string();
-    let arguments = ["envoy-identity", "--once", "--controller", &at, "--token", &token, "--roots", &ca, "--dir", &tls];
+    let arguments = [
+        "envoy-identity",
+        "--once",
+        "--controller",
+        &at,
+        "--token",
+        &token,
+        "--roots",
+        &ca,
+        "--dir",
+        &tls,
+    ];
     let mut beside = Gatewright::start(&arguments)?;
     beside.line("certificate from").await?;
     beside.end().await?;
     let read = |name: &str| std::fs::read_to_string(dir.path().join("tls").join(name));
-    Ok(Keys { pair: Pair { certificate: read("tls.crt")?, key: read("tls.key")? }, bundle: roots })
+    Ok(Keys {
+        pair: Pair {
+            certificate: read("tls.crt")?,
+            key: read("tls.key")?,
+        },
+        bundle: roots,
+    })
 }
 
 /// Requests the credential of a pod of the shared fleet.
 async fn of_shared(server: &ApiServer) -> Result<Keys> {
-    let (pod, _) = until_ready(server, "envoy", 1).await?.pop().context("an Envoy of the shared fleet")?;
+    let (pod, _) = until_ready(server, "envoy", 1)
+        .await?
+        .pop()
+        .context("an Envoy of the shared fleet")?;
     of_pod(server, &pod, "gatewright-envoy").await
 }
 
@@ -201,7 +276,14 @@ fn writes(server: &ApiServer, namespace: &str) -> Result<Vec<Request>> {
 
 async fn until_gone(server: &ApiServer, namespace: &str) -> Result<()> {
     for (version, kind) in PARTS {
-        server.until((version, kind, NAMESPACE), &name_of(namespace), LIMIT, Value::is_null).await?;
+        server
+            .until(
+                (version, kind, NAMESPACE),
+                &name_of(namespace),
+                LIMIT,
+                Value::is_null,
+            )
+            .await?;
     }
     until_pods(server, namespace, 0).await.map(drop)
 }
@@ -232,50 +314,107 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
         server.put(gateway(namespace, "isolated", None)).await?;
     }
     for namespace in ["bank", "coop"] {
-        let (address, host) = (until_programmed(&server, namespace).await?, format!("{namespace}.example.org"));
+        let (address, host) = (
+            until_programmed(&server, namespace).await?,
+            format!("{namespace}.example.org"),
+        );
         until_served(&Probe::http((address, 80).into(), &host), 200).await?;
         until_served(&Probe::https((address, 443).into(), &host), 200).await?;
         until_pods(&server, namespace, 1).await?;
     }
-    server.until(("v1", "ServiceAccount", NAMESPACE), &name_of("left"), LIMIT, Value::is_null).await?;
+    server
+        .until(
+            ("v1", "ServiceAccount", NAMESPACE),
+            &name_of("left"),
+            LIMIT,
+            Value::is_null,
+        )
+        .await?;
 
     // The credential of one Envoy gets no other Gateway's configuration, whatever name it requests.
     let xds = SocketAddr::new(controller(&server).await?, 18000);
     let hosts = ["shop.example.org", "bank.example.org", "coop.example.org"];
-    let [pod] = &until_pods(&server, "bank", 1).await?[..] else { unreachable!("one") };
+    let [pod] = &until_pods(&server, "bank", 1).await?[..] else {
+        unreachable!("one")
+    };
     let bank = of_pod(&server, pod, &name_of("bank")).await?;
     let deadline = Instant::now() + LIMIT;
     for (keys, own) in [(&bank, "bank"), (&of_shared(&server).await?, "shop")] {
         loop {
             let (names, found) = told(xds, keys, &hosts).await?;
-            let alone =
-                names.iter().all(|name| hosts.iter().all(|host| !name.contains(&host[..4]) || host.starts_with(own)));
-            if found == BTreeSet::from([format!("{own}.example.org")]) && alone && !names.is_empty() {
+            let alone = names.iter().all(|name| {
+                hosts
+                    .iter()
+                    .all(|host| !name.contains(&host[..4]) || host.starts_with(own))
+            });
+            if found == BTreeSet::from([format!("{own}.example.org")]) && alone && !names.is_empty()
+            {
                 break;
             }
-            ensure!(Instant::now() < deadline, "{own} is told of {names:?} and has {found:?}");
+            ensure!(
+                Instant::now() < deadline,
+                "{own} is told of {names:?} and has {found:?}"
+            );
             sleep(Duration::from_millis(200)).await;
         }
     }
 
     // One requests more, within the limits of its class; nothing is written for the other.
     let before = writes(&server, "coop")?.len();
-    server.put(parameters("bank", "more", json!({"isolated": {"replicas": 3}}))).await?;
-    server.put(gateway("bank", "isolated", Some("more"))).await?;
+    server
+        .put(parameters(
+            "bank",
+            "more",
+            json!({"isolated": {"replicas": 3}}),
+        ))
+        .await?;
+    server
+        .put(gateway("bank", "isolated", Some("more")))
+        .await?;
     until_said(&server, "bank", "Accepted", "the GatewayClass admits 2").await?;
-    server.put(parameters("bank", "more", json!({"isolated": {"replicas": 2}}))).await?;
+    server
+        .put(parameters(
+            "bank",
+            "more",
+            json!({"isolated": {"replicas": 2}}),
+        ))
+        .await?;
     until_pods(&server, "bank", 2).await?;
-    until_said(&server, "bank", "Programmed", "acknowledged by 2 of 2 Envoys").await?;
-    followed(&server, "isolated.md", "", Place { dir: folder(), ..Place::default() }).await?;
-    assert_eq!(writes(&server, "coop")?.len(), before, "{:#?}", writes(&server, "coop")?.last());
+    until_said(
+        &server,
+        "bank",
+        "Programmed",
+        "acknowledged by 2 of 2 Envoys",
+    )
+    .await?;
+    followed(
+        &server,
+        "isolated.md",
+        "",
+        Place {
+            dir: folder(),
+            ..Place::default()
+        },
+    )
+    .await?;
+    assert_eq!(
+        writes(&server, "coop")?.len(),
+        before,
+        "{:#?}",
+        writes(&server, "coop")?.last()
+    );
     // A manual change of the scale is reverted.
     let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name_of("bank"), "namespace": NAMESPACE},
         "spec": {"replicas": 1}});
     server.put(scaled).await?;
-    server.until(DEPLOYMENT, &name_of("bank"), LIMIT, |o| o["spec"]["replicas"] == 2).await?;
+    server
+        .until(DEPLOYMENT, &name_of("bank"), LIMIT, |o| {
+            o["spec"]["replicas"] == 2
+        })
+        .await?;
 
-    // A foreign Deployment of this name stays unchanged, and the status reports it; once it is deleted, the Gateway
-    // gets its own.
+    // A foreign Deployment of this name stays unchanged, and the status reports it; once it is
+    // deleted, the Gateway gets its own.
     let pod = json!({"containers": [{"name": "theirs", "image": "theirs"}]});
     let theirs = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name_of("late"), "namespace": NAMESPACE},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
@@ -285,23 +424,46 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     until_said(&server, "late", "Programmed", "belongs to another owner").await?;
     let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
     let there = deployments.get(&name_of("late")).await?;
-    assert_eq!((there.metadata.uid.clone(), &there.data["spec"]["selector"]["matchLabels"]), (uid, &json!({"a": "b"})));
+    assert_eq!(
+        (
+            there.metadata.uid.clone(),
+            &there.data["spec"]["selector"]["matchLabels"]
+        ),
+        (uid, &json!({"a": "b"}))
+    );
     assert_eq!(writes(&server, "late")?, [], "nothing is written beside it");
-    deployments.delete(&name_of("late"), &Default::default()).await?;
+    deployments
+        .delete(&name_of("late"), &Default::default())
+        .await?;
     until_programmed(&server, "late").await?;
 
     // One is deleted, another leaves the fleet: nothing is left of either.
-    server.api(GATEWAY, "Gateway", "bank").await?.delete("edge", &Default::default()).await?;
+    server
+        .api(GATEWAY, "Gateway", "bank")
+        .await?
+        .delete("edge", &Default::default())
+        .await?;
     server.put(gateway("late", "gatewright", None)).await?;
     for namespace in ["bank", "late"] {
         until_gone(&server, namespace).await?;
     }
     let told = told(xds, &bank, &hosts).await;
-    assert!(told.is_err(), "an Envoy whose Gateway is gone is told {told:?}");
+    assert!(
+        told.is_err(),
+        "an Envoy whose Gateway is gone is told {told:?}"
+    );
     let address = until_programmed(&server, "coop").await?;
-    until_served(&Probe::https((address, 443).into(), "coop.example.org"), 200).await?;
+    until_served(
+        &Probe::https((address, 443).into(), "coop.example.org"),
+        200,
+    )
+    .await?;
     assert_eq!(writes(&server, "coop")?.len(), before);
-    assert_eq!(server.denied(ACCOUNT)?, [], "every right that is needed is given");
+    assert_eq!(
+        server.denied(ACCOUNT)?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
@@ -312,7 +474,13 @@ async fn without_the_switch_a_class_says_which_one_it_takes() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     server.install_crds(&folder().join("crds")).await?;
-    server.put(parameters(NAMESPACE, "isolated", json!({"fleet": "Isolated"}))).await?;
+    server
+        .put(parameters(
+            NAMESPACE,
+            "isolated",
+            json!({"fleet": "Isolated"}),
+        ))
+        .await?;
     server.put(class("isolated")).await?;
     server.put(gateway("default", "isolated", None)).await?;
     let _one = cluster.controller("one")?;
@@ -325,9 +493,18 @@ async fn without_the_switch_a_class_says_which_one_it_takes() -> Result<()> {
                 && text.contains("isolated.enabled")
         })
     };
-    cluster.until(GATEWAY, "GatewayClass", "", "isolated", refused).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "edge", refused).await?;
+    cluster
+        .until(GATEWAY, "GatewayClass", "", "isolated", refused)
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", refused)
+        .await?;
     cluster.quiet().await?;
-    assert!(!cluster.writes()?.iter().any(|request| matches!(&*request.resource, "deployments" | "serviceaccounts")));
+    assert!(
+        !cluster
+            .writes()?
+            .iter()
+            .any(|request| matches!(&*request.resource, "deployments" | "serviceaccounts"))
+    );
     Ok(())
 }

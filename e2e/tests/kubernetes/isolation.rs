@@ -1,5 +1,6 @@
-//! Two tenants on a real API server, with the deployed manifests: `mallory` does what a tenant may do, and `alice` must
-//! not be affected. Cases that need no API server are in the tests `isolation`.
+//! Two tenants on a real API server, with the deployed manifests: `mallory` does what a tenant may
+//! do, and `alice` must not be affected. Cases that need no API server are in the tests
+//! `isolation`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,20 +21,23 @@ const US: &str = "gatewright.io/gateway-controller";
 /// Time limit of a wait on a busy machine; no assertion depends on durations.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Makes the namespaces `infra`, with a Gateway that admits routes of all, `alice` and `mallory`, each with a Service
-/// `web`.
+/// Makes the namespaces `infra`, with a Gateway that admits routes of all, `alice` and `mallory`,
+/// each with a Service `web`.
 async fn tenants(server: &ApiServer, port: u16, backend: SocketAddr) -> Result<()> {
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     for name in ["infra", "alice", "mallory"] {
-        server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await?;
+        server
+            .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await?;
     }
     for name in ["alice", "mallory"] {
         for object in service(name, "web", backend.port()) {
             server.put(object).await?;
         }
     }
-    let listener =
-        json!({"name": "http", "protocol": "HTTP", "port": port, "allowedRoutes": {"namespaces": {"from": "All"}}});
+    let listener = json!({"name": "http", "protocol": "HTTP", "port": port, "allowedRoutes": {"namespaces": {"from": "All"}}});
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "infra"},
             "spec": {"gatewayClassName": "gatewright", "listeners": [listener]}}))
@@ -59,22 +63,38 @@ fn matching(expressions: &[String]) -> Value {
 /// Returns our entry in the status of a route.
 fn told(route: &Value) -> Value {
     let parents = route["status"]["parents"].as_array().into_iter().flatten();
-    parents.into_iter().find(|parent| parent["controllerName"] == US).cloned().unwrap_or_default()
+    parents
+        .into_iter()
+        .find(|parent| parent["controllerName"] == US)
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Waits until our entry of a route's status has these words.
-async fn until_told(cluster: &Cluster, (namespace, name): (&str, &str), words: &[&str]) -> Result<Value> {
+async fn until_told(
+    cluster: &Cluster,
+    (namespace, name): (&str, &str),
+    words: &[&str],
+) -> Result<Value> {
     let is_told = |object: &Value| {
         let text = told(object)["conditions"].to_string();
         words.iter().all(|word| text.contains(word))
     };
-    cluster.until(GATEWAY, "HTTPRoute", namespace, name, is_told).await
+    cluster
+        .until(GATEWAY, "HTTPRoute", namespace, name, is_told)
+        .await
 }
 
 /// Alice adds a host: checks that it is served by her, and that her route has no other condition.
 async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<()> {
-    let (name, host) = (format!("step-{step}"), format!("step-{step}.alice.example.org"));
-    cluster.server.put(route("alice", &name, &host, &forward())).await?;
+    let (name, host) = (
+        format!("step-{step}"),
+        format!("step-{step}.alice.example.org"),
+    );
+    cluster
+        .server
+        .put(route("alice", &name, &host, &forward()))
+        .await?;
     let probe = Probe::http(SocketAddr::from(([127, 0, 0, 1], port)), &host);
     let began = Instant::now();
     while !probe.send().await.is_ok_and(|answer| answer.status == 200) {
@@ -82,8 +102,13 @@ async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<
         sleep(Duration::from_millis(20)).await;
     }
     // Only a route with parts that Envoy refuses has the condition Programmed.
-    let good = |object: &Value| is_true(&told(object), "Accepted") && condition(&told(object), "Programmed").is_none();
-    cluster.until(GATEWAY, "HTTPRoute", "alice", &name, good).await.map(drop)
+    let good = |object: &Value| {
+        is_true(&told(object), "Accepted") && condition(&told(object), "Programmed").is_none()
+    };
+    cluster
+        .until(GATEWAY, "HTTPRoute", "alice", &name, good)
+        .await
+        .map(drop)
 }
 
 /// Issuers issue only for namespaces that their rules name, whichever listener requests it.
@@ -93,7 +118,8 @@ async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     let rule = "internal-ca=alice:*.alice.example.org";
-    let mut controller = cluster.controller_with("one", &["--certificates", "own", "--issuer-allow", rule])?;
+    let mut controller =
+        cluster.controller_with("one", &["--certificates", "own", "--issuer-allow", rule])?;
     controller.line("holding the lease").await?;
     tenants(server, free_port()?, SocketAddr::from(([127, 0, 0, 1], 1))).await?;
     let listener = |host: &str, port: u16| {
@@ -111,41 +137,72 @@ async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
         ("cluster", "kubernetes.default.svc", 443),
         ("corp", "*.corp.example", 443),
     ];
-    // Names belong to their first owner: the subject here is what the issuer refuses. A wildcard needs a rule of its
-    // own.
-    server.put(gateway("alice", "wide", listener("*.alice.example.org", 443))).await?;
-    server.put(gateway("alice", "own", listener("own.alice.example.org", 443))).await?;
+    // Names belong to their first owner: the subject here is what the issuer refuses. A wildcard
+    // needs a rule of its own.
+    server
+        .put(gateway(
+            "alice",
+            "wide",
+            listener("*.alice.example.org", 443),
+        ))
+        .await?;
+    server
+        .put(gateway(
+            "alice",
+            "own",
+            listener("own.alice.example.org", 443),
+        ))
+        .await?;
     for (name, host, port) in asked {
-        server.put(gateway("mallory", name, listener(host, port))).await?;
+        server
+            .put(gateway("mallory", name, listener(host, port)))
+            .await?;
     }
     let reason = |object: &Value| {
-        let resolved = condition(&object["status"]["listeners"][0], "ResolvedRefs").cloned().unwrap_or_default();
+        let resolved = condition(&object["status"]["listeners"][0], "ResolvedRefs")
+            .cloned()
+            .unwrap_or_default();
         (resolved["status"].clone(), resolved["reason"].clone())
     };
     let refused = |object: &Value| reason(object) == (json!("False"), json!("HostnameNotAllowed"));
     for (name, ..) in asked {
-        let object = cluster.until(GATEWAY, "Gateway", "mallory", name, refused).await?;
+        let object = cluster
+            .until(GATEWAY, "Gateway", "mallory", name, refused)
+            .await?;
         let message = object["status"]["listeners"][0].to_string();
         ensure!(message.contains("--issuer-allow"), "{message}");
     }
-    cluster.until(GATEWAY, "Gateway", "alice", "wide", refused).await?;
-    cluster.until(GATEWAY, "Gateway", "alice", "own", |o| reason(o).0 == "True").await?;
+    cluster
+        .until(GATEWAY, "Gateway", "alice", "wide", refused)
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "alice", "own", |o| {
+            reason(o).0 == "True"
+        })
+        .await?;
     let secrets = async |namespace: &str| -> Result<usize> {
         let api: Api<Secret> = Api::namespaced(server.client(), namespace);
         let all = api.list(&Default::default()).await?.items;
-        Ok(all.iter().filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls")).count())
+        Ok(all
+            .iter()
+            .filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls"))
+            .count())
     };
     let began = Instant::now();
     while secrets("alice").await? != 1 {
-        assert!(began.elapsed() < LIMIT, "alice has {} certificates", secrets("alice").await?);
+        assert!(
+            began.elapsed() < LIMIT,
+            "alice has {} certificates",
+            secrets("alice").await?
+        );
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(secrets("mallory").await?, 0);
     Ok(())
 }
 
-/// Messages name the exceeded limits, statuses are never longer than the API server accepts, and a neighbour is served
-/// meanwhile.
+/// Messages name the exceeded limits, statuses are never longer than the API server accepts, and a
+/// neighbour is served meanwhile.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
@@ -162,52 +219,106 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
 
     let many: Vec<String> = (0..8).map(|number| format!("/{number}/[a-z]+")).collect();
     let many = vec![matching(&many); 16];
-    server.put(route("mallory", "many", "many.mallory.example.org", &json!(many))).await?;
-    until_told(&cluster, ("mallory", "many"), &["UnsupportedValue", "--max-regexes-per-route, 64"]).await?;
+    server
+        .put(route(
+            "mallory",
+            "many",
+            "many.mallory.example.org",
+            &json!(many),
+        ))
+        .await?;
+    until_told(
+        &cluster,
+        ("mallory", "many"),
+        &["UnsupportedValue", "--max-regexes-per-route, 64"],
+    )
+    .await?;
     // A path has at most 1024 characters, by the API server's schema.
     let header = json!({"type": "RegularExpression", "name": "x-long", "value": "a".repeat(1025)});
-    let long = json!([{"matches": [{"headers": [header]}], "backendRefs": [{"name": "web", "port": 80}]}]);
-    server.put(route("mallory", "long", "long.mallory.example.org", &long)).await?;
-    until_told(&cluster, ("mallory", "long"), &["UnsupportedValue", "--max-regex-length is 1024"]).await?;
+    let long =
+        json!([{"matches": [{"headers": [header]}], "backendRefs": [{"name": "web", "port": 80}]}]);
+    server
+        .put(route("mallory", "long", "long.mallory.example.org", &long))
+        .await?;
+    until_told(
+        &cluster,
+        ("mallory", "long"),
+        &["UnsupportedValue", "--max-regex-length is 1024"],
+    )
+    .await?;
     let large = "/([ab][cd][ef][gh]){500}".to_owned();
-    server.put(route("mallory", "large", "large.mallory.example.org", &json!([matching(&[large])]))).await?;
-    until_told(&cluster, ("mallory", "large"), &["UnsupportedValue", "--max-regex-size is 2000"]).await?;
+    server
+        .put(route(
+            "mallory",
+            "large",
+            "large.mallory.example.org",
+            &json!([matching(&[large])]),
+        ))
+        .await?;
+    until_told(
+        &cluster,
+        ("mallory", "large"),
+        &["UnsupportedValue", "--max-regex-size is 2000"],
+    )
+    .await?;
 
     // The most and longest texts that the API server accepts: each is invalid in its own way.
     let wrong = |rule: usize| {
-        let bad: Vec<String> = (0..8).map(|number| format!("/{rule}-{number}({}", "x".repeat(900))).collect();
+        let bad: Vec<String> = (0..8)
+            .map(|number| format!("/{rule}-{number}({}", "x".repeat(900)))
+            .collect();
         matching(&bad)
     };
     server
-        .put(route("mallory", "wrong", "wrong.mallory.example.org", &json!((0..16).map(wrong).collect::<Vec<_>>())))
+        .put(route(
+            "mallory",
+            "wrong",
+            "wrong.mallory.example.org",
+            &json!((0..16).map(wrong).collect::<Vec<_>>()),
+        ))
         .await?;
     let object = until_told(&cluster, ("mallory", "wrong"), &["UnsupportedValue"]).await?;
     let told = told(&object);
     let messages = told["conditions"].as_array().context("conditions")?.iter();
-    let longest = messages.filter_map(|condition| condition["message"].as_str().map(str::len)).max();
-    ensure!(longest.is_some_and(|longest| longest <= 4096), "{longest:?}");
+    let longest = messages
+        .filter_map(|condition| condition["message"].as_str().map(str::len))
+        .max();
+    ensure!(
+        longest.is_some_and(|longest| longest <= 4096),
+        "{longest:?}"
+    );
 
     // Beyond the limit of routes the newest wait, and are accepted as soon as one is deleted.
     for number in 0..4 {
         let host = format!("r{number}.mallory.example.org");
-        server.put(route("mallory", &format!("r{number}"), &host, &forward())).await?;
+        server
+            .put(route("mallory", &format!("r{number}"), &host, &forward()))
+            .await?;
         // Creation times have a resolution of a second, and decide.
         sleep(Duration::from_millis(1100)).await;
     }
-    until_told(&cluster, ("mallory", "r3"), &["LimitReached", "--max-routes-per-namespace", "6"]).await?;
+    until_told(
+        &cluster,
+        ("mallory", "r3"),
+        &["LimitReached", "--max-routes-per-namespace", "6"],
+    )
+    .await?;
     alice_is_unharmed(&cluster, port, 1).await?;
     let routes = server.api(GATEWAY, "HTTPRoute", "mallory").await?;
     for name in ["many", "long"] {
         routes.delete(name, &Default::default()).await?;
     }
     let accepted = |object: &Value| is_true(&self::told(object), "Accepted");
-    cluster.until(GATEWAY, "HTTPRoute", "mallory", "r3", accepted).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "mallory", "r3", accepted)
+        .await?;
     alice_is_unharmed(&cluster, port, 2).await?;
     assert_eq!(cluster.denied()?, []);
     Ok(())
 }
 
-/// Envoy's message is in the status of the author only, clipped, and the neighbour's changes go live.
+/// Envoy's message is in the status of the author only, clipped, and the neighbour's changes go
+/// live.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
@@ -222,18 +333,45 @@ async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
     alice_is_unharmed(&cluster, port, 0).await?;
     envoy.ready().await?;
     // Larger than this Envoy accepts, and with a long message: Envoy repeats the expression.
-    let text = format!("/contact-mallory[a-z]{{300}}{}", "/a-word-of-hers".repeat(45));
-    server.put(route("mallory", "evil", "evil.mallory.example.org", &json!([matching(&[text])]))).await?;
-    let object = until_told(&cluster, ("mallory", "evil"), &["refused by Envoy", "contact-mallory"]).await?;
-    let programmed = condition(&told(&object), "Programmed").cloned().context("it is told")?;
+    let text = format!(
+        "/contact-mallory[a-z]{{300}}{}",
+        "/a-word-of-hers".repeat(45)
+    );
+    server
+        .put(route(
+            "mallory",
+            "evil",
+            "evil.mallory.example.org",
+            &json!([matching(&[text])]),
+        ))
+        .await?;
+    let object = until_told(
+        &cluster,
+        ("mallory", "evil"),
+        &["refused by Envoy", "contact-mallory"],
+    )
+    .await?;
+    let programmed = condition(&told(&object), "Programmed")
+        .cloned()
+        .context("it is told")?;
     let message = programmed["message"].as_str().context("a message")?;
-    ensure!(programmed["status"] == "False" && message.len() < 700, "{} bytes: {message}", message.len());
+    ensure!(
+        programmed["status"] == "False" && message.len() < 700,
+        "{} bytes: {message}",
+        message.len()
+    );
     for step in 1..4 {
         alice_is_unharmed(&cluster, port, step).await?;
     }
     let programmed = |object: &Value| is_true(&object["status"], "Programmed");
-    let gateway = cluster.until(GATEWAY, "Gateway", "infra", "edge", programmed).await?;
-    let routes = server.api(GATEWAY, "HTTPRoute", "alice").await?.list(&Default::default()).await?;
+    let gateway = cluster
+        .until(GATEWAY, "Gateway", "infra", "edge", programmed)
+        .await?;
+    let routes = server
+        .api(GATEWAY, "HTTPRoute", "alice")
+        .await?
+        .list(&Default::default())
+        .await?;
     let others = serde_json::to_string(&routes)? + &gateway.to_string();
     ensure!(!others.contains("mallory"), "{others}");
 
@@ -244,7 +382,13 @@ async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
     let (mut envoy, _keys) = cluster.strict_envoy("envoy-b").await?;
     alice_is_unharmed(&cluster, port, 4).await?;
     envoy.ready().await?;
-    until_told(&cluster, ("mallory", "evil"), &["refused by Envoy", "contact-mallory"]).await.map(drop)
+    until_told(
+        &cluster,
+        ("mallory", "evil"),
+        &["refused by Envoy", "contact-mallory"],
+    )
+    .await
+    .map(drop)
 }
 
 /// One tenant writes as fast as the API server accepts: a neighbour's hosts go live meanwhile.
@@ -262,7 +406,9 @@ async fn a_flood_of_writes_holds_up_no_neighbour() -> Result<()> {
     tenants(server, port, echo.address()).await?;
     for number in 0..ROUTES {
         let host = format!("r{number}.mallory.example.org");
-        server.put(route("mallory", &format!("r{number}"), &host, &forward())).await?;
+        server
+            .put(route("mallory", &format!("r{number}"), &host, &forward()))
+            .await?;
     }
     alice_is_unharmed(&cluster, port, 0).await?;
     envoy.ready().await?;
@@ -273,9 +419,14 @@ async fn a_flood_of_writes_holds_up_no_neighbour() -> Result<()> {
             for number in (of..ROUTES).step_by(8) {
                 let version = writes.fetch_add(1, Ordering::Relaxed);
                 let path = json!([{"path": {"value": format!("/v{version}")}}]);
-                let spec =
-                    json!({"spec": {"rules": [{"matches": path, "backendRefs": [{"name": "web", "port": 80}]}]}});
-                routes.patch(&format!("r{number}"), &Default::default(), &Patch::Merge(&spec)).await?;
+                let spec = json!({"spec": {"rules": [{"matches": path, "backendRefs": [{"name": "web", "port": 80}]}]}});
+                routes
+                    .patch(
+                        &format!("r{number}"),
+                        &Default::default(),
+                        &Patch::Merge(&spec),
+                    )
+                    .await?;
             }
         }
     };
@@ -290,15 +441,26 @@ async fn a_flood_of_writes_holds_up_no_neighbour() -> Result<()> {
         written = hers => written?,
         failed = all => { failed?; 0 }
     };
-    ensure!(written > ROUTES, "mallory wrote {written} times only: nothing is shown");
+    ensure!(
+        written > ROUTES,
+        "mallory wrote {written} times only: nothing is shown"
+    );
     // All of hers end in their last version.
     let last = writes.fetch_add(1, Ordering::Relaxed);
     let spec = json!({"spec": {"hostnames": [format!("last-{last}.mallory.example.org")], "rules": forward()}});
-    routes.patch("r0", &Default::default(), &Patch::Merge(&spec)).await?;
-    let probe = Probe::http(SocketAddr::from(([127, 0, 0, 1], port)), &format!("last-{last}.mallory.example.org"));
+    routes
+        .patch("r0", &Default::default(), &Patch::Merge(&spec))
+        .await?;
+    let probe = Probe::http(
+        SocketAddr::from(([127, 0, 0, 1], port)),
+        &format!("last-{last}.mallory.example.org"),
+    );
     let began = Instant::now();
     while !probe.send().await.is_ok_and(|answer| answer.status == 200) {
-        ensure!(began.elapsed() < LIMIT, "mallory's last change is not served");
+        ensure!(
+            began.elapsed() < LIMIT,
+            "mallory's last change is not served"
+        );
         sleep(Duration::from_millis(20)).await;
     }
     Ok(())

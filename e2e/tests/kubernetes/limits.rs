@@ -1,6 +1,6 @@
-//! The known limits and bugs of Cozystack's controller, each as a case that ours handles. Cases without an order of
-//! events are stories (`stories`); adoption, foreign objects, write conflicts and modes are in `tenancy`. And bad input
-//! of TenantGateways; that of Gateways is in `bad_input`.
+//! The known limits and bugs of Cozystack's controller, each as a case that ours handles. Cases
+//! without an order of events are stories (`stories`); adoption, foreign objects, write conflicts
+//! and modes are in `tenancy`. And bad input of TenantGateways; that of Gateways is in `bad_input`.
 //!
 //! All cases run in one cluster at the same time, each in namespaces of its own.
 
@@ -15,14 +15,20 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use e2e::tenants::{
-    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program, ready, route, tenant,
-    until, until_ready,
+    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program,
+    ready, route, tenant, until, until_ready,
 };
 
 /// Returns our entries among the parents of a route.
 fn claims(route: &Value) -> Vec<&Value> {
-    let parents = route["status"]["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
-    parents.iter().filter(|parent| parent["controllerName"] == CLAIMS).collect()
+    let parents = route["status"]["parents"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    parents
+        .iter()
+        .filter(|parent| parent["controllerName"] == CLAIMS)
+        .collect()
 }
 
 fn reason(route: &Value) -> Option<&str> {
@@ -31,7 +37,9 @@ fn reason(route: &Value) -> Option<&str> {
 
 fn hostnames(object: &Value) -> BTreeSet<String> {
     let listeners = object["spec"]["listeners"].as_array().into_iter().flatten();
-    listeners.filter_map(|listener| listener["hostname"].as_str().map(str::to_owned)).collect()
+    listeners
+        .filter_map(|listener| listener["hostname"].as_str().map(str::to_owned))
+        .collect()
 }
 
 /// Makes a namespace with its TenantGateway.
@@ -50,7 +58,9 @@ async fn more_than_64_hosts(cluster: &Cluster) -> Result<()> {
     let hosts: Vec<String> = (10..90).map(|n| format!("h{n}.{apex}")).collect();
     for (number, chunk) in hosts.chunks(16).enumerate() {
         let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
-        server.put(route(&space, &format!("r{number}"), &space, &chunk)).await?;
+        server
+            .put(route(&space, &format!("r{number}"), &space, &chunk))
+            .await?;
     }
     let gateways = server.api(GATEWAY, "Gateway", &space).await?;
     let sets = server.api(GATEWAY, "ListenerSet", &space).await?;
@@ -58,20 +68,32 @@ async fn more_than_64_hosts(cluster: &Cluster) -> Result<()> {
     until("every host has a listener", async || {
         let mut all = BTreeSet::new();
         for (api, name) in [(&gateways, "cozystack"), (&sets, "cozystack-overflow-1")] {
-            let there = api.get_opt(name).await?.map(serde_json::to_value).transpose()?.unwrap_or_default();
+            let there = api
+                .get_opt(name)
+                .await?
+                .map(serde_json::to_value)
+                .transpose()?
+                .unwrap_or_default();
             all.extend(hostnames(&there));
         }
         Ok(all == wanted)
     })
     .await?;
-    until_ready(cluster, &space, "GatewayNotAccepted").await.map(drop)
+    until_ready(cluster, &space, "GatewayNotAccepted")
+        .await
+        .map(drop)
 }
 
 /// More child apexes than a certificate has names: it has a hundred, and the others are reported.
 async fn more_names_than_a_certificate_has(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let block = json!({"provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "token", "key": "k"}}});
-    let (space, apex) = begin(server, "names", json!({"certMode": "dns01", "dns01": block})).await?;
+    let (space, apex) = begin(
+        server,
+        "names",
+        json!({"certMode": "dns01", "dns01": block}),
+    )
+    .await?;
     let children = (0..55).map(|n| (format!("tenant-names-c{n}"), format!("c{n}.{apex}")));
     futures::stream::iter(children)
         .map(|(name, host)| {
@@ -82,41 +104,77 @@ async fn more_names_than_a_certificate_has(cluster: &Cluster) -> Result<()> {
         .try_collect::<Vec<()>>()
         .await?;
     let full = |o: &Value| o["spec"]["dnsNames"].as_array().map(Vec::len) == Some(100);
-    cluster.until(CERT_MANAGER, "Certificate", &space, "cozystack-gateway-tls", full).await?;
+    cluster
+        .until(
+            CERT_MANAGER,
+            "Certificate",
+            &space,
+            "cozystack-gateway-tls",
+            full,
+        )
+        .await?;
     until_ready(cluster, &space, "TooManyNames").await.map(drop)
 }
 
 /// A passthrough service that is named twice.
 async fn a_service_named_twice(cluster: &Cluster) -> Result<()> {
-    let (space, apex) = begin(&cluster.server, "twice", json!({"tlsPassthroughServices": ["api", "api"]})).await?;
+    let (space, apex) = begin(
+        &cluster.server,
+        "twice",
+        json!({"tlsPassthroughServices": ["api", "api"]}),
+    )
+    .await?;
     let once = |o: &Value| {
         let listeners = o["spec"]["listeners"].as_array().into_iter().flatten();
-        listeners.filter(|listener| listener["hostname"] == format!("api.{apex}")).count() == 1
+        listeners
+            .filter(|listener| listener["hostname"] == format!("api.{apex}"))
+            .count()
+            == 1
     };
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", once).await.map(drop)
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", once)
+        .await
+        .map(drop)
 }
 
-/// GRPCRoutes attach to no listener, not even to plain HTTP: every listener names the kinds that it admits.
+/// GRPCRoutes attach to no listener, not even to plain HTTP: every listener names the kinds that it
+/// admits.
 async fn kinds_on_every_listener(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "kinds", json!({"tlsPassthroughServices": ["api"]})).await?;
     let mut rpc = route(&space, "rpc", &space, &[&format!("rpc.{apex}")]);
     rpc["kind"] = json!("GRPCRoute");
     server.put(rpc).await?;
-    cluster.until(GATEWAY, "GRPCRoute", &space, "rpc", |o| reason(o) == Some("NotAllowedByListeners")).await?;
+    cluster
+        .until(GATEWAY, "GRPCRoute", &space, "rpc", |o| {
+            reason(o) == Some("NotAllowedByListeners")
+        })
+        .await?;
     let named = |o: &Value| {
-        let listeners = o["spec"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let listeners = o["spec"]["listeners"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let kinds = |listener: &Value| -> Vec<Value> {
-            let kinds = listener["allowedRoutes"]["kinds"].as_array().into_iter().flatten();
+            let kinds = listener["allowedRoutes"]["kinds"]
+                .as_array()
+                .into_iter()
+                .flatten();
             kinds.map(|kind| kind["kind"].clone()).collect()
         };
-        listeners.len() == 2 && listeners.iter().all(|listener| kinds(listener) == ["HTTPRoute", "TLSRoute"])
+        listeners.len() == 2
+            && listeners
+                .iter()
+                .all(|listener| kinds(listener) == ["HTTPRoute", "TLSRoute"])
     };
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", named).await.map(drop)
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", named)
+        .await
+        .map(drop)
 }
 
-/// A route that names only plain HTTP: its hostname is reserved for it, without a listener or a certificate. The status
-/// of a route at both says so, with the fix.
+/// A route that names only plain HTTP: its hostname is reserved for it, without a listener or a
+/// certificate. The status of a route at both says so, with the fix.
 async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "plain", json!({})).await?;
@@ -129,33 +187,67 @@ async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
         }
         route
     };
-    server.put(at(&space, "section", json!({"sectionName": "http"}))).await?;
+    server
+        .put(at(&space, "section", json!({"sectionName": "http"})))
+        .await?;
     server.put(at(&space, "port", json!({"port": 80}))).await?;
     server.put(at(&space, "both", json!({}))).await?;
-    server.put(at("tenant-plain-z", "outside", json!({"sectionName": "http"}))).await?;
-    let message = |o: &Value| claims(o)[0]["conditions"][0]["message"].as_str().unwrap_or_default().to_owned();
+    server
+        .put(at(
+            "tenant-plain-z",
+            "outside",
+            json!({"sectionName": "http"}),
+        ))
+        .await?;
+    let message = |o: &Value| {
+        claims(o)[0]["conditions"][0]["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     for (space_of, name, wanted, word) in [
         (space.as_str(), "section", "Accepted", ""),
         (&space, "port", "Accepted", ""),
         (&space, "both", "Accepted", "add port 443 to this parentRef"),
-        ("tenant-plain-z", "outside", "NotAllowedByListeners", "listener http takes HTTPRoutes of tenant-plain"),
+        (
+            "tenant-plain-z",
+            "outside",
+            "NotAllowedByListeners",
+            "listener http takes HTTPRoutes of tenant-plain",
+        ),
     ] {
         let told = |o: &Value| reason(o) == Some(wanted) && message(o).contains(word);
-        cluster.until(GATEWAY, "HTTPRoute", space_of, name, told).await?;
+        cluster
+            .until(GATEWAY, "HTTPRoute", space_of, name, told)
+            .await?;
     }
     let only = |o: &Value| hostnames(o) == BTreeSet::from([host("both")]);
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", only)
+        .await?;
     let certificates = server.api(CERT_MANAGER, "Certificate", &space).await?;
-    until("one is ordered", async || Ok(certificates.list(&Default::default()).await?.items.len() == 1)).await?;
+    until("one is ordered", async || {
+        Ok(certificates.list(&Default::default()).await?.items.len() == 1)
+    })
+    .await?;
     // A change of its parentRef takes effect at once.
     let routes = server.api(GATEWAY, "HTTPRoute", &space).await?;
     let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "port": 443}]}});
-    routes.patch("section", &Default::default(), &Patch::Merge(&parents)).await?;
+    routes
+        .patch("section", &Default::default(), &Patch::Merge(&parents))
+        .await?;
     let both = |o: &Value| hostnames(o) == BTreeSet::from([host("both"), host("section")]);
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", both).await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", both)
+        .await?;
     let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "sectionName": "http"}]}});
-    routes.patch("section", &Default::default(), &Patch::Merge(&parents)).await?;
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await.map(drop)
+    routes
+        .patch("section", &Default::default(), &Patch::Merge(&parents))
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", only)
+        .await
+        .map(drop)
 }
 
 /// Forty-five hostnames lost by three routes: reported once, and then the controller is quiet.
@@ -167,20 +259,37 @@ async fn many_lost_hostnames(cluster: &Cluster) -> Result<()> {
         let hosts: Vec<String> = (0..15).map(|n| format!("h{number}-{n}.{apex}")).collect();
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         for space_of in [space.as_str(), "tenant-lost-z"] {
-            server.put(route(space_of, &format!("r{number}"), &space, &hosts)).await?;
+            server
+                .put(route(space_of, &format!("r{number}"), &space, &hosts))
+                .await?;
         }
     }
     for number in 0..3 {
         let lost = |o: &Value| reason(o) == Some("HostnameConflict");
-        let lost = cluster.until(GATEWAY, "HTTPRoute", "tenant-lost-z", &format!("r{number}"), lost).await?;
-        let text = claims(&lost)[0]["conditions"][0]["message"].as_str().context("a message")?.to_owned();
-        let told: Vec<&str> = text.split(' ').take_while(|word| *word != "already").collect();
+        let lost = cluster
+            .until(
+                GATEWAY,
+                "HTTPRoute",
+                "tenant-lost-z",
+                &format!("r{number}"),
+                lost,
+            )
+            .await?;
+        let text = claims(&lost)[0]["conditions"][0]["message"]
+            .as_str()
+            .context("a message")?
+            .to_owned();
+        let told: Vec<&str> = text
+            .split(' ')
+            .take_while(|word| *word != "already")
+            .collect();
         assert!(told.len() == 15 && told.is_sorted(), "{text}");
     }
     Ok(())
 }
 
-/// Outdated entries are removed: of a route that left, and of a namespace that may not attach any more.
+/// Outdated entries are removed: of a route that left, and of a namespace that may not attach any
+/// more.
 async fn stale_entries(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "stale", json!({})).await?;
@@ -190,21 +299,55 @@ async fn stale_entries(cluster: &Cluster) -> Result<()> {
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     let routes = server.api(GATEWAY, "HTTPRoute", "tenant-stale-z").await?;
     for name in ["left", "detached"] {
-        server.put(route("tenant-stale-z", name, &space, &[&format!("{name}.{apex}")])).await?;
+        server
+            .put(route(
+                "tenant-stale-z",
+                name,
+                &space,
+                &[&format!("{name}.{apex}")],
+            ))
+            .await?;
         let status = json!({"status": {"parents": [theirs]}});
-        routes.patch_status(name, &Default::default(), &Patch::Merge(&status)).await?;
-        let told =
-            |o: &Value| reason(o) == Some("Accepted") && claims(o)[0]["conditions"][0]["observedGeneration"] == 1;
-        cluster.until(GATEWAY, "HTTPRoute", "tenant-stale-z", name, told).await?;
+        routes
+            .patch_status(name, &Default::default(), &Patch::Merge(&status))
+            .await?;
+        let told = |o: &Value| {
+            reason(o) == Some("Accepted")
+                && claims(o)[0]["conditions"][0]["observedGeneration"] == 1
+        };
+        cluster
+            .until(GATEWAY, "HTTPRoute", "tenant-stale-z", name, told)
+            .await?;
     }
     let elsewhere = json!({"spec": {"parentRefs": [{"name": "elsewhere", "namespace": space}]}});
-    routes.patch("left", &Default::default(), &Patch::Merge(&elsewhere)).await?;
-    let only_theirs = |o: &Value| claims(o).is_empty() && o["status"]["parents"].as_array().map(Vec::len) == Some(1);
-    cluster.until(GATEWAY, "HTTPRoute", "tenant-stale-z", "left", only_theirs).await?;
+    routes
+        .patch("left", &Default::default(), &Patch::Merge(&elsewhere))
+        .await?;
+    let only_theirs = |o: &Value| {
+        claims(o).is_empty() && o["status"]["parents"].as_array().map(Vec::len) == Some(1)
+    };
+    cluster
+        .until(GATEWAY, "HTTPRoute", "tenant-stale-z", "left", only_theirs)
+        .await?;
     let namespaces = server.api("v1", "Namespace", "").await?;
     let stripped = json!({"metadata": {"labels": {OWNER: null}}});
-    namespaces.patch("tenant-stale-z", &Default::default(), &Patch::Merge(&stripped)).await?;
-    cluster.until(GATEWAY, "HTTPRoute", "tenant-stale-z", "detached", only_theirs).await.map(drop)
+    namespaces
+        .patch(
+            "tenant-stale-z",
+            &Default::default(),
+            &Patch::Merge(&stripped),
+        )
+        .await?;
+    cluster
+        .until(
+            GATEWAY,
+            "HTTPRoute",
+            "tenant-stale-z",
+            "detached",
+            only_theirs,
+        )
+        .await
+        .map(drop)
 }
 
 /// Late namespaces and changed labels take effect at once.
@@ -213,80 +356,156 @@ async fn namespaces_are_watched(cluster: &Cluster) -> Result<()> {
     let mut spec = json!({"certMode": "dns01", "attachedNamespaces": ["cozy-late"]});
     spec["dns01"] = json!({"provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}});
     let (space, apex) = begin(server, "late", spec).await?;
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| o["spec"].is_object()).await?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-late"}})).await?;
-    let labelled =
-        |o: &Value| o["metadata"]["labels"][OWNER] == *space && o["metadata"]["annotations"][ATTACHED] == *space;
-    cluster.until("v1", "Namespace", "", "cozy-late", labelled).await?;
-    let names = |o: &Value, child: &str| o["spec"]["dnsNames"].to_string().contains(&format!("*.{child}.{apex}"));
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            o["spec"].is_object()
+        })
+        .await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-late"}}))
+        .await?;
+    let labelled = |o: &Value| {
+        o["metadata"]["labels"][OWNER] == *space && o["metadata"]["annotations"][ATTACHED] == *space
+    };
+    cluster
+        .until("v1", "Namespace", "", "cozy-late", labelled)
+        .await?;
+    let names = |o: &Value, child: &str| {
+        o["spec"]["dnsNames"]
+            .to_string()
+            .contains(&format!("*.{child}.{apex}"))
+    };
     member(server, "tenant-late-c", &space, &format!("first.{apex}")).await?;
     let tls = "cozystack-gateway-tls";
-    cluster.until(CERT_MANAGER, "Certificate", &space, tls, |o| names(o, "first")).await?;
+    cluster
+        .until(CERT_MANAGER, "Certificate", &space, tls, |o| {
+            names(o, "first")
+        })
+        .await?;
     member(server, "tenant-late-c", &space, &format!("second.{apex}")).await?;
     cluster
-        .until(CERT_MANAGER, "Certificate", &space, tls, |o| names(o, "second") && !names(o, "first"))
+        .until(CERT_MANAGER, "Certificate", &space, tls, |o| {
+            names(o, "second") && !names(o, "first")
+        })
         .await
         .map(drop)
 }
 
-/// A TenantGateway that is being deleted, with a finalizer of others: nothing is made again. Entries in other objects
-/// are removed, and objects of cert-manager or people stay.
+/// A TenantGateway that is being deleted, with a finalizer of others: nothing is made again.
+/// Entries in other objects are removed, and objects of cert-manager or people stay.
 async fn deletion(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "gone", json!({"attachedNamespaces": ["cozy-gone"]})).await?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-gone"}})).await?;
-    server.put(route("cozy-gone", "web", &space, &[&format!("web.{apex}")])).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-gone"}}))
+        .await?;
+    server
+        .put(route("cozy-gone", "web", &space, &[&format!("web.{apex}")]))
+        .await?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cozystack-acme-account", "namespace": space}}))
         .await?;
-    cluster.until(GATEWAY, "HTTPRoute", "cozy-gone", "web", |o| reason(o) == Some("Accepted")).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "cozy-gone", "web", |o| {
+            reason(o) == Some("Accepted")
+        })
+        .await?;
     let tenants = server.api(TENANT, "TenantGateway", &space).await?;
     let held = json!({"metadata": {"finalizers": ["theirs.org/held"]}});
-    tenants.patch("cozystack", &Default::default(), &Patch::Merge(&held)).await?;
-    let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
+    tenants
+        .patch("cozystack", &Default::default(), &Patch::Merge(&held))
+        .await?;
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Foreground),
+        ..DeleteParams::default()
+    };
     tenants.delete("cozystack", &params).await?;
     // It still exists; its derived objects do not.
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", Value::is_null).await?;
-    let bare = |o: &Value| o["metadata"]["labels"][OWNER].is_null() && o["metadata"]["annotations"][ATTACHED].is_null();
-    cluster.until("v1", "Namespace", "", "cozy-gone", bare).await?;
-    cluster.until(GATEWAY, "HTTPRoute", "cozy-gone", "web", |o| claims(o).is_empty()).await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", Value::is_null)
+        .await?;
+    let bare = |o: &Value| {
+        o["metadata"]["labels"][OWNER].is_null() && o["metadata"]["annotations"][ATTACHED].is_null()
+    };
+    cluster
+        .until("v1", "Namespace", "", "cozy-gone", bare)
+        .await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "cozy-gone", "web", |o| {
+            claims(o).is_empty()
+        })
+        .await?;
     sleep(Duration::from_secs(1)).await;
     let gateways = server.api(GATEWAY, "Gateway", &space).await?;
-    assert!(gateways.get_opt("cozystack").await?.is_none(), "nothing is made again while it is held");
+    assert!(
+        gateways.get_opt("cozystack").await?.is_none(),
+        "nothing is made again while it is held"
+    );
     assert!(tenants.get_opt("cozystack").await?.is_some(), "it is held");
-    assert!(server.api("v1", "Secret", &space).await?.get_opt("cozystack-acme-account").await?.is_some());
-    tenants.patch("cozystack", &Default::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
-    cluster.until(TENANT, "TenantGateway", &space, "cozystack", Value::is_null).await.map(drop)
+    assert!(
+        server
+            .api("v1", "Secret", &space)
+            .await?
+            .get_opt("cozystack-acme-account")
+            .await?
+            .is_some()
+    );
+    tenants
+        .patch(
+            "cozystack",
+            &Default::default(),
+            &Patch::Merge(json!({"metadata": {"finalizers": null}})),
+        )
+        .await?;
+    cluster
+        .until(TENANT, "TenantGateway", &space, "cozystack", Value::is_null)
+        .await
+        .map(drop)
 }
 
 /// A Gateway's status of an earlier generation does not count for `Ready`.
 async fn stale_generations(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "early", json!({})).await?;
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| o["spec"].is_object()).await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            o["spec"].is_object()
+        })
+        .await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await?;
     // An edit leads to a new generation of the Gateway; conditions of the previous one are void.
     let edit = json!({"spec": {"tlsPassthroughServices": ["api"]}});
     let tenants = server.api(TENANT, "TenantGateway", &space).await?;
-    tenants.patch("cozystack", &Default::default(), &Patch::Merge(&edit)).await?;
+    tenants
+        .patch("cozystack", &Default::default(), &Patch::Merge(&edit))
+        .await?;
     let unready = |o: &Value| ready(o).is_some_and(|ready| ready["status"] == "False");
-    cluster.until(TENANT, "TenantGateway", &space, "cozystack", unready).await?;
+    cluster
+        .until(TENANT, "TenantGateway", &space, "cozystack", unready)
+        .await?;
     let with_service = |o: &Value| hostnames(o).contains(&format!("api.{apex}"));
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", with_service).await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", with_service)
+        .await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await.map(drop)
 }
 
-/// A new host does not make `Ready` False while others are served: the message mentions it. While none is served it
-/// counts.
+/// A new host does not make `Ready` False while others are served: the message mentions it. While
+/// none is served it counts.
 async fn a_host_more(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "more", json!({})).await?;
     let add = async |name: &str| {
         let host = format!("{name}.{apex}");
         server.put(route(&space, name, &space, &[&host])).await?;
-        cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| hostnames(o).contains(&host)).await.map(drop)
+        cluster
+            .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+                hostnames(o).contains(&host)
+            })
+            .await
+            .map(drop)
     };
     // The data plane reports that a listener lacks its certificate.
     let unresolved = async |listener: usize| {
@@ -301,39 +520,72 @@ async fn a_host_more(cluster: &Cluster) -> Result<()> {
         refs["reason"] = json!("InvalidCertificateRef");
         conditions.as_array_mut().context("conditions")?.push(refs);
         let patch = Patch::Merge(json!({"status": status}));
-        gateways.patch_status("cozystack", &Default::default(), &patch).await.map(drop).map_err(anyhow::Error::from)
+        gateways
+            .patch_status("cozystack", &Default::default(), &patch)
+            .await
+            .map(drop)
+            .map_err(anyhow::Error::from)
     };
     add("first").await?;
     unresolved(1).await?;
     let told = until_ready(cluster, &space, "ListenersNotReady").await?;
-    assert!(told["message"].as_str().is_some_and(|text| text.contains("https-first-")), "{told}");
+    assert!(
+        told["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("https-first-")),
+        "{told}"
+    );
     program(server, "Gateway", &space, "cozystack").await?;
     let before = until_ready(cluster, &space, "Reconciled").await?;
     // Times have a resolution of a second.
     sleep(Duration::from_millis(1100)).await;
     add("second").await?;
     let waits = |o: &Value, why: &str| {
-        let listeners = o["status"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let waiting: Vec<&Value> = listeners.iter().filter(|listener| listener["ready"] == false).collect();
-        waiting.len() == 1 && waiting[0]["hostname"] == format!("second.{apex}") && waiting[0]["reason"] == why
+        let listeners = o["status"]["listeners"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let waiting: Vec<&Value> = listeners
+            .iter()
+            .filter(|listener| listener["ready"] == false)
+            .collect();
+        waiting.len() == 1
+            && waiting[0]["hostname"] == format!("second.{apex}")
+            && waiting[0]["reason"] == why
     };
     for why in ["Pending", "RefsNotResolved"] {
-        let there = cluster.until(TENANT, "TenantGateway", &space, "cozystack", |o| waits(o, why)).await?;
+        let there = cluster
+            .until(TENANT, "TenantGateway", &space, "cozystack", |o| {
+                waits(o, why)
+            })
+            .await?;
         let ready = ready(&there).context("it has one")?;
-        assert_eq!(ready["lastTransitionTime"], before["lastTransitionTime"], "{ready}");
+        assert_eq!(
+            ready["lastTransitionTime"], before["lastTransitionTime"],
+            "{ready}"
+        );
         let text = ready["message"].as_str().unwrap_or_default();
-        assert!(ready["status"] == "True" && text.starts_with("1 of 3 listeners are not ready"), "{ready}");
+        assert!(
+            ready["status"] == "True" && text.starts_with("1 of 3 listeners are not ready"),
+            "{ready}"
+        );
         unresolved(2).await?;
     }
     program(server, "Gateway", &space, "cozystack").await?;
-    let all = |o: &Value| ready(o).is_some_and(|ready| ready["message"] == "all 3 listeners are ready");
-    let there = cluster.until(TENANT, "TenantGateway", &space, "cozystack", all).await?;
-    assert_eq!(ready(&there).context("it has one")?["lastTransitionTime"], before["lastTransitionTime"]);
+    let all =
+        |o: &Value| ready(o).is_some_and(|ready| ready["message"] == "all 3 listeners are ready");
+    let there = cluster
+        .until(TENANT, "TenantGateway", &space, "cozystack", all)
+        .await?;
+    assert_eq!(
+        ready(&there).context("it has one")?["lastTransitionTime"],
+        before["lastTransitionTime"]
+    );
     Ok(())
 }
 
-/// A Secret that a user provides: the status reports that it is missing or lacks names, and the Gateway is written all
-/// the same.
+/// A Secret that a user provides: the status reports that it is missing or lacks names, and the
+/// Gateway is written all the same.
 async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let spec = json!({"certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
@@ -346,17 +598,39 @@ async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
         anyhow::Ok(())
     };
     let secret = format!("Secret {space}/wildcard");
-    told("WildcardSecretNotFound", &["spec.wildcardSecretRef", &secret, "create it"]).await?;
+    told(
+        "WildcardSecretNotFound",
+        &["spec.wildcardSecretRef", &secret, "create it"],
+    )
+    .await?;
     let written = |o: &Value| hostnames(o) == BTreeSet::from([apex.clone(), wild(&apex)]);
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", written).await?;
-    server.put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex)])?).await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", written)
+        .await?;
+    server
+        .put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex)])?)
+        .await?;
     until_ready(cluster, &space, "GatewayNotAccepted").await?;
     let child = format!("child.{apex}");
     member(server, "tenant-brought-c", &space, &child).await?;
-    told("WildcardSecretIncomplete", &[&secret, &format!("not valid for {}:", wild(&child))]).await?;
-    server.put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex), &wild(&child)])?).await?;
+    told(
+        "WildcardSecretIncomplete",
+        &[&secret, &format!("not valid for {}:", wild(&child))],
+    )
+    .await?;
+    server
+        .put(tls_secret(
+            &space,
+            "wildcard",
+            &[&apex, &wild(&apex), &wild(&child)],
+        )?)
+        .await?;
     until_ready(cluster, &space, "GatewayNotAccepted").await?;
-    server.api("v1", "Secret", &space).await?.delete("wildcard", &Default::default()).await?;
+    server
+        .api("v1", "Secret", &space)
+        .await?
+        .delete("wildcard", &Default::default())
+        .await?;
     told("WildcardSecretNotFound", &[&secret]).await
 }
 
@@ -364,16 +638,35 @@ async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
 async fn a_broken_switch(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "switch", json!({})).await?;
-    server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
+    server
+        .put(route(&space, "web", &space, &[&format!("web.{apex}")]))
+        .await?;
     let with_host = |o: &Value| hostnames(o).contains(&format!("web.{apex}"));
-    let before = cluster.until(GATEWAY, "Gateway", &space, "cozystack", with_host).await?;
+    let before = cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", with_host)
+        .await?;
     // The API server would reject most errors; this one is found only when it is carried out.
     let annotations = json!({"metadata": {"annotations": {"gatewright.io/issuer": "magic"}}});
     let tenants = server.api(TENANT, "TenantGateway", &space).await?;
-    tenants.patch("cozystack", &Default::default(), &Patch::Merge(&annotations)).await?;
+    tenants
+        .patch(
+            "cozystack",
+            &Default::default(),
+            &Patch::Merge(&annotations),
+        )
+        .await?;
     let told = until_ready(cluster, &space, "InvalidSpec").await?;
-    assert!(told["message"].as_str().is_some_and(|text| text.contains("gatewright.io/issuer")), "{told}");
-    let after = cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| o["spec"].is_object()).await?;
+    assert!(
+        told["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("gatewright.io/issuer")),
+        "{told}"
+    );
+    let after = cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            o["spec"].is_object()
+        })
+        .await?;
     assert_eq!(before["spec"], after["spec"]);
     Ok(())
 }
@@ -385,10 +678,14 @@ async fn cert_manager_elsewhere(cluster: &Cluster) -> Result<()> {
         let selector = &o["spec"]["listeners"][0]["allowedRoutes"]["namespaces"]["selector"];
         selector["matchExpressions"][0]["values"] == json!([space, "elsewhere-cm"])
     };
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", open).await.map(drop)
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", open)
+        .await
+        .map(drop)
 }
 
-/// Names of the greatest length lead to names that the API server accepts; longer ones are refused with the reason.
+/// Names of the greatest length lead to names that the API server accepts; longer ones are refused
+/// with the reason.
 async fn names_at_their_limits(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = ("tenant-long", "long.example.org");
@@ -398,50 +695,95 @@ async fn names_at_their_limits(cluster: &Cluster) -> Result<()> {
         object["metadata"]["name"] = json!(name);
         object
     };
-    let whole = format!("{}.{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(61));
-    let refused = format!("{:#}", server.put(named(&whole)).await.expect_err("253 characters"));
+    let whole = format!(
+        "{}.{}.{}.{}",
+        "a".repeat(63),
+        "b".repeat(63),
+        "c".repeat(63),
+        "d".repeat(61)
+    );
+    let refused = format!(
+        "{:#}",
+        server.put(named(&whole)).await.expect_err("253 characters")
+    );
     assert!(refused.contains("63"), "{refused}");
     let name = "n".repeat(63);
     server.put(named(&name)).await?;
     // 253 characters, and a label of 63.
     let rest = 253 - 64 - apex.len() - 1;
-    let middle = format!("{}.{}.{}", "y".repeat(63), "z".repeat(63), "w".repeat(rest - 128));
+    let middle = format!(
+        "{}.{}.{}",
+        "y".repeat(63),
+        "z".repeat(63),
+        "w".repeat(rest - 128)
+    );
     let host = format!("{}.{middle}.{apex}", "x".repeat(63));
     assert_eq!(host.len(), 253);
     let mut claim = route(space, "web", space, &[&host]);
     claim["spec"]["parentRefs"] = json!([{"name": name}]);
     server.put(claim).await?;
-    cluster.until(GATEWAY, "HTTPRoute", space, "web", |o| reason(o) == Some("Accepted")).await?;
-    cluster.until(GATEWAY, "Gateway", space, &name, |o| hostnames(o).contains(&host)).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", space, "web", |o| {
+            reason(o) == Some("Accepted")
+        })
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", space, &name, |o| {
+            hostnames(o).contains(&host)
+        })
+        .await?;
     let certificates = server.api(CERT_MANAGER, "Certificate", space).await?;
-    until("the Certificate is taken", async || Ok(certificates.list(&Default::default()).await?.items.len() == 1)).await
+    until("the Certificate is taken", async || {
+        Ok(certificates.list(&Default::default()).await?.items.len() == 1)
+    })
+    .await
 }
 
-/// A namespace that is being deleted, with a finalizer: nothing is made in it, and attempts back off.
+/// A namespace that is being deleted, with a finalizer: nothing is made in it, and attempts back
+/// off.
 async fn a_namespace_that_goes(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "going", json!({})).await?;
     let mut held = route(&space, "web", &space, &[&format!("web.{apex}")]);
     held["metadata"]["finalizers"] = json!(["theirs.org/held"]);
     server.put(held).await?;
-    cluster.until(GATEWAY, "HTTPRoute", &space, "web", |o| reason(o) == Some("Accepted")).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", &space, "web", |o| {
+            reason(o) == Some("Accepted")
+        })
+        .await?;
     let namespaces = server.api("v1", "Namespace", "").await?;
     namespaces.delete(&space, &Default::default()).await?;
-    cluster.until(GATEWAY, "Gateway", &space, "cozystack", Value::is_null).await?;
+    cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", Value::is_null)
+        .await?;
     sleep(Duration::from_secs(2)).await;
     let failed = server.requests()?.into_iter();
-    let failed = failed.filter(|r| r.user == ACCOUNT && r.object.starts_with(&format!("{space}/")) && r.code >= 400);
+    let failed = failed.filter(|r| {
+        r.user == ACCOUNT && r.object.starts_with(&format!("{space}/")) && r.code >= 400
+    });
     let failed: Vec<_> = failed.collect();
     assert!(failed.len() <= 8, "{failed:#?}");
     let routes = server.api(GATEWAY, "HTTPRoute", &space).await?;
-    routes.patch("web", &Default::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
-    cluster.until("v1", "Namespace", "", &space, Value::is_null).await.map(drop)
+    routes
+        .patch(
+            "web",
+            &Default::default(),
+            &Patch::Merge(json!({"metadata": {"finalizers": null}})),
+        )
+        .await?;
+    cluster
+        .until("v1", "Namespace", "", &space, Value::is_null)
+        .await
+        .map(drop)
 }
 
 /// A missing right is named in the status, affects nothing else, and requests back off.
 async fn a_missing_right(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
-    let roles = server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
+    let roles = server
+        .api("rbac.authorization.k8s.io/v1", "ClusterRole", "")
+        .await?;
     let full = serde_json::to_value(roles.get("gatewright-controller").await?)?["rules"].clone();
     let mut narrow = full.clone();
     for rule in narrow.as_array_mut().into_iter().flatten() {
@@ -451,34 +793,70 @@ async fn a_missing_right(cluster: &Cluster) -> Result<()> {
     }
     let give = async |rules: &Value| {
         let patch = json!({"rules": rules});
-        roles.patch("gatewright-controller", &Default::default(), &Patch::Merge(&patch)).await
+        roles
+            .patch(
+                "gatewright-controller",
+                &Default::default(),
+                &Patch::Merge(&patch),
+            )
+            .await
     };
     give(&narrow).await?;
-    server.until_may(ACCOUNT, ("patch", "cert-manager.io", "issuers", "tenant-poor"), false).await?;
+    server
+        .until_may(
+            ACCOUNT,
+            ("patch", "cert-manager.io", "issuers", "tenant-poor"),
+            false,
+        )
+        .await?;
     let began = Instant::now();
     let (space, _) = begin(server, "poor", json!({})).await?;
     let told = until_ready(cluster, &space, "ReconcileError").await?;
     let text = told["message"].as_str().unwrap_or_default();
     assert!(
-        text.contains("cannot patch resource") && text.contains("issuers") && text.contains("cert-manager.io"),
+        text.contains("cannot patch resource")
+            && text.contains("issuers")
+            && text.contains("cert-manager.io"),
         "{text}"
     );
-    cluster.until(GATEWAY, "HTTPRoute", &space, "cozystack-http-redirect", |o| o["spec"].is_object()).await?;
+    cluster
+        .until(
+            GATEWAY,
+            "HTTPRoute",
+            &space,
+            "cozystack-http-redirect",
+            |o| o["spec"].is_object(),
+        )
+        .await?;
     sleep(Duration::from_secs(3)).await;
-    let denied = cluster.denied()?.into_iter().filter(|request| request.object.starts_with(&space)).count();
+    let denied = cluster
+        .denied()?
+        .into_iter()
+        .filter(|request| request.object.starts_with(&space))
+        .count();
     // The pauses double, starting at a second.
     let took = began.elapsed().as_secs();
-    assert!(denied as u64 <= 3 + took / 4, "{denied} requests in {took} s");
+    assert!(
+        denied as u64 <= 3 + took / 4,
+        "{denied} requests in {took} s"
+    );
     give(&full).await?;
-    cluster.until(CERT_MANAGER, "Issuer", &space, "cozystack-gateway", |o| o["spec"].is_object()).await?;
-    until_ready(cluster, &space, "GatewayNotAccepted").await.map(drop)
+    cluster
+        .until(CERT_MANAGER, "Issuer", &space, "cozystack-gateway", |o| {
+            o["spec"].is_object()
+        })
+        .await?;
+    until_ready(cluster, &space, "GatewayNotAccepted")
+        .await
+        .map(drop)
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn known_faults_of_other_controllers_do_not_occur() -> Result<()> {
     let cluster = cluster().await?;
-    let mut controller = cluster.controller_with("one", &["--cert-manager-namespace", "elsewhere-cm"])?;
+    let mut controller =
+        cluster.controller_with("one", &["--cert-manager-namespace", "elsewhere-cm"])?;
     controller.line("holding the lease").await?;
     tokio::try_join!(
         more_than_64_hosts(&cluster),
@@ -501,7 +879,14 @@ async fn known_faults_of_other_controllers_do_not_occur() -> Result<()> {
     // Each error is reported, and nothing is retried without back-off.
     cluster.quiet().await?;
     // A terminating namespace refuses with the same code.
-    let denied = cluster.denied()?.into_iter().filter(|request| !request.object.starts_with("tenant-going"));
-    assert_eq!(denied.collect::<Vec<_>>(), [], "every right that is needed is given");
+    let denied = cluster
+        .denied()?
+        .into_iter()
+        .filter(|request| !request.object.starts_with("tenant-going"));
+    assert_eq!(
+        denied.collect::<Vec<_>>(),
+        [],
+        "every right that is needed is given"
+    );
     a_missing_right(&cluster).await
 }

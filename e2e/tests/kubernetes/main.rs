@@ -1,5 +1,5 @@
-//! Tests of the controller on a real API server, with its real counterparts: cert-manager, Cilium, and a kubelet of
-//! ours.
+//! Tests of the controller on a real API server, with its real counterparts: cert-manager, Cilium,
+//! and a kubelet of ours.
 
 mod admission_changes;
 mod bad_input;

@@ -5,16 +5,25 @@ use e2e::helm::{Helm, NAMESPACE, chart};
 use serde_json::{Value, json};
 
 fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
-    objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    objects
+        .iter()
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
 }
 
-/// Returns the endpoint of the PodMonitor, which equals that of the ServiceMonitor, and all rendered objects.
+/// Returns the endpoint of the PodMonitor, which equals that of the ServiceMonitor, and all
+/// rendered objects.
 fn endpoint(helm: &Helm, more: &[&str]) -> Result<(Value, Vec<Value>)> {
-    let both = ["--set", "monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true"];
+    let both = [
+        "--set",
+        "monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true",
+    ];
     let all = helm.template(&[&both, more].concat())?;
     let pods = find(&all, "PodMonitor", "gatewright-controller").context("a PodMonitor")?;
-    let services = find(&all, "ServiceMonitor", "gatewright-controller").context("a ServiceMonitor")?;
-    let of = pods["spec"]["podMetricsEndpoints"].as_array().context("endpoints")?;
+    let services =
+        find(&all, "ServiceMonitor", "gatewright-controller").context("a ServiceMonitor")?;
+    let of = pods["spec"]["podMetricsEndpoints"]
+        .as_array()
+        .context("endpoints")?;
     assert_eq!(services["spec"]["endpoints"].as_array(), Some(of));
     assert_eq!(of.len(), 1);
     Ok((of[0].clone(), all))
@@ -25,7 +34,10 @@ fn endpoint(helm: &Helm, more: &[&str]) -> Result<(Value, Vec<Value>)> {
 fn monitors_read_metrics_as_they_are_served() -> Result<()> {
     let helm = Helm::new(None)?;
     let (plain, all) = endpoint(&helm, &[])?;
-    assert_eq!(plain, json!({"interval": "30s", "port": "probes", "path": "/metrics"}));
+    assert_eq!(
+        plain,
+        json!({"interval": "30s", "port": "probes", "path": "/metrics"})
+    );
     assert!(find(&all, "Secret", "gatewright-metrics-token").is_none());
 
     let (tls, _) = endpoint(&helm, &["--set", "metrics.tlsSecretName=probes"])?;
@@ -34,37 +46,77 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
         "serverName": format!("gatewright-metrics.{NAMESPACE}.svc")});
     assert_eq!(tls["tlsConfig"], config);
     assert!(tls["authorization"].is_null());
-    let own = ["--set", "metrics.tlsSecretName=probes,monitoring.tlsConfig.insecureSkipVerify=true"];
-    assert_eq!(endpoint(&helm, &own)?.0["tlsConfig"], json!({"insecureSkipVerify": true}));
+    let own = [
+        "--set",
+        "metrics.tlsSecretName=probes,monitoring.tlsConfig.insecureSkipVerify=true",
+    ];
+    assert_eq!(
+        endpoint(&helm, &own)?.0["tlsConfig"],
+        json!({"insecureSkipVerify": true})
+    );
 
     // A token is made, of an account that may read metrics and nothing else.
     let (token, all) = endpoint(&helm, &["--set", "metrics.authorization=true"])?;
-    assert!(token["scheme"].is_null() && token["tlsConfig"].is_null(), "{token}");
+    assert!(
+        token["scheme"].is_null() && token["tlsConfig"].is_null(),
+        "{token}"
+    );
     assert_eq!(token["authorization"]["type"], "Bearer");
     let credentials = &token["authorization"]["credentials"];
     assert_eq!(credentials["key"], "token");
-    let secret = find(&all, "Secret", credentials["name"].as_str().context("a name")?).context("its Secret")?;
+    let secret = find(
+        &all,
+        "Secret",
+        credentials["name"].as_str().context("a name")?,
+    )
+    .context("its Secret")?;
     assert_eq!(
         (&secret["type"], &secret["metadata"]["namespace"]),
-        (&json!("kubernetes.io/service-account-token"), &json!(NAMESPACE))
+        (
+            &json!("kubernetes.io/service-account-token"),
+            &json!(NAMESPACE)
+        )
     );
-    let account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"].as_str().context("whose")?;
+    let account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+        .as_str()
+        .context("whose")?;
     assert!(find(&all, "ServiceAccount", account).is_some());
     let of_account = |binding: &&Value| {
-        binding["subjects"].as_array().is_some_and(|all| all.iter().any(|subject| subject["name"] == account))
+        binding["subjects"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|subject| subject["name"] == account))
     };
-    let bindings: Vec<&Value> =
-        all.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding"))).collect();
+    let bindings: Vec<&Value> = all
+        .iter()
+        .filter(|object| {
+            object["kind"]
+                .as_str()
+                .is_some_and(|kind| kind.ends_with("Binding"))
+        })
+        .collect();
     let bindings: Vec<&Value> = bindings.into_iter().filter(of_account).collect();
     assert_eq!(bindings.len(), 1, "{bindings:?}");
-    let role =
-        find(&all, "ClusterRole", bindings[0]["roleRef"]["name"].as_str().context("a role")?).context("its role")?;
-    assert_eq!(role["rules"], json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]));
+    let role = find(
+        &all,
+        "ClusterRole",
+        bindings[0]["roleRef"]["name"].as_str().context("a role")?,
+    )
+    .context("its role")?;
+    assert_eq!(
+        role["rules"],
+        json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}])
+    );
 
     // A token of the user's own.
-    let own = ["--set", "metrics.authorization=true,monitoring.tokenSecret.name=mine,monitoring.tokenSecret.key=t"];
+    let own = [
+        "--set",
+        "metrics.authorization=true,monitoring.tokenSecret.name=mine,monitoring.tokenSecret.key=t",
+    ];
     let (own, all) = endpoint(&helm, &own)?;
-    assert_eq!(own["authorization"]["credentials"], json!({"name": "mine", "key": "t"}));
+    assert_eq!(
+        own["authorization"]["credentials"],
+        json!({"name": "mine", "key": "t"})
+    );
     assert!(find(&all, "Secret", "gatewright-metrics-token").is_none());
     assert!(find(&all, "ServiceAccount", "gatewright-metrics").is_none());
     // Without a monitor none is made.
@@ -78,13 +130,21 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
 fn the_dashboard_is_rendered_whole() -> Result<()> {
     let helm = Helm::new(None)?;
     assert!(find(&helm.template(&[])?, "ConfigMap", "gatewright-dashboard").is_none());
-    let all =
-        helm.template(&["--set", "monitoring.dashboard.enabled=true,monitoring.dashboard.annotations.folder=edge"])?;
+    let all = helm.template(&[
+        "--set",
+        "monitoring.dashboard.enabled=true,monitoring.dashboard.annotations.folder=edge",
+    ])?;
     let board = find(&all, "ConfigMap", "gatewright-dashboard").context("a dashboard")?;
     assert_eq!(board["metadata"]["labels"]["grafana_dashboard"], "1");
     assert_eq!(board["metadata"]["annotations"]["folder"], "edge");
-    let rendered: Value = serde_json::from_str(board["data"]["gatewright.json"].as_str().context("its text")?)?;
-    let written: Value = serde_json::from_str(&std::fs::read_to_string(chart().join("dashboards/gatewright.json"))?)?;
+    let rendered: Value = serde_json::from_str(
+        board["data"]["gatewright.json"]
+            .as_str()
+            .context("its text")?,
+    )?;
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(
+        chart().join("dashboards/gatewright.json"),
+    )?)?;
     assert_eq!(rendered, written);
     Ok(())
 }

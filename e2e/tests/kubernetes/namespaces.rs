@@ -24,20 +24,30 @@ use crate::edge::until_answers;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 /// Cluster-scoped objects, and access reviews.
-const OF_THE_CLUSTER: [&str; 5] =
-    ["namespaces", "nodes", "gatewayclasses", "gatewayclasses/status", "selfsubjectaccessreviews"];
+const OF_THE_CLUSTER: [&str; 5] = [
+    "namespaces",
+    "nodes",
+    "gatewayclasses",
+    "gatewayclasses/status",
+    "selfsubjectaccessreviews",
+];
 
-/// Starts a cluster with the account of the chart and its rights, and the policies. `later` does not exist, and has no
-/// Roles.
+/// Starts a cluster with the account of the chart and its rights, and the policies. `later` does
+/// not exist, and has no Roles.
 async fn cluster() -> Result<(Cluster, Vec<Value>)> {
     let server = ApiServer::start().await?;
     server.install_gateway_api().await?;
-    server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
+    server
+        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
+        .await?;
     for name in [NAMESPACE, "team-a", "other"] {
-        server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await?;
+        server
+            .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await?;
     }
     tenants::namespace(&server, "team-b", "b.example.org").await?;
-    let rendered = Helm::new(None)?.template(&["--set", "controller.namespaces={team-a,team-b,later}"])?;
+    let rendered =
+        Helm::new(None)?.template(&["--set", "controller.namespaces={team-a,team-b,later}"])?;
     let mut later = Vec::new();
     for object in rendered {
         let kind = object["kind"].as_str().unwrap_or_default();
@@ -70,31 +80,51 @@ fn told(route: &Value, kind: &str) -> Option<Value> {
     condition(&route["status"]["parents"][0], kind).cloned()
 }
 
-/// Returns a client with a token of the controller's service account, and the directory of the token.
+/// Returns a client with a token of the controller's service account, and the directory of the
+/// token.
 async fn with_token(server: &ApiServer) -> Result<(Client, TempDir)> {
     let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), NAMESPACE);
-    let spec = TokenRequestSpec { expiration_seconds: Some(600), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-    let made = accounts.create_token_request("gatewright-controller", &PostParams::default(), &request).await?;
+    let spec = TokenRequestSpec {
+        expiration_seconds: Some(600),
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest {
+        spec: Some(spec),
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request("gatewright-controller", &PostParams::default(), &request)
+        .await?;
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("token");
-    std::fs::write(&file, made.status.and_then(|status| status.token).context("a token")?)?;
+    std::fs::write(
+        &file,
+        made.status
+            .and_then(|status| status.token)
+            .context("a token")?,
+    )?;
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig_with_token(&file)?)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok((Client::try_from(config)?, dir))
 }
 
-/// Returns the controller's requests out of bounds: for another namespace, or for all of a namespaced kind.
+/// Returns the controller's requests out of bounds: for another namespace, or for all of a
+/// namespaced kind.
 fn beyond<'a>(requests: &'a [Request], namespaces: &[&str]) -> Vec<&'a Request> {
     let allowed = |request: &&Request| match request.uri.split_once("/namespaces/") {
         Some((_, rest)) => namespaces.contains(&rest.split(['/', '?']).next().unwrap_or_default()),
         // Namespaces themselves are read one by one.
-        None if request.resource == "namespaces" => {
-            namespaces.iter().any(|name| request.uri.contains(&format!("fieldSelector=metadata.name%3D{name}&")))
-        }
+        None if request.resource == "namespaces" => namespaces.iter().any(|name| {
+            request
+                .uri
+                .contains(&format!("fieldSelector=metadata.name%3D{name}&"))
+        }),
         None => request.resource.is_empty() || OF_THE_CLUSTER.contains(&&*request.resource),
     };
-    requests.iter().filter(|request| !allowed(request)).collect()
+    requests
+        .iter()
+        .filter(|request| !allowed(request))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -104,10 +134,15 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     let server = &cluster.server;
     let echo = Echo::start_on("web", BACKEND).await?;
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-    for object in ["team-a", "team-b", "other"].map(|at| service(at, "web", echo.address().port())).concat() {
+    for object in ["team-a", "team-b", "other"]
+        .map(|at| service(at, "web", echo.address().port()))
+        .concat()
+    {
         server.put(object).await?;
     }
-    server.put(tls_secret("team-a", "cert", &["*.example.org"])?).await?;
+    server
+        .put(tls_secret("team-a", "cert", &["*.example.org"])?)
+        .await?;
     server.put(gateway("team-a", address.port())).await?;
     // Objects there are invisible, whatever is granted.
     let from = ["team-a", "other"]
@@ -132,18 +167,36 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     envoy.ready().await?;
     until_answers(address, "a.example.org", 200).await?;
     until_answers(address, "b.example.org", 200).await?;
-    cluster.until(GATEWAY, "Gateway", "team-a", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "team-a", "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
     let away = cluster
-        .until(GATEWAY, "HTTPRoute", "team-a", "away.example.org", |o| told(o, "ResolvedRefs").is_some())
+        .until(GATEWAY, "HTTPRoute", "team-a", "away.example.org", |o| {
+            told(o, "ResolvedRefs").is_some()
+        })
         .await?;
     let resolved = told(&away, "ResolvedRefs").context("it was there")?;
-    assert_eq!((&resolved["status"], &resolved["reason"]), (&json!("False"), &json!("RefNotPermitted")));
+    assert_eq!(
+        (&resolved["status"], &resolved["reason"]),
+        (&json!("False"), &json!("RefNotPermitted"))
+    );
     let text = resolved["message"].as_str().unwrap_or_default();
-    assert!(text.ends_with("(namespace other is not among --namespaces)"), "{text}");
+    assert!(
+        text.ends_with("(namespace other is not among --namespaces)"),
+        "{text}"
+    );
     until_answers(address, "other.example.org", 404).await?;
 
     // A TenantGateway, and a route that is added later.
-    server.put(tls_secret("team-b", "wildcard", &["b.example.org", "*.b.example.org"])?).await?;
+    server
+        .put(tls_secret(
+            "team-b",
+            "wildcard",
+            &["b.example.org", "*.b.example.org"],
+        )?)
+        .await?;
     server
         .put(tenants::tenant(
             "team-b",
@@ -151,15 +204,34 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
                 "gatewayClassName": "gatewright"}),
         ))
         .await?;
-    server.put(tenants::route("team-b", "web", "team-b", &["web.b.example.org"])).await?;
-    cluster.until(GATEWAY, "Gateway", "team-b", "cozystack", |o| is_true(&o["status"], "Accepted")).await?;
-    let accepted = |o: &Value| told(o, "Accepted").is_some_and(|condition| condition["status"] == "True");
-    cluster.until(GATEWAY, "HTTPRoute", "team-b", "web", accepted).await?;
+    server
+        .put(tenants::route(
+            "team-b",
+            "web",
+            "team-b",
+            &["web.b.example.org"],
+        ))
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "team-b", "cozystack", |o| {
+            is_true(&o["status"], "Accepted")
+        })
+        .await?;
+    let accepted =
+        |o: &Value| told(o, "Accepted").is_some_and(|condition| condition["status"] == "True");
+    cluster
+        .until(GATEWAY, "HTTPRoute", "team-b", "web", accepted)
+        .await?;
     cluster.quiet().await?;
     for (kind, name) in [("HTTPRoute", "other.example.org"), ("Gateway", "edge")] {
         let theirs = server.api(GATEWAY, kind, "other").await?.get(name).await?;
         let managers = theirs.metadata.managed_fields.unwrap_or_default();
-        assert!(managers.iter().all(|by| by.manager.as_deref() != Some("gatewright")), "{kind}: {managers:?}");
+        assert!(
+            managers
+                .iter()
+                .all(|by| by.manager.as_deref() != Some("gatewright")),
+            "{kind}: {managers:?}"
+        );
         assert_eq!(theirs.data["status"]["parents"], Value::Null);
     }
 
@@ -173,99 +245,169 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
         matches!(secrets("other").list(&ListParams::default()).await, Err(kube::Error::Api(told)) if told.code == 403)
     );
     let asked = http_get(&theirs, &routes_path).await;
-    assert!(matches!(&asked, Err(kube::Error::Api(told)) if told.code == 403), "{asked:?}");
+    assert!(
+        matches!(&asked, Err(kube::Error::Api(told)) if told.code == 403),
+        "{asked:?}"
+    );
     let mine = http_get(&theirs, &routes_path.replace("/other/", "/team-b/")).await;
     assert!(mine.is_ok(), "{mine:?}");
 
     // Open watches are in the audit log once they have ended.
-    let by_test: BTreeSet<String> = ["/api/v1/namespaces/other/secrets".to_owned(), routes_path].into();
+    let by_test: BTreeSet<String> =
+        ["/api/v1/namespaces/other/secrets".to_owned(), routes_path].into();
     drop(one);
     let watched = |requests: &[Request]| {
-        ["team-a/httproutes", "team-b/secrets", "gatewright-system/pods"].iter().all(|path| {
-            requests
-                .iter()
-                .any(|request| request.verb == "watch" && request.uri.contains(&format!("/namespaces/{path}?")))
+        [
+            "team-a/httproutes",
+            "team-b/secrets",
+            "gatewright-system/pods",
+        ]
+        .iter()
+        .all(|path| {
+            requests.iter().any(|request| {
+                request.verb == "watch" && request.uri.contains(&format!("/namespaces/{path}?"))
+            })
         })
     };
     let mut requests = Vec::new();
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     while !watched(&requests) {
-        assert!(tokio::time::Instant::now() < deadline, "its watches are not in the audit log");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "its watches are not in the audit log"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         requests = server.requests()?;
         requests.retain(|request| {
-            request.user == ACCOUNT && !by_test.contains(request.uri.split('?').next().unwrap_or_default())
+            request.user == ACCOUNT
+                && !by_test.contains(request.uri.split('?').next().unwrap_or_default())
         });
     }
-    let refused: Vec<&Request> = requests.iter().filter(|request| request.code == 403).collect();
+    let refused: Vec<&Request> = requests
+        .iter()
+        .filter(|request| request.code == 403)
+        .collect();
     assert!(refused.is_empty(), "{refused:#?}");
     let beyond_it = beyond(&requests, &["team-a", "team-b", NAMESPACE]);
     assert!(beyond_it.is_empty(), "{beyond_it:#?}");
 
-    // A namespace and Roles that do not exist yet: objects of the others are served, and its own follow when it is
-    // made.
-    let mut two = cluster.controller_with("two", &["--namespaces", "team-a,team-b", "--namespaces", "later"])?;
+    // A namespace and Roles that do not exist yet: objects of the others are served, and its own
+    // follow when it is made.
+    let mut two = cluster.controller_with(
+        "two",
+        &["--namespaces", "team-a,team-b", "--namespaces", "later"],
+    )?;
     two.line("the view is complete").await?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}}))
+        .await?;
     for role in roles_of_later {
         server.put(role).await?;
     }
     for object in service("later", "web", echo.address().port()) {
         server.put(object).await?;
     }
-    server.put(route("later", "later.example.org", "later")).await?;
+    server
+        .put(route("later", "later.example.org", "later"))
+        .await?;
     until_answers(address, "later.example.org", 200).await?;
-    cluster.until(GATEWAY, "HTTPRoute", "later", "later.example.org", accepted).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "later", "later.example.org", accepted)
+        .await?;
     Ok(())
 }
 
-async fn http_get(client: &Client, path: &str) -> kube::Result<kube::core::ObjectList<DynamicObject>> {
-    let request = hyper::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+async fn http_get(
+    client: &Client,
+    path: &str,
+) -> kube::Result<kube::core::ObjectList<DynamicObject>> {
+    let request = hyper::Request::get(path)
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
     client.request(request).await
 }
 
-/// With `controller.namespaces` the ClusterRoles of the chart have only cluster-scoped objects. The rest is equal with
-/// it and without.
+/// With `controller.namespaces` the ClusterRoles of the chart have only cluster-scoped objects. The
+/// rest is equal with it and without.
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
     let helm = Helm::new(None)?;
-    let everything = "controller.settings.certificates=own,policies.enabled=true,isolated.enabled=true";
+    let everything =
+        "controller.settings.certificates=own,policies.enabled=true,isolated.enabled=true";
     let all = helm.template(&["--set", everything])?;
-    let some = helm.template(&["--set", everything, "--set", "controller.namespaces={team-a,team-b,team-a}"])?;
+    let some = helm.template(&[
+        "--set",
+        everything,
+        "--set",
+        "controller.namespaces={team-a,team-b,team-a}",
+    ])?;
     let of = |objects: &[Value], kind: &str| -> Vec<Value> {
-        objects.iter().filter(|object| object["kind"] == kind).cloned().collect()
+        objects
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .cloned()
+            .collect()
     };
     let rights = |roles: &[Value]| -> BTreeSet<(String, String)> {
         let mut rights = BTreeSet::new();
-        for rule in roles.iter().flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default()) {
+        for rule in roles
+            .iter()
+            .flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default())
+        {
             let texts = |field: &str| -> Vec<String> {
                 let all = rule[field].as_array().into_iter().flatten();
-                all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+                all.filter_map(|text| text.as_str().map(str::to_owned))
+                    .collect()
             };
             for resource in texts("resources") {
-                rights.extend(texts("verbs").into_iter().map(|verb| (resource.clone(), verb)));
+                rights.extend(
+                    texts("verbs")
+                        .into_iter()
+                        .map(|verb| (resource.clone(), verb)),
+                );
             }
         }
         rights
     };
     let cluster_wide = of(&some, "ClusterRole");
-    let resources: BTreeSet<String> = rights(&cluster_wide).into_iter().map(|(resource, _)| resource).collect();
-    let expected = ["gatewayclasses", "gatewayclasses/status", "namespaces", "nodes", "tokenreviews"];
-    assert_eq!(resources.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    let resources: BTreeSet<String> = rights(&cluster_wide)
+        .into_iter()
+        .map(|(resource, _)| resource)
+        .collect();
+    let expected = [
+        "gatewayclasses",
+        "gatewayclasses/status",
+        "namespaces",
+        "nodes",
+        "tokenreviews",
+    ];
+    assert_eq!(
+        resources.iter().map(String::as_str).collect::<Vec<_>>(),
+        expected
+    );
     for role in &cluster_wide {
-        for rule in
-            role["rules"].as_array().into_iter().flatten().filter(|rule| rule["resources"] == json!(["namespaces"]))
+        for rule in role["rules"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|rule| rule["resources"] == json!(["namespaces"]))
         {
-            assert_eq!(rule["resourceNames"], json!([NAMESPACE, "team-a", "team-b"]));
+            assert_eq!(
+                rule["resourceNames"],
+                json!([NAMESPACE, "team-a", "team-b"])
+            );
         }
     }
     let roles_in = |namespace: &str| -> Vec<Value> {
         let roles = of(&some, "Role").into_iter();
-        let mut roles: Vec<Value> = roles.filter(|role| role["metadata"]["namespace"] == namespace).collect();
+        let mut roles: Vec<Value> = roles
+            .filter(|role| role["metadata"]["namespace"] == namespace)
+            .collect();
         for role in &roles {
             let bound = of(&some, "RoleBinding").into_iter().any(|binding| {
-                binding["metadata"]["namespace"] == namespace && binding["roleRef"]["name"] == role["metadata"]["name"]
+                binding["metadata"]["namespace"] == namespace
+                    && binding["roleRef"]["name"] == role["metadata"]["name"]
             });
             assert!(bound, "{}", role["metadata"]);
         }
@@ -281,14 +423,25 @@ fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
     assert!(rights(&roles_in(NAMESPACE)).is_superset(&before));
     let others = |objects: &[Value]| -> Vec<Value> {
         let rbac = ["ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"].map(Value::from);
-        objects.iter().filter(|object| !rbac.contains(&object["kind"])).cloned().collect()
+        objects
+            .iter()
+            .filter(|object| !rbac.contains(&object["kind"]))
+            .cloned()
+            .collect()
     };
     for (with, without) in others(&some).into_iter().zip(others(&all)) {
         if with["kind"] == "Deployment" && with["metadata"]["name"] == "gatewright-controller" {
             let (args, controller) = arguments(&with)?;
-            assert_eq!(controller.watched.namespaces, ["team-a", "team-b", "team-a"]);
+            assert_eq!(
+                controller.watched.namespaces,
+                ["team-a", "team-b", "team-a"]
+            );
             let (mut expected, _) = arguments(&without)?;
-            expected.extend(args.iter().filter(|arg| arg.starts_with("--namespaces=")).cloned());
+            expected.extend(
+                args.iter()
+                    .filter(|arg| arg.starts_with("--namespaces="))
+                    .cloned(),
+            );
             assert_eq!(BTreeSet::from_iter(args), BTreeSet::from_iter(expected));
         } else {
             assert_eq!(with, without);

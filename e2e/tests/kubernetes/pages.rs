@@ -1,5 +1,5 @@
-//! Pages of `docs/` on a real API server: their commands are run with the real kubectl and Helm, and their manifests
-//! are validated.
+//! Pages of `docs/` on a real API server: their commands are run with the real kubectl and Helm,
+//! and their manifests are validated.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,37 +22,64 @@ use super::pods::programs;
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 fn root() -> Result<PathBuf> {
-    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?)
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?)
 }
 
-/// Runs a part of a page as an administrator of the cluster, in a directory, with kubectl, Helm and our program.
-pub(super) async fn followed(server: &ApiServer, page: &str, part: &'static str, mut place: Place) -> Result<()> {
+/// Runs a part of a page as an administrator of the cluster, in a directory, with kubectl, Helm and
+/// our program.
+pub(super) async fn followed(
+    server: &ApiServer,
+    page: &str,
+    part: &'static str,
+    mut place: Place,
+) -> Result<()> {
     let root = root()?;
     for tool in ["helm", "kubectl"] {
-        ensure!(root.join(".tools").join(tool).exists(), "no {tool} in .tools; run: e2e/tools install helm kubernetes");
+        ensure!(
+            root.join(".tools").join(tool).exists(),
+            "no {tool} in .tools; run: e2e/tools install helm kubernetes"
+        );
     }
     let home = tempfile::Builder::new().prefix("helm").tempdir()?;
     for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-        place.environment.push((name, home.path().display().to_string()));
+        place
+            .environment
+            .push((name, home.path().display().to_string()));
     }
-    let kubeconfig = server.kubeconfig("admin", &["system:masters"])?.display().to_string();
+    let kubeconfig = server
+        .kubeconfig("admin", &["system:masters"])?
+        .display()
+        .to_string();
     place.environment.push(("KUBECONFIG", kubeconfig));
     place.path.push(root.join(".tools"));
-    place.path.push(e2e::gatewright::binary()?.parent().context("a directory")?.to_owned());
+    place.path.push(
+        e2e::gatewright::binary()?
+            .parent()
+            .context("a directory")?
+            .to_owned(),
+    );
     let page = root.join("docs").join(page);
-    tokio::task::spawn_blocking(move || follow_part(&page, part, &place)).await.context("following the page")?
+    tokio::task::spawn_blocking(move || follow_part(&page, part, &place))
+        .await
+        .context("following the page")?
 }
 
 /// A place with this directory.
 fn place(dir: &Path) -> Place {
-    Place { dir: dir.to_owned(), ..Place::default() }
+    Place {
+        dir: dir.to_owned(),
+        ..Place::default()
+    }
 }
 
 /// Makes the namespaces of objects.
 async fn make_namespaces(server: &ApiServer, objects: &[Value]) -> Result<()> {
     for object in objects {
         if let Some(namespace) = object["metadata"]["namespace"].as_str() {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            let namespace =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
             server.put(namespace).await?;
         }
     }
@@ -69,34 +96,52 @@ fn chart_takes(values: &Value) -> Result<()> {
         .arg(file.path())
         .current_dir(root)
         .output()?;
-    ensure!(ended.status.success(), "the chart refuses {values}: {}", String::from_utf8_lossy(&ended.stderr));
+    ensure!(
+        ended.status.success(),
+        "the chart refuses {values}: {}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
     Ok(())
 }
 
-/// Returns the objects of a block, around whose parts the page leaves out the rest. Settings of other programs and of
-/// files are none.
+/// Returns the objects of a block, around whose parts the page leaves out the rest. Settings of
+/// other programs and of files are none.
 fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
     let object = |api: &str, kind: &str, spec: Value| json!({"apiVersion": api, "kind": kind, "metadata": {"name": "part", "namespace": "default"}, "spec": spec});
     let gateway = |more: &Value| {
         let listeners = json!([{"name": "http", "protocol": "HTTP", "port": 80}]);
         let mut spec = json!({"gatewayClassName": "gatewright", "listeners": listeners});
-        spec.as_object_mut().into_iter().for_each(|spec| spec.extend(more.as_object().cloned().unwrap_or_default()));
+        spec.as_object_mut()
+            .into_iter()
+            .for_each(|spec| spec.extend(more.as_object().cloned().unwrap_or_default()));
         object(GATEWAY, "Gateway", spec)
     };
-    if documents.iter().all(|document| document.get("apiVersion").is_some()) {
+    if documents
+        .iter()
+        .all(|document| document.get("apiVersion").is_some())
+    {
         return Ok(documents);
     }
-    if documents.iter().all(|document| document.get("kind").is_some()) {
+    if documents
+        .iter()
+        .all(|document| document.get("kind").is_some())
+    {
         let around = |part: &Value| match part["kind"].as_str() {
             Some("Gateway") => gateway(&part["spec"]),
             kind => object(GATEWAY, kind.unwrap_or_default(), part["spec"].clone()),
         };
         return Ok(documents.iter().map(around).collect());
     }
-    let [part] = &documents[..] else { anyhow::bail!("some of the documents have a kind") };
+    let [part] = &documents[..] else {
+        anyhow::bail!("some of the documents have a kind")
+    };
     let listeners = |listener: &Value| {
         let mut listener = listener.clone();
-        for (field, value) in [("name", json!("https")), ("protocol", json!("HTTPS")), ("port", json!(443))] {
+        for (field, value) in [
+            ("name", json!("https")),
+            ("protocol", json!("HTTPS")),
+            ("port", json!(443)),
+        ] {
             listener[field] = value;
         }
         json!({"listeners": [listener]})
@@ -112,7 +157,11 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
         () if has("spec") => vec![gateway(&part["spec"])],
         () if has("tls") => vec![gateway(&listeners(part))],
         () if has("rules") => vec![object(GATEWAY, "HTTPRoute", part.clone())],
-        () if has("isolated") => vec![object("gatewright.io/v1alpha1", "GatewayParameters", part.clone())],
+        () if has("isolated") => vec![object(
+            "gatewright.io/v1alpha1",
+            "GatewayParameters",
+            part.clone(),
+        )],
         () if has("validation") => {
             let mut spec = part.clone();
             spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
@@ -123,7 +172,12 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             Vec::new()
         }
         // A kustomization, and files of `--acme-dns` and `--issuers`.
-        () if ["resources", "cloudflare", "issuers", "limits"].into_iter().any(has) => Vec::new(),
+        () if ["resources", "cloudflare", "issuers", "limits"]
+            .into_iter()
+            .any(has) =>
+        {
+            Vec::new()
+        }
         () => anyhow::bail!("which object has the fields {first:?}?"),
     })
 }
@@ -148,15 +202,21 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
         if is_experimental {
             server.install_experimental_gateway_api().await?;
             // The last bundle that has XListenerSets is an older one.
-            let (name, only) = ("gateway.networking.x-k8s.io_xlistenersets.yaml", tempfile::tempdir()?);
-            let older = root()?.join(".tools/gateway-api-older/config/crd/experimental").join(name);
+            let (name, only) = (
+                "gateway.networking.x-k8s.io_xlistenersets.yaml",
+                tempfile::tempdir()?,
+            );
+            let older = root()?
+                .join(".tools/gateway-api-older/config/crd/experimental")
+                .join(name);
             std::fs::copy(older, only.path().join(name))?;
             server.install_crds(only.path()).await?;
         }
         for page in pages {
             for (line, text) in yaml(&std::fs::read_to_string(&page)?) {
                 let at = format!("{}:{line}", page.display());
-                let objects = completed(documents(&text).with_context(|| at.clone())?).with_context(|| at.clone())?;
+                let objects = completed(documents(&text).with_context(|| at.clone())?)
+                    .with_context(|| at.clone())?;
                 make_namespaces(&server, &objects).await?;
                 for object in objects {
                     count += 1;
@@ -167,7 +227,11 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
             }
         }
     }
-    ensure!(refused.is_empty() && count > 20, "of {count} objects are refused:\n{}", refused.join("\n"));
+    ensure!(
+        refused.is_empty() && count > 20,
+        "of {count} objects are refused:\n{}",
+        refused.join("\n")
+    );
     Ok(())
 }
 
@@ -192,8 +256,12 @@ async fn clients_are_asked_for_certificates_as_the_page_says() -> Result<()> {
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}})).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}}))
+        .await?;
     let ca = ClientCa::new("clients")?;
     let mut edge = tls_secret("infra", "edge", &[HOST])?;
     server.put(edge.clone()).await?;
@@ -230,9 +298,17 @@ async fn clients_are_asked_for_certificates_as_the_page_says() -> Result<()> {
     let wait = "kubectl() { command kubectl \"$@\"; command kubectl -n infra wait gateway/edge --timeout=2m \
                 --for=jsonpath='{.status.listeners[0].conditions[?(@.type==\"Programmed\")].status}'=True; }";
     envoy.ready().await?;
-    let place = Place { environment: curl_home, before: wait.to_owned(), ..place(dir.path()) };
+    let place = Place {
+        environment: curl_home,
+        before: wait.to_owned(),
+        ..place(dir.path())
+    };
     followed(server, "client-certificates.md", "", place).await?;
-    cluster.until(GATEWAY, "Gateway", "infra", "edge", |gateway| is_true(&gateway["status"], "Programmed")).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "infra", "edge", |gateway| {
+            is_true(&gateway["status"], "Programmed")
+        })
+        .await?;
     Ok(())
 }
 
@@ -247,13 +323,20 @@ async fn objects_of_a_cluster_are_linted_as_the_pages_say() -> Result<()> {
         followed(&server, page, part, place(dir.path())).await?;
     }
     // What is read is what is there.
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "lost", "namespace": "default"},
             "spec": {"parentRefs": [{"name": "none"}], "rules": [{"backendRefs": [{"name": "none", "port": 80}]}]}}))
         .await?;
-    let refused = followed(&server, "tenancy.md", "", place(dir.path())).await.expect_err("a route without a Gateway");
-    ensure!(format!("{refused:#}").contains("httproute default/lost"), "{refused:#}");
+    let refused = followed(&server, "tenancy.md", "", place(dir.path()))
+        .await
+        .expect_err("a route without a Gateway");
+    ensure!(
+        format!("{refused:#}").contains("httproute default/lost"),
+        "{refused:#}"
+    );
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! A client certificate for each Envoy pod: issued for the pod's token, renewed, and revoked for this pod alone.
+//! A client certificate for each Envoy pod: issued for the pod's token, renewed, and revoked for
+//! this pod alone.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -33,7 +34,8 @@ async fn put_pod(cluster: &Cluster, name: &str, account: &str) -> Result<()> {
     Ok(())
 }
 
-/// A cluster with a node, the service account of the Envoys and another one, and pods on the node; and a controller.
+/// A cluster with a node, the service account of the Envoys and another one, and pods on the node;
+/// and a controller.
 struct World {
     cluster: Cluster,
     admin: [String; 2],
@@ -55,32 +57,57 @@ impl World {
             let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]});
             let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "identities"});
             let subject = json!({"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "gatewright-controller"});
-            let object =
-                |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata});
+            let object = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata});
             let (mut role, mut binding) = (object(kind), object(&format!("{kind}Binding")));
             role["rules"] = json!([rule]);
             (binding["roleRef"], binding["subjects"]) = (of, json!([subject]));
             [role, binding]
         };
-        let roles =
-            [role("ClusterRole", "authentication.k8s.io", "tokenreviews", "create"), role("Role", "", "pods", "get")];
+        let roles = [
+            role(
+                "ClusterRole",
+                "authentication.k8s.io",
+                "tokenreviews",
+                "create",
+            ),
+            role("Role", "", "pods", "get"),
+        ];
         for object in roles.into_iter().flatten() {
             cluster.server.put(object).await?;
         }
         let account = e2e::cluster::ACCOUNT;
-        cluster.server.until_may(account, ("create", "authentication.k8s.io", "tokenreviews", ""), true).await?;
-        cluster.server.until_may(account, ("get", "", "pods", NAMESPACE), true).await?;
+        cluster
+            .server
+            .until_may(
+                account,
+                ("create", "authentication.k8s.io", "tokenreviews", ""),
+                true,
+            )
+            .await?;
+        cluster
+            .server
+            .until_may(account, ("get", "", "pods", NAMESPACE), true)
+            .await?;
         for name in [ACCOUNT, "other"] {
             let metadata = json!({"name": name, "namespace": NAMESPACE});
-            cluster.server.put(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).await?;
+            cluster
+                .server
+                .put(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}))
+                .await?;
         }
         for (name, account) in pods {
             put_pod(&cluster, name, account).await?;
         }
         let sockets = tempfile::tempdir()?;
-        let admin = ["one.sock", "two.sock"].map(|name| sockets.path().join(name).display().to_string());
+        let admin =
+            ["one.sock", "two.sock"].map(|name| sockets.path().join(name).display().to_string());
         let identity = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let world = World { cluster, admin, identity, _sockets: sockets };
+        let world = World {
+            cluster,
+            admin,
+            identity,
+            _sockets: sockets,
+        };
         let (mut one, at) = world.replica(0, &world.identity.to_string())?;
         one.line("xDS at").await?;
         Ok((world, one, at))
@@ -94,7 +121,8 @@ impl World {
             ["--envoy-identity", identity],
             ["--envoy-identity-seconds", "15"],
         ];
-        self.cluster.replica_with_xds_and(["one", "two"][number], arguments.as_flattened())
+        self.cluster
+            .replica_with_xds_and(["one", "two"][number], arguments.as_flattened())
     }
 
     async fn token(&self, account: &str, audience: &str, pod: Option<&str>) -> Result<String> {
@@ -112,11 +140,22 @@ impl World {
             }
         };
         let audiences = Some(vec![audience.to_owned()]);
-        let spec = TokenRequestSpec { audiences, bound_object_ref, expiration_seconds: Some(3600) };
+        let spec = TokenRequestSpec {
+            audiences,
+            bound_object_ref,
+            expiration_seconds: Some(3600),
+        };
         let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
-        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-        let made = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-        made.status.and_then(|status| status.token).context("a token")
+        let request = TokenRequest {
+            spec: Some(spec),
+            ..TokenRequest::default()
+        };
+        let made = accounts
+            .create_token_request(account, &PostParams::default(), &request)
+            .await?;
+        made.status
+            .and_then(|status| status.token)
+            .context("a token")
     }
 
     async fn roots(&self) -> Result<String> {
@@ -124,23 +163,39 @@ impl World {
         let deadline = Instant::now() + LIMIT;
         loop {
             if let Some(map) = maps.get_opt("gatewright-xds-roots").await? {
-                return map.data.and_then(|mut data| data.remove("ca.crt")).context("roots");
+                return map
+                    .data
+                    .and_then(|mut data| data.remove("ca.crt"))
+                    .context("roots");
             }
-            assert!(Instant::now() < deadline, "the controller tells nobody whom to trust");
+            assert!(
+                Instant::now() < deadline,
+                "the controller tells nobody whom to trust"
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Runs the sidecar of an Envoy in its pod, with the files that the kubelet would write. The files of the Envoy are
-    /// in `tls` of the directory.
+    /// Runs the sidecar of an Envoy in its pod, with the files that the kubelet would write. The
+    /// files of the Envoy are in `tls` of the directory.
     async fn beside(&self, token: &str, once: bool) -> Result<(Gatewright, TempDir)> {
         let dir = tempfile::Builder::new().prefix("pod").tempdir()?;
         std::fs::write(dir.path().join("token"), token)?;
         std::fs::write(dir.path().join("ca.crt"), self.roots().await?)?;
-        let [token, roots, tls] = ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
+        let [token, roots, tls] =
+            ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
         let at = self.identity.to_string();
-        let mut arguments =
-            vec!["envoy-identity", "--controller", &at, "--token", &token, "--roots", &roots, "--dir", &tls];
+        let mut arguments = vec![
+            "envoy-identity",
+            "--controller",
+            &at,
+            "--token",
+            &token,
+            "--roots",
+            &roots,
+            "--dir",
+            &tls,
+        ];
         arguments.extend(once.then_some("--once"));
         Ok((Gatewright::start(&arguments)?, dir))
     }
@@ -150,7 +205,10 @@ impl World {
         let token = self.token(ACCOUNT, AUDIENCE, Some(name)).await?;
         let (mut beside, dir) = self.beside(&token, false).await?;
         beside.line("certificate from").await?;
-        let envoy = self.cluster.envoy_at(&dir.path().join("tls"), "whatever", xds).await?;
+        let envoy = self
+            .cluster
+            .envoy_at(&dir.path().join("tls"), "whatever", xds)
+            .await?;
         Ok(EnvoyInPod { envoy, beside, dir })
     }
 }
@@ -169,7 +227,10 @@ impl EnvoyInPod {
 
 fn pair(dir: &Path) -> Result<Pair> {
     let read = |name: &str| std::fs::read_to_string(dir.join("tls").join(name));
-    Ok(Pair { certificate: read("tls.crt")?, key: read("tls.key")? })
+    Ok(Pair {
+        certificate: read("tls.crt")?,
+        key: read("tls.key")?,
+    })
 }
 
 #[tokio::test]
@@ -184,31 +245,54 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     let first = until_connected(&world.admin[0], &["envoy-a"]).await?;
     let pods: Api<Pod> = Api::namespaced(world.cluster.server.client(), NAMESPACE);
     let uid = pods.get("envoy-a").await?.metadata.uid.context("a UID")?;
-    assert_eq!(first[0]["pod"], json!({"namespace": NAMESPACE, "name": "envoy-a", "uid": uid, "node": "node-a"}));
+    assert_eq!(
+        first[0]["pod"],
+        json!({"namespace": NAMESPACE, "name": "envoy-a", "uid": uid, "node": "node-a"})
+    );
     assert_eq!(first[0]["fleet"], "shared");
     let uri = format!("{FLEET}/ns/{NAMESPACE}/pod/envoy-a/{uid}/node/node-a");
     assert_eq!(first[0]["identity"], uri.as_str());
     let table = envoys(&world.admin[0], &[])?.expect("it is told");
-    assert!(table.contains("NODE") && table.contains("node-a"), "{table}");
+    assert!(
+        table.contains("NODE") && table.contains("node-a"),
+        "{table}"
+    );
 
-    // A certificate is renewed, Envoy uses the new one without a restart, and gets changes all the time.
+    // A certificate is renewed, Envoy uses the new one without a restart, and gets changes all the
+    // time.
     let deadline = Instant::now() + LIMIT;
     let (mut number, mut credentials) = (0, BTreeSet::new());
     while credentials.len() < 3 {
-        assert!(Instant::now() < deadline, "it is not renewed: {credentials:?}\n{}", a.beside.output());
+        assert!(
+            Instant::now() < deadline,
+            "it is not renewed: {credentials:?}\n{}",
+            a.beside.output()
+        );
         number += 1;
         change_reaches(&world.cluster, &[&a.envoy], number).await?;
         let rows = until_connected(&world.admin[0], &["envoy-a"]).await?;
         credentials.insert(rows[0]["credential"].to_string());
         assert_eq!(rows[0]["identity"], first[0]["identity"]);
     }
-    assert!(one.output().contains("certificate of an Envoy issued"), "{}", one.output());
+    assert!(
+        one.output().contains("certificate of an Envoy issued"),
+        "{}",
+        one.output()
+    );
     let stats = a.envoy.admin("/stats?filter=server.uptime").await?;
-    assert!(stats.contains("server.uptime"), "it is the same Envoy: {stats}");
+    assert!(
+        stats.contains("server.uptime"),
+        "it is the same Envoy: {stats}"
+    );
 
     // A certificate with the name of a fleet is useless, and none was issued.
     let roots = world.roots().await?;
-    let ours = Authority::load(&keys(&world.cluster, "gatewright-xds-ca").await?.context("an authority")?.pair)?;
+    let ours = Authority::load(
+        &keys(&world.cluster, "gatewright-xds-ca")
+            .await?
+            .context("an authority")?
+            .pair,
+    )?;
     let issue = |uri: &str| ours.issue_client(uri, Duration::from_secs(60), SystemTime::now());
     let fleet = issue(FLEET)?;
     let told = ask(at, &roots, Some(&fleet), "envoy-a").await;
@@ -216,7 +300,9 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     assert!(keys(&world.cluster, "gatewright-envoy").await?.is_none());
 
     // A pod may have a few streams, and others their own.
-    let own = connect(at, &roots, Some(&issue(&uri)?)).await.map_err(anyhow::Error::msg)?;
+    let own = connect(at, &roots, Some(&issue(&uri)?))
+        .await
+        .map_err(anyhow::Error::msg)?;
     let (mut held, mut refused) = (Vec::new(), None);
     for number in 0..8 {
         match DeltaClient::open_with(own.clone(), &number.to_string(), Kind::Listener).await {
@@ -228,25 +314,52 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
     assert_eq!(held.len(), 3, "beside that of the Envoy");
     let other = issue(&uri.replace("envoy-a", "envoy-b"))?;
-    assert!(matches!(ask(at, &roots, Some(&other), "b").await, Ok(1)), "another pod has its own");
-    assert_eq!(world.cluster.denied()?, [], "every right that is needed is given");
+    assert!(
+        matches!(ask(at, &roots, Some(&other), "b").await, Ok(1)),
+        "another pod has its own"
+    );
+    assert_eq!(
+        world.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> Result<()> {
-    let (world, mut one, _) = World::start(&[("envoy-a", ACCOUNT), ("other-c", "other"), ("envoy-d", ACCOUNT)]).await?;
+    let (world, mut one, _) = World::start(&[
+        ("envoy-a", ACCOUNT),
+        ("other-c", "other"),
+        ("envoy-d", ACCOUNT),
+    ])
+    .await?;
     let of_gone = world.token(ACCOUNT, AUDIENCE, Some("envoy-d")).await?;
     let pods: Api<Pod> = Api::namespaced(world.cluster.server.client(), NAMESPACE);
-    pods.delete("envoy-d", &DeleteParams::default().grace_period(0)).await?;
+    pods.delete("envoy-d", &DeleteParams::default().grace_period(0))
+        .await?;
     put_pod(&world.cluster, "envoy-d", ACCOUNT).await?;
-    let api = world.token(ACCOUNT, "https://kubernetes.default.svc", Some("envoy-a")).await?;
+    let api = world
+        .token(ACCOUNT, "https://kubernetes.default.svc", Some("envoy-a"))
+        .await?;
     let cases = [
-        ("of another audience", world.token(ACCOUNT, "elsewhere", Some("envoy-a")).await?, "401 Unauthorized"),
+        (
+            "of another audience",
+            world.token(ACCOUNT, "elsewhere", Some("envoy-a")).await?,
+            "401 Unauthorized",
+        ),
         ("for the API server", api, "401 Unauthorized"),
-        ("of another account", world.token("other", AUDIENCE, Some("other-c")).await?, "the token is of system:"),
-        ("of no pod", world.token(ACCOUNT, AUDIENCE, None).await?, "bound to no pod"),
+        (
+            "of another account",
+            world.token("other", AUDIENCE, Some("other-c")).await?,
+            "the token is of system:",
+        ),
+        (
+            "of no pod",
+            world.token(ACCOUNT, AUDIENCE, None).await?,
+            "bound to no pod",
+        ),
         ("of a pod that is gone", of_gone, "401 Unauthorized"),
         ("forged", "forged".to_owned(), "401 Unauthorized"),
     ];
@@ -255,7 +368,10 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
         let line = beside.line("no certificate yet").await?;
         assert!(line.contains(expected), "{what}: {line}");
         let why = line.split("401 Unauthorized: ").nth(1);
-        assert!(why.is_none_or(|why| why.contains("does not take the token: ")), "{what}: {line}");
+        assert!(
+            why.is_none_or(|why| why.contains("does not take the token: ")),
+            "{what}: {line}"
+        );
         assert!(!beside.output().contains(&token), "the token is a secret");
         assert!(!dir.path().join("tls/tls.crt").exists(), "{what}");
     }
@@ -269,10 +385,21 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
         let hour = Duration::from_secs(3600);
         let foreign = Authority::new("gatewright xDS", hour, SystemTime::now())?;
         std::fs::write(dir.path().join("ca.crt"), foreign.certificate())?;
-        let [token, roots, tls] = ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
+        let [token, roots, tls] =
+            ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
         let at = world.identity.to_string();
-        let arguments =
-            ["envoy-identity", "--once", "--controller", &at, "--token", &token, "--roots", &roots, "--dir", &tls];
+        let arguments = [
+            "envoy-identity",
+            "--once",
+            "--controller",
+            &at,
+            "--token",
+            &token,
+            "--roots",
+            &roots,
+            "--dir",
+            &tls,
+        ];
         (Gatewright::start(&arguments)?, dir)
     };
     let line = beside.line("no certificate yet").await?;
@@ -283,32 +410,42 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
     assert!(pair(dir.path())?.certificate.contains("BEGIN CERTIFICATE"));
     let counted = |text: &str, outcome: &str| {
         let line = format!("gatewright_envoy_certificate_answers_total{{outcome=\"{outcome}\"}} ");
-        text.lines().find_map(|told| told.strip_prefix(&line)?.parse::<u64>().ok())
+        text.lines()
+            .find_map(|told| told.strip_prefix(&line)?.parse::<u64>().ok())
     };
     // Metrics are computed at most once a second.
     let deadline = Instant::now() + LIMIT;
     loop {
         let (_, text) = one.probe("/metrics").await?;
         let of = |outcome| counted(&text, outcome);
-        if of("issued") >= Some(1) && of("unauthenticated") >= Some(4) && of("forbidden") >= Some(2) {
+        if of("issued") >= Some(1) && of("unauthenticated") >= Some(4) && of("forbidden") >= Some(2)
+        {
             break;
         }
         assert!(Instant::now() < deadline, "answers are not counted: {text}");
         sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(world.cluster.denied()?, [], "every right that is needed is given");
+    assert_eq!(
+        world.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
-async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_do_not_notice() -> Result<()> {
+async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_do_not_notice()
+-> Result<()> {
     let names = ["envoy-a", "envoy-b", "envoy-c"];
     let (world, mut one, at) = World::start(&names.map(|name| (name, ACCOUNT))).await?;
     let (mut two, at_two) = world.replica(1, "127.0.0.1:0")?;
     two.line("xDS at").await?;
     gateway(&world.cluster, free_port()?).await?;
-    let (mut a, b) = (world.pod("envoy-a", at).await?, world.pod("envoy-b", at).await?);
+    let (mut a, b) = (
+        world.pod("envoy-a", at).await?,
+        world.pod("envoy-b", at).await?,
+    );
     let mut c = world.pod("envoy-c", at_two).await?;
     change_reaches(&world.cluster, &[&a.envoy, &b.envoy, &c.envoy], 0).await?;
     until_connected(&world.admin[0], &["envoy-a", "envoy-b"]).await?;
@@ -318,28 +455,56 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
     let why = envoys(second, &["revoke", "envoy-a"])?.expect_err("another one holds the lease");
     assert!(why.contains("does not hold the lease"), "{why}");
     let why = envoys(admin, &["revoke", "nobody"])?.expect_err("there is none");
-    assert!(why.contains("there is no pod gatewright-system/nobody"), "{why}");
+    assert!(
+        why.contains("there is no pod gatewright-system/nobody"),
+        "{why}"
+    );
 
     // Its stream ends at once, it gets no further certificate, and no replica accepts an older one.
     let stolen = a.pair()?;
     let said = envoys(admin, &["revoke", "envoy-a"])?.expect("it is revoked");
-    assert!(said.contains("pod gatewright-system/envoy-a") && said.contains("delete pod envoy-a"), "{said}");
+    assert!(
+        said.contains("pod gatewright-system/envoy-a") && said.contains("delete pod envoy-a"),
+        "{said}"
+    );
     one.line("trusted no more; closing").await?;
     let rows = until_connected(admin, &["envoy-b"]).await?;
     let line = a.beside.line("no certificate yet").await?;
     assert!(line.contains("envoy-a is revoked: delete it"), "{line}");
-    assert_eq!(ask(at, &roots, Some(&stolen), "a").await, Err("no connection".to_owned()));
+    assert_eq!(
+        ask(at, &roots, Some(&stolen), "a").await,
+        Err("no connection".to_owned())
+    );
     // Nor is one accepted that another authority signed for the same pod.
-    let uid = |rows: &[Value]| rows[0]["pod"]["uid"].as_str().map(str::to_owned).context("a UID");
-    let ours = Authority::load(&keys(&world.cluster, "gatewright-xds-ca").await?.context("an authority")?.pair)?;
+    let uid = |rows: &[Value]| {
+        rows[0]["pod"]["uid"]
+            .as_str()
+            .map(str::to_owned)
+            .context("a UID")
+    };
+    let ours = Authority::load(
+        &keys(&world.cluster, "gatewright-xds-ca")
+            .await?
+            .context("an authority")?
+            .pair,
+    )?;
     let pods: Api<Pod> = Api::namespaced(world.cluster.server.client(), NAMESPACE);
     let of_a = pods.get("envoy-a").await?.metadata.uid.context("a UID")?;
     let issue = |uid: &str| {
         let uri = format!("{FLEET}/ns/{NAMESPACE}/pod/envoy-a/{uid}/node/node-a");
         ours.issue_client(&uri, Duration::from_secs(60), SystemTime::now())
     };
-    assert_eq!(ask(at, &roots, Some(&issue(&of_a)?), "a").await, Err("no connection".to_owned()));
-    assert!(matches!(ask(at, &roots, Some(&issue(&uid(&rows)?)?), "a").await, Ok(1)), "another UID is another pod");
+    assert_eq!(
+        ask(at, &roots, Some(&issue(&of_a)?), "a").await,
+        Err("no connection".to_owned())
+    );
+    assert!(
+        matches!(
+            ask(at, &roots, Some(&issue(&uid(&rows)?)?), "a").await,
+            Ok(1)
+        ),
+        "another UID is another pod"
+    );
     let deadline = Instant::now() + LIMIT;
     while ask(at_two, &roots, Some(&issue(&of_a)?), "a").await.is_ok() {
         assert!(Instant::now() < deadline, "the other replica lets it in");
@@ -348,7 +513,13 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
 
     // The others are unaffected.
     change_reaches(&world.cluster, &[&b.envoy, &c.envoy], 1).await?;
-    assert!(!a.envoy.admin("/config_dump").await?.contains("h1.example.org"), "it is told nothing more");
+    assert!(
+        !a.envoy
+            .admin("/config_dump")
+            .await?
+            .contains("h1.example.org"),
+        "it is told nothing more"
+    );
 
     // An Envoy that is connected to another replica is known by its name.
     let said = envoys(admin, &["revoke", "envoy-c"])?.expect("it is revoked");
@@ -363,11 +534,19 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
     two.end().await?;
     let (mut one, at) = world.replica(0, &world.identity.to_string())?;
     one.line("xDS at").await?;
-    assert_eq!(ask(at, &roots, Some(&issue(&of_a)?), "a").await, Err("no connection".to_owned()));
-    pods.delete("envoy-a", &DeleteParams::default().grace_period(0)).await?;
+    assert_eq!(
+        ask(at, &roots, Some(&issue(&of_a)?), "a").await,
+        Err("no connection".to_owned())
+    );
+    pods.delete("envoy-a", &DeleteParams::default().grace_period(0))
+        .await?;
     put_pod(&world.cluster, "envoy-a", ACCOUNT).await?;
     let new = world.pod("envoy-a", at).await?;
     change_reaches(&world.cluster, &[&new.envoy], 2).await?;
-    assert_eq!(world.cluster.denied()?, [], "every right that is needed is given");
+    assert_eq!(
+        world.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }

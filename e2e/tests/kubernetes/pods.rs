@@ -1,5 +1,6 @@
-//! The manifests of `deploy/`, applied unchanged to a cluster that runs its pods: controller and Envoys start from
-//! their manifests, a Gateway of our class is served, and pods are replaced without a failed request.
+//! The manifests of `deploy/`, applied unchanged to a cluster that runs its pods: controller and
+//! Envoys start from their manifests, a Gateway of our class is served, and pods are replaced
+//! without a failed request.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -45,16 +46,27 @@ async fn apply_all(server: &ApiServer) -> Result<()> {
 async fn ready(server: &ApiServer, component: &str) -> Result<Vec<(String, String)>> {
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
     let wanted = ListParams::default().labels(&format!("app.kubernetes.io/component={component}"));
-    let all = pods
-        .list(&wanted)
-        .await?
-        .items
-        .into_iter()
-        .filter(|pod| pod.metadata.deletion_timestamp.is_none() && is_true(&pod.data["status"], "Ready"));
-    Ok(all.map(|pod| (pod.name_any(), pod.data["status"]["podIP"].as_str().unwrap_or_default().to_owned())).collect())
+    let all = pods.list(&wanted).await?.items.into_iter().filter(|pod| {
+        pod.metadata.deletion_timestamp.is_none() && is_true(&pod.data["status"], "Ready")
+    });
+    Ok(all
+        .map(|pod| {
+            (
+                pod.name_any(),
+                pod.data["status"]["podIP"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned(),
+            )
+        })
+        .collect())
 }
 
-pub(super) async fn until_ready(server: &ApiServer, component: &str, count: usize) -> Result<Vec<(String, String)>> {
+pub(super) async fn until_ready(
+    server: &ApiServer,
+    component: &str,
+    count: usize,
+) -> Result<Vec<(String, String)>> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let pods = ready(server, component).await?;
@@ -62,10 +74,21 @@ pub(super) async fn until_ready(server: &ApiServer, component: &str, count: usiz
             return Ok(pods);
         }
         if Instant::now() > deadline {
-            let all = server.api("v1", "Pod", NAMESPACE).await?.list(&ListParams::default()).await?.items;
-            let statuses: Vec<String> =
-                all.iter().map(|pod| format!("{} {}", pod.name_any(), pod.data["status"])).collect();
-            panic!("{} of {count} pods of {component} are ready:\n{}", pods.len(), statuses.join("\n"));
+            let all = server
+                .api("v1", "Pod", NAMESPACE)
+                .await?
+                .list(&ListParams::default())
+                .await?
+                .items;
+            let statuses: Vec<String> = all
+                .iter()
+                .map(|pod| format!("{} {}", pod.name_any(), pod.data["status"]))
+                .collect();
+            panic!(
+                "{} of {count} pods of {component} are ready:\n{}",
+                pods.len(),
+                statuses.join("\n")
+            );
         }
         sleep(Duration::from_millis(100)).await;
     }
@@ -85,15 +108,24 @@ pub(super) async fn until_served(probe: &Probe, status: u16) -> Result<()> {
 
 pub(super) fn programs() -> Result<[(&'static str, PathBuf); 2]> {
     let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
-    ensure!(envoy.exists(), "no Envoy at {}; run: e2e/tools install envoy", envoy.display());
-    Ok([("gatewright", e2e::gatewright::binary()?), ("docker.io/envoyproxy/envoy", envoy)])
+    ensure!(
+        envoy.exists(),
+        "no Envoy at {}; run: e2e/tools install envoy",
+        envoy.display()
+    );
+    Ok([
+        ("gatewright", e2e::gatewright::binary()?),
+        ("docker.io/envoyproxy/envoy", envoy),
+    ])
 }
 
 /// Gives the Service of the Envoys an address, as a cloud or MetalLB would.
 async fn give_address(server: &ApiServer, namespace: &str, name: &str) -> Result<()> {
     let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}}});
     let services = server.api("v1", "Service", namespace).await?;
-    services.patch_status(name, &Default::default(), &Patch::Merge(&given)).await?;
+    services
+        .patch_status(name, &Default::default(), &Patch::Merge(&given))
+        .await?;
     Ok(())
 }
 
@@ -103,7 +135,9 @@ async fn site(server: &ApiServer, kubelet: &Kubelet) -> Result<Echo> {
     let echo = Echo::start_on("web", &kubelet.host().to_string()).await?;
     // The backend is on the host network of the node.
     let metadata = json!({"name": "default", "labels": {"gatewright.io/endpoints": "any"}});
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+        .await?;
     let [web, mut slice, _] = service("default", "web", echo.address().port());
     slice["endpoints"] = json!([{"addresses": [kubelet.host()]}]);
     for object in [web, slice] {
@@ -139,13 +173,17 @@ async fn the_deployment_runs_and_serves() -> Result<()> {
     let envoy = SocketAddr::new(address, 80);
     until_served(&Probe::http(envoy, HOST), 200).await?;
     let programmed = |gateway: &Value| {
-        is_true(&gateway["status"], "Programmed") && gateway["status"]["addresses"][0]["value"] == ADDRESS
+        is_true(&gateway["status"], "Programmed")
+            && gateway["status"]["addresses"][0]["value"] == ADDRESS
     };
-    let gateway = server.until((GATEWAY, "Gateway", "default"), "edge", LIMIT, programmed).await?;
+    let gateway = server
+        .until((GATEWAY, "Gateway", "default"), "edge", LIMIT, programmed)
+        .await?;
     assert!(condition(&gateway["status"], "Accepted").is_some());
     further(&server, &kubelet, address, &echo).await?;
 
-    // Every replica of the controller is replaced; Envoy serves meanwhile, and gets changes afterwards.
+    // Every replica of the controller is replaced; Envoy serves meanwhile, and gets changes
+    // afterwards.
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
     for (name, _) in &controllers {
         pods.delete(name, &Default::default()).await?;
@@ -155,14 +193,21 @@ async fn the_deployment_runs_and_serves() -> Result<()> {
     loop {
         assert_eq!(Probe::http(envoy, HOST).send().await?.status, 200);
         let now = until_ready(&server, "controller", 2).await?;
-        if now.iter().all(|(name, _)| controllers.iter().all(|(old, _)| old != name)) {
+        if now
+            .iter()
+            .all(|(name, _)| controllers.iter().all(|(old, _)| old != name))
+        {
             break;
         }
         assert!(Instant::now() < replaced, "{now:?} are of old");
         sleep(Duration::from_millis(100)).await;
     }
 
-    assert_eq!(server.denied(ACCOUNT)?, [], "every right that is needed is given");
+    assert_eq!(
+        server.denied(ACCOUNT)?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
@@ -184,22 +229,39 @@ async fn installed(values: &str) -> Result<Installed> {
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start(&server, &programs()?).await?;
     server.install_crds(&folder().join("crds")).await?;
-    for object in Helm::new(None)?.template(&["--set", &format!("namespace.create=true,{values}")])? {
+    for object in
+        Helm::new(None)?.template(&["--set", &format!("namespace.create=true,{values}")])?
+    {
         server.put(object).await?;
     }
     until_ready(&server, "controller", 2).await?;
-    let (name, address) = until_ready(&server, "envoy", 1).await?.pop().context("one")?;
+    let (name, address) = until_ready(&server, "envoy", 1)
+        .await?
+        .pop()
+        .context("one")?;
     let echo = site(&server, &kubelet).await?;
     let envoy = SocketAddr::new(address.parse()?, 80);
     until_served(&Probe::http(envoy, HOST), 200).await?;
-    Ok(Installed { server, name, envoy, _kubelet: kubelet, _echo: echo })
+    Ok(Installed {
+        server,
+        name,
+        envoy,
+        _kubelet: kubelet,
+        _echo: echo,
+    })
 }
 
 /// Replaces the authority of xDS at once, as when its key leaked.
 async fn replace_authority(server: &ApiServer) -> Result<()> {
     let at_once = json!({"metadata": {"annotations": {"gatewright.io/replace": "at-once"}}});
     let secrets = server.api("v1", "Secret", NAMESPACE).await?;
-    secrets.patch("gatewright-xds-ca", &Default::default(), &Patch::Merge(&at_once)).await?;
+    secrets
+        .patch(
+            "gatewright-xds-ca",
+            &Default::default(),
+            &Patch::Merge(&at_once),
+        )
+        .await?;
     Ok(())
 }
 
@@ -210,12 +272,27 @@ async fn pods_of_envoys_may_share_the_certificate_of_their_fleet() -> Result<()>
 
     // The key of their authority leaked: Envoys get changes once the kubelet has written new ones.
     let secrets = ("v1", "Secret", NAMESPACE);
-    let of_old = server.until(secrets, "gatewright-envoy", LIMIT, |o| o["data"].is_object()).await?["data"].clone();
+    let of_old = server
+        .until(secrets, "gatewright-envoy", LIMIT, |o| {
+            o["data"].is_object()
+        })
+        .await?["data"]
+        .clone();
     replace_authority(server).await?;
-    server.until(secrets, "gatewright-envoy", LIMIT, |o| o["data"] != of_old).await?;
-    server.api(GATEWAY, "HTTPRoute", "default").await?.delete("web", &Default::default()).await?;
+    server
+        .until(secrets, "gatewright-envoy", LIMIT, |o| o["data"] != of_old)
+        .await?;
+    server
+        .api(GATEWAY, "HTTPRoute", "default")
+        .await?
+        .delete("web", &Default::default())
+        .await?;
     until_served(&Probe::http(*envoy, HOST), 404).await?;
-    assert_eq!(server.denied(ACCOUNT)?, [], "every right that is needed is given");
+    assert_eq!(
+        server.denied(ACCOUNT)?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
@@ -223,62 +300,119 @@ async fn pods_of_envoys_may_share_the_certificate_of_their_fleet() -> Result<()>
 #[ignore = "needs Kubernetes, Helm and Envoy, and root for the network of pods: e2e/tools install"]
 async fn pods_of_envoys_get_certificates_of_their_own_and_renew_them() -> Result<()> {
     // Certificates that expire within a test.
-    let Installed { server, name, envoy, .. } = &installed("controller.settings.envoyIdentitySeconds=15").await?;
+    let Installed {
+        server,
+        name,
+        envoy,
+        ..
+    } = &installed("controller.settings.envoyIdentitySeconds=15").await?;
     let issued = async |name: &str| -> Result<usize> {
         let pods: Api<Pod> = Api::namespaced(server.client(), NAMESPACE);
-        let of_container = LogParams { container: Some("identity".to_owned()), ..LogParams::default() };
-        Ok(pods.logs(name, &of_container).await?.matches("certificate from").count())
+        let of_container = LogParams {
+            container: Some("identity".to_owned()),
+            ..LogParams::default()
+        };
+        Ok(pods
+            .logs(name, &of_container)
+            .await?
+            .matches("certificate from")
+            .count())
     };
     let deadline = Instant::now() + LIMIT;
     while issued(name).await? < 3 {
-        assert!(Instant::now() < deadline, "the certificate of {name} is not renewed");
+        assert!(
+            Instant::now() < deadline,
+            "the certificate of {name} is not renewed"
+        );
         sleep(Duration::from_millis(200)).await;
     }
     // The first one has expired, and Envoy gets changes.
-    server.api(GATEWAY, "HTTPRoute", "default").await?.delete("web", &Default::default()).await?;
+    server
+        .api(GATEWAY, "HTTPRoute", "default")
+        .await?
+        .delete("web", &Default::default())
+        .await?;
     until_served(&Probe::http(*envoy, HOST), 404).await?;
 
     // The key of their authority leaked: another one signs, and pods get new certificates.
     let secrets = ("v1", "Secret", NAMESPACE);
-    let of_old = server.until(secrets, "gatewright-xds-ca", LIMIT, |o| o["data"].is_object()).await?["data"].clone();
+    let of_old = server
+        .until(secrets, "gatewright-xds-ca", LIMIT, |o| {
+            o["data"].is_object()
+        })
+        .await?["data"]
+        .clone();
     replace_authority(server).await?;
-    server.until(secrets, "gatewright-xds-ca", LIMIT, |o| o["data"]["tls.crt"] != of_old["tls.crt"]).await?;
+    server
+        .until(secrets, "gatewright-xds-ca", LIMIT, |o| {
+            o["data"]["tls.crt"] != of_old["tls.crt"]
+        })
+        .await?;
     server.put(route("default", "edge", "web", HOST)).await?;
     until_served(&Probe::http(*envoy, HOST), 200).await?;
 
     // A pod in its place is a different instance.
-    server.api("v1", "Pod", NAMESPACE).await?.delete(name, &Default::default()).await?;
+    server
+        .api("v1", "Pod", NAMESPACE)
+        .await?
+        .delete(name, &Default::default())
+        .await?;
     let deadline = Instant::now() + LIMIT;
     let (_, address) = loop {
-        match ready(server, "envoy").await?.pop().filter(|(new, _)| new != name) {
+        match ready(server, "envoy")
+            .await?
+            .pop()
+            .filter(|(new, _)| new != name)
+        {
             Some(new) => break new,
             None => assert!(Instant::now() < deadline, "no other pod is ready"),
         }
         sleep(Duration::from_millis(100)).await;
     };
-    until_served(&Probe::http(SocketAddr::new(address.parse()?, 80), HOST), 200).await?;
+    until_served(
+        &Probe::http(SocketAddr::new(address.parse()?, 80), HOST),
+        200,
+    )
+    .await?;
     let secrets = server.api("v1", "Secret", NAMESPACE).await?;
-    assert!(secrets.get_opt("gatewright-envoy").await?.is_none(), "nobody needs the certificate of the fleet");
-    assert_eq!(server.denied(ACCOUNT)?, [], "every right that is needed is given");
+    assert!(
+        secrets.get_opt("gatewright-envoy").await?.is_none(),
+        "nobody needs the certificate of the fleet"
+    );
+    assert_eq!(
+        server.denied(ACCOUNT)?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
-/// Checks what else works with the deployed manifests alone: HTTPS with a Secret, a Gateway with a Service of its own,
-/// and a TenantGateway with certificates of the internal CA.
+/// Checks what else works with the deployed manifests alone: HTTPS with a Secret, a Gateway with a
+/// Service of its own, and a TenantGateway with certificates of the internal CA.
 async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Echo) -> Result<()> {
-    server.put(tls_secret("default", "cert", &["secure.example.org"])?).await?;
+    server
+        .put(tls_secret("default", "cert", &["secure.example.org"])?)
+        .await?;
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "secure", "namespace": "default"},
             "spec": {"gatewayClassName": "gatewright", "listeners": [{"name": "https", "protocol": "HTTPS", "port": 443,
                 "hostname": "secure.example.org", "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
         .await?;
-    server.put(route("default", "secure", "secure", "secure.example.org")).await?;
-    until_served(&Probe::https((envoy, 443).into(), "secure.example.org"), 200).await?;
+    server
+        .put(route("default", "secure", "secure", "secure.example.org"))
+        .await?;
+    until_served(
+        &Probe::https((envoy, 443).into(), "secure.example.org"),
+        200,
+    )
+    .await?;
 
     // Its ports lead to ports of the ready Envoys.
     server
-        .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-            "metadata": {"name": "own", "namespace": "default"}, "spec": {"fleet": "Dedicated"}}))
+        .put(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"name": "own", "namespace": "default"}, "spec": {"fleet": "Dedicated"}}),
+        )
         .await?;
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "own", "namespace": "default"},
@@ -286,17 +420,31 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
                 {"group": "gatewright.io", "kind": "GatewayParameters", "name": "own"}},
                 "listeners": [{"name": "http", "protocol": "HTTP", "port": 8080}]}}))
         .await?;
-    server.put(route("default", "own", "own", "own.example.org")).await?;
-    let target = |o: &Value| o["spec"]["ports"][0]["targetPort"].as_u64().and_then(|port| u16::try_from(port).ok());
-    let made = server.until(("v1", "Service", "default"), "own-gatewright", LIMIT, |o| target(o).is_some()).await?;
+    server
+        .put(route("default", "own", "own", "own.example.org"))
+        .await?;
+    let target = |o: &Value| {
+        o["spec"]["ports"][0]["targetPort"]
+            .as_u64()
+            .and_then(|port| u16::try_from(port).ok())
+    };
+    let made = server
+        .until(("v1", "Service", "default"), "own-gatewright", LIMIT, |o| {
+            target(o).is_some()
+        })
+        .await?;
     let behind = |o: &Value| o["endpoints"][0]["addresses"][0] == envoy.to_string();
     let slices = ("discovery.k8s.io/v1", "EndpointSlice", "default");
-    server.until(slices, "own-gatewright-v4", LIMIT, behind).await?;
+    server
+        .until(slices, "own-gatewright-v4", LIMIT, behind)
+        .await?;
     let port = target(&made).context("a port")?;
     until_served(&Probe::http((envoy, port).into(), "own.example.org"), 200).await?;
     give_address(server, "default", "own-gatewright").await?;
     let programmed = |o: &Value| is_true(&o["status"], "Programmed");
-    server.until((GATEWAY, "Gateway", "default"), "own", LIMIT, programmed).await?;
+    server
+        .until((GATEWAY, "Gateway", "default"), "own", LIMIT, programmed)
+        .await?;
 
     // The controller itself issues for this one, which needs one more right.
     for object in kustomized(&folder().join("certificates"))? {
@@ -305,33 +453,59 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
     let labels = json!({"namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.example.net",
         "gatewright.io/endpoints": "any"});
     let namespace = json!({"name": "tenant-a", "labels": labels});
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace}))
+        .await?;
     let [web, mut slice, _] = service("tenant-a", "web", echo.address().port());
     slice["endpoints"] = json!([{"addresses": [kubelet.host()]}]);
     for object in [web, slice] {
         server.put(object).await?;
     }
     server
-        .put(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+        .put(
+            json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
             "metadata": {"name": "cozystack", "namespace": "tenant-a",
                 "annotations": {"gatewright.io/issuer": "internal-ca"}},
-            "spec": {"apex": "a.example.net", "gatewayClassName": "gatewright"}}))
+            "spec": {"apex": "a.example.net", "gatewayClassName": "gatewright"}}),
+        )
         .await?;
-    server.put(route("tenant-a", "cozystack", "web", "shop.a.example.net")).await?;
+    server
+        .put(route("tenant-a", "cozystack", "web", "shop.a.example.net"))
+        .await?;
     let told = |o: &Value| o["data"]["ca.crt"].is_string();
-    let maps = server.until(("v1", "ConfigMap", NAMESPACE), "gatewright-internal-ca", LIMIT, told).await?;
+    let maps = server
+        .until(
+            ("v1", "ConfigMap", NAMESPACE),
+            "gatewright-internal-ca",
+            LIMIT,
+            told,
+        )
+        .await?;
     let mut roots = rustls::RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(maps["data"]["ca.crt"].as_str().unwrap_or_default().as_bytes()) {
+    for root in CertificateDer::pem_slice_iter(
+        maps["data"]["ca.crt"]
+            .as_str()
+            .unwrap_or_default()
+            .as_bytes(),
+    ) {
         roots.add(root?)?;
     }
-    until_served(&Probe::https((envoy, 443).into(), "shop.a.example.net").roots(roots), 200).await?;
+    until_served(
+        &Probe::https((envoy, 443).into(), "shop.a.example.net").roots(roots),
+        200,
+    )
+    .await?;
     let tenants = ("gateway.cozystack.io/v1alpha1", "TenantGateway", "tenant-a");
-    server.until(tenants, "cozystack", LIMIT, |o| is_true(&o["status"], "Ready")).await?;
+    server
+        .until(tenants, "cozystack", LIMIT, |o| {
+            is_true(&o["status"], "Ready")
+        })
+        .await?;
     Ok(())
 }
 
-/// Continuous requests to the Envoys behind a Service, as nodes route them: to ready endpoints, else to serving ones
-/// that terminate; with a delay of a second.
+/// Continuous requests to the Envoys behind a Service, as nodes route them: to ready endpoints,
+/// else to serving ones that terminate; with a delay of a second.
 struct Traffic {
     stop: watch::Sender<bool>,
     tasks: JoinSet<Told>,
@@ -344,7 +518,9 @@ const LATE: Duration = Duration::from_secs(1);
 
 impl Traffic {
     async fn start(server: &ApiServer) -> Result<Self> {
-        let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE).await?;
+        let slices = server
+            .api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE)
+            .await?;
         let (stop, stopped) = watch::channel(false);
         let (tell, leads_to) = watch::channel(reached(&slices).await?);
         let mut tasks = JoinSet::new();
@@ -373,7 +549,10 @@ impl Traffic {
     async fn end(self) -> Told {
         self.stop.send_replace(true);
         let all = self.tasks.join_all().await;
-        (all.iter().map(|(count, _)| count).sum(), all.into_iter().flat_map(|(_, failed)| failed).collect())
+        (
+            all.iter().map(|(count, _)| count).sum(),
+            all.into_iter().flat_map(|(_, failed)| failed).collect(),
+        )
     }
 }
 
@@ -382,7 +561,13 @@ async fn reached(slices: &Api<DynamicObject>) -> Result<Vec<SocketAddr>> {
     let params = ListParams::default().labels("kubernetes.io/service-name=gatewright-envoy");
     for slice in slices.list(&params).await?.items {
         for endpoint in slice.data["endpoints"].as_array().into_iter().flatten() {
-            let address = SocketAddr::new(endpoint["addresses"][0].as_str().context("an address")?.parse()?, 80);
+            let address = SocketAddr::new(
+                endpoint["addresses"][0]
+                    .as_str()
+                    .context("an address")?
+                    .parse()?,
+                80,
+            );
             if endpoint["conditions"]["ready"] == true {
                 ready.push(address);
             } else if endpoint["conditions"]["serving"] == true {
@@ -397,7 +582,10 @@ fn probe(to: SocketAddr) -> Probe {
     Probe::http(to, HOST).limit(Duration::from_secs(30))
 }
 
-async fn one_by_one(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::Receiver<bool>) -> Told {
+async fn one_by_one(
+    leads_to: watch::Receiver<Vec<SocketAddr>>,
+    stopped: watch::Receiver<bool>,
+) -> Told {
     let (mut count, mut failed) = (0, Vec::new());
     while !*stopped.borrow() {
         let all = leads_to.borrow().clone();
@@ -415,7 +603,10 @@ async fn one_by_one(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::
 }
 
 /// Keeps a connection for as long as Envoy allows.
-async fn over_one_connection(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::Receiver<bool>) -> Told {
+async fn over_one_connection(
+    leads_to: watch::Receiver<Vec<SocketAddr>>,
+    stopped: watch::Receiver<bool>,
+) -> Told {
     let (mut count, mut failed, mut held) = (0, Vec::new(), None);
     while !*stopped.borrow() {
         count += 1;
@@ -424,7 +615,10 @@ async fn over_one_connection(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped
             failed.push(format!("request {count}: no Envoy"));
             continue;
         };
-        let mut connection = match held.take().filter(|connection: &Connection| !connection.is_closed()) {
+        let mut connection = match held
+            .take()
+            .filter(|connection: &Connection| !connection.is_closed())
+        {
             Some(connection) => connection,
             None => match probe(to).connect().await {
                 Ok(connection) => connection,
@@ -436,7 +630,10 @@ async fn over_one_connection(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped
         };
         match connection.ask(&probe(to)).await {
             Ok(answer) if answer.status == 200 => {
-                let goes = answer.headers.get("connection").is_some_and(|value| value == "close");
+                let goes = answer
+                    .headers
+                    .get("connection")
+                    .is_some_and(|value| value == "close");
                 held = (!goes).then_some(connection);
             }
             other => failed.push(format!("request {count} over a kept connection: {other:?}")),
@@ -449,15 +646,27 @@ async fn over_one_connection(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped
 /// Has the DaemonSet replace its pods.
 async fn roll(server: &ApiServer, number: u32) -> Result<()> {
     let sets = server.api("apps/v1", "DaemonSet", NAMESPACE).await?;
-    let changed = json!({"spec": {"template": {"metadata": {"annotations": {"roll": number.to_string()}}}}});
-    sets.patch("gatewright-envoy", &Default::default(), &Patch::Merge(&changed)).await?;
+    let changed =
+        json!({"spec": {"template": {"metadata": {"annotations": {"roll": number.to_string()}}}}});
+    sets.patch(
+        "gatewright-envoy",
+        &Default::default(),
+        &Patch::Merge(&changed),
+    )
+    .await?;
     Ok(())
 }
 
 async fn scale(server: &ApiServer, replicas: u32) -> Result<()> {
     let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
     let changed = json!({"spec": {"replicas": replicas}});
-    deployments.patch("gatewright-controller", &Default::default(), &Patch::Merge(&changed)).await?;
+    deployments
+        .patch(
+            "gatewright-controller",
+            &Default::default(),
+            &Patch::Merge(&changed),
+        )
+        .await?;
     Ok(())
 }
 
@@ -469,12 +678,21 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start(&server, &programs()?).await?;
     apply_all(&server).await?;
-    let (old, _) = until_ready(&server, "envoy", 1).await?.pop().context("one")?;
+    let (old, _) = until_ready(&server, "envoy", 1)
+        .await?
+        .pop()
+        .context("one")?;
     let _echo = site(&server, &kubelet).await?;
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
     let address = async |name: &str| -> Result<SocketAddr> {
         let pod = pods.get(name).await?;
-        Ok(SocketAddr::new(pod.data["status"]["podIP"].as_str().context("an address")?.parse()?, 80))
+        Ok(SocketAddr::new(
+            pod.data["status"]["podIP"]
+                .as_str()
+                .context("an address")?
+                .parse()?,
+            80,
+        ))
     };
     until_served(&probe(address(&old).await?), 200).await?;
     // No pod has a host port for probes, which another pod could occupy.
@@ -483,8 +701,8 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
     assert!(matches!(refused, Err(Failure::Refused)), "{refused:?}");
     let traffic = Traffic::start(&server).await?;
 
-    // Without a controller, a new Envoy gets no certificate and no configuration: it is not ready, and the old one
-    // stays.
+    // Without a controller, a new Envoy gets no certificate and no configuration: it is not ready,
+    // and the old one stays.
     scale(&server, 0).await?;
     until_ready(&server, "controller", 0).await?;
     roll(&server, 1).await?;
@@ -492,7 +710,10 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
     let deadline = Instant::now() + LIMIT;
     let new = loop {
         let all = pods.list(&listed).await?.items;
-        if let Some(new) = all.iter().find(|pod| pod.name_any() != old && pod.data["status"]["podIP"].is_string()) {
+        if let Some(new) = all
+            .iter()
+            .find(|pod| pod.name_any() != old && pod.data["status"]["podIP"].is_string())
+        {
             break new.name_any();
         }
         assert!(Instant::now() < deadline, "there is no second pod");
@@ -500,7 +721,11 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
     };
     for _ in 0..10 {
         let all = ready_names(&server).await?;
-        assert_eq!(all, std::slice::from_ref(&old), "an Envoy is not ready before it serves");
+        assert_eq!(
+            all,
+            std::slice::from_ref(&old),
+            "an Envoy is not ready before it serves"
+        );
         sleep(Duration::from_millis(200)).await;
     }
 
@@ -520,10 +745,19 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
     sleep(2 * LATE).await;
     let (count, failed) = traffic.end().await;
     assert!(count > 500, "{count} requests");
-    assert!(failed.is_empty(), "{} of {count} failed:\n{}", failed.len(), failed.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{} of {count} failed:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
     Ok(())
 }
 
 async fn ready_names(server: &ApiServer) -> Result<Vec<String>> {
-    Ok(ready(server, "envoy").await?.into_iter().map(|(name, _)| name).collect())
+    Ok(ready(server, "envoy")
+        .await?
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect())
 }

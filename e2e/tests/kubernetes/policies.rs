@@ -1,4 +1,5 @@
-//! The admission policies of `deploy/policies`: they admit and refuse the right requests, and stop nothing else.
+//! The admission policies of `deploy/policies`: they admit and refuse the right requests, and stop
+//! nothing else.
 
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
@@ -44,7 +45,10 @@ fn gateway(namespace: &str, protocol: &str, hostname: Option<&str>) -> Value {
 fn listener_set(namespace: &str, hostname: &str) -> Value {
     let mut set = gateway(namespace, "HTTPS", Some(hostname));
     set["kind"] = json!("ListenerSet");
-    set["spec"].as_object_mut().expect("an object").remove("gatewayClassName");
+    set["spec"]
+        .as_object_mut()
+        .expect("an object")
+        .remove("gatewayClassName");
     set["spec"]["parentRef"] = json!({"name": "g"});
     set
 }
@@ -53,7 +57,10 @@ fn route(kind: &str, namespace: &str, hostnames: &[&str]) -> Value {
     let mut route = json!({"apiVersion": GATEWAY, "kind": kind, "metadata": {"name": "r", "namespace": namespace},
         "spec": {"parentRefs": [{"name": "g"}], "hostnames": hostnames, "rules": [{"backendRefs": [{"name": "b", "port": 1}]}]}});
     if hostnames.is_empty() {
-        route["spec"].as_object_mut().expect("an object").remove("hostnames");
+        route["spec"]
+            .as_object_mut()
+            .expect("an object")
+            .remove("hostnames");
     }
     route
 }
@@ -77,31 +84,114 @@ const HOST: &str = "namespace.cozystack.io/host";
 const OWNER: &str = "namespace.cozystack.io/gateway";
 
 fn cases() -> Vec<Case> {
-    let case = |what, object, refused| Case { what, group: "tenants", object, refused };
-    let by = |group, what, object, refused| Case { what, group, object, refused };
+    let case = |what, object, refused| Case {
+        what,
+        group: "tenants",
+        object,
+        refused,
+    };
+    let by = |group, what, object, refused| Case {
+        what,
+        group,
+        object,
+        refused,
+    };
     vec![
-        case("own apex", gateway("tenant-a", "HTTPS", Some("a.example.org")), None),
-        case("below it", gateway("tenant-a", "HTTPS", Some("*.a.example.org")), None),
-        case("another's", gateway("tenant-a", "HTTPS", Some("b.example.org")), Some("must equal a.example.org")),
-        case("no dot before it", gateway("tenant-a", "HTTPS", Some("evila.example.org")), Some("must equal")),
-        case("TLS without a hostname", gateway("tenant-a", "HTTPS", None), Some("must name a hostname")),
-        case("HTTP without one, for challenges", gateway("tenant-a", "HTTP", None), None),
-        case("a namespace without host", gateway("tenant-none", "HTTPS", Some("x.org")), Some("has no label")),
-        case("the platform's own", gateway("infra", "HTTPS", Some("anything.org")), None),
-        case("a set, own", listener_set("tenant-a", "x.a.example.org"), None),
-        case("a set, another's", listener_set("tenant-a", "b.example.org"), Some("must equal")),
-        by("system:masters", "even masters", gateway("tenant-a", "HTTPS", Some("b.org")), Some("must equal")),
-        case("route, own", route("HTTPRoute", "tenant-a", &["a.example.org", "x.a.example.org"]), None),
-        case("route, another's", route("HTTPRoute", "tenant-a", &["b.example.org"]), Some("must equal")),
-        case("route, one of two", route("HTTPRoute", "tenant-a", &["a.example.org", "b.org"]), Some("b.org")),
+        case(
+            "own apex",
+            gateway("tenant-a", "HTTPS", Some("a.example.org")),
+            None,
+        ),
+        case(
+            "below it",
+            gateway("tenant-a", "HTTPS", Some("*.a.example.org")),
+            None,
+        ),
+        case(
+            "another's",
+            gateway("tenant-a", "HTTPS", Some("b.example.org")),
+            Some("must equal a.example.org"),
+        ),
+        case(
+            "no dot before it",
+            gateway("tenant-a", "HTTPS", Some("evila.example.org")),
+            Some("must equal"),
+        ),
+        case(
+            "TLS without a hostname",
+            gateway("tenant-a", "HTTPS", None),
+            Some("must name a hostname"),
+        ),
+        case(
+            "HTTP without one, for challenges",
+            gateway("tenant-a", "HTTP", None),
+            None,
+        ),
+        case(
+            "a namespace without host",
+            gateway("tenant-none", "HTTPS", Some("x.org")),
+            Some("has no label"),
+        ),
+        case(
+            "the platform's own",
+            gateway("infra", "HTTPS", Some("anything.org")),
+            None,
+        ),
+        case(
+            "a set, own",
+            listener_set("tenant-a", "x.a.example.org"),
+            None,
+        ),
+        case(
+            "a set, another's",
+            listener_set("tenant-a", "b.example.org"),
+            Some("must equal"),
+        ),
+        by(
+            "system:masters",
+            "even masters",
+            gateway("tenant-a", "HTTPS", Some("b.org")),
+            Some("must equal"),
+        ),
+        case(
+            "route, own",
+            route(
+                "HTTPRoute",
+                "tenant-a",
+                &["a.example.org", "x.a.example.org"],
+            ),
+            None,
+        ),
+        case(
+            "route, another's",
+            route("HTTPRoute", "tenant-a", &["b.example.org"]),
+            Some("must equal"),
+        ),
+        case(
+            "route, one of two",
+            route("HTTPRoute", "tenant-a", &["a.example.org", "b.org"]),
+            Some("b.org"),
+        ),
         case(
             "route without hostnames",
             route("HTTPRoute", "tenant-a", &[]),
             Some("must name a host: a.example.org or"),
         ),
-        case("who is told so", route("HTTPRoute", "tenant-a", &[]), Some("user user-")),
-        case("gRPC without hostnames", route("GRPCRoute", "tenant-a", &[]), Some("must name a host")),
-        case("redirect of a tenant", redirect(route("HTTPRoute", "tenant-a", &[])), Some("must name a host")),
+        case(
+            "who is told so",
+            route("HTTPRoute", "tenant-a", &[]),
+            Some("user user-"),
+        ),
+        case(
+            "gRPC without hostnames",
+            route("GRPCRoute", "tenant-a", &[]),
+            Some("must name a host"),
+        ),
+        case(
+            "redirect of a tenant",
+            redirect(route("HTTPRoute", "tenant-a", &[])),
+            Some("must name a host"),
+        ),
         by(
             "system:serviceaccounts:gatewright-system",
             "redirect of a TenantGateway",
@@ -116,23 +206,78 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "route of a Service",
-            parent(route("HTTPRoute", "tenant-a", &[]), json!({"group": "", "kind": "Service"})),
+            parent(
+                route("HTTPRoute", "tenant-a", &[]),
+                json!({"group": "", "kind": "Service"}),
+            ),
             None,
         ),
-        case("route, no label", route("HTTPRoute", "tenant-none", &["x.org"]), Some("has no label")),
-        case("gRPC, another's", route("GRPCRoute", "tenant-a", &["b.org"]), Some("must equal")),
-        case("TLS, another's", route("TLSRoute", "tenant-a", &["b.org"]), Some("must equal")),
-        case("TLS, own", route("TLSRoute", "tenant-a", &["x.a.example.org"]), None),
-        case("route of the platform", route("HTTPRoute", "infra", &["b.org"]), None),
-        case("host label set", namespace("tenant-none", json!({HOST: "x.org"})), Some("immutable")),
-        case("host label changed", namespace("tenant-a", json!({HOST: "b.example.org"})), Some("immutable")),
-        case("host label the same", namespace("tenant-a", json!({HOST: "a.example.org", "x": "y"})), None),
-        case("gateway label set", namespace("infra", json!({OWNER: "tenant-a"})), Some("immutable")),
-        case("endpoints label set", namespace("infra", json!({"gatewright.io/endpoints": "any"})), Some("immutable")),
-        case("quota set", namespace("infra", json!({"gatewright.io/quota-envoy-mib": "9999"})), Some("immutable")),
-        case("gateway label set to nothing", namespace("infra", json!({OWNER: ""})), Some("immutable")),
+        case(
+            "route, no label",
+            route("HTTPRoute", "tenant-none", &["x.org"]),
+            Some("has no label"),
+        ),
+        case(
+            "gRPC, another's",
+            route("GRPCRoute", "tenant-a", &["b.org"]),
+            Some("must equal"),
+        ),
+        case(
+            "TLS, another's",
+            route("TLSRoute", "tenant-a", &["b.org"]),
+            Some("must equal"),
+        ),
+        case(
+            "TLS, own",
+            route("TLSRoute", "tenant-a", &["x.a.example.org"]),
+            None,
+        ),
+        case(
+            "route of the platform",
+            route("HTTPRoute", "infra", &["b.org"]),
+            None,
+        ),
+        case(
+            "host label set",
+            namespace("tenant-none", json!({HOST: "x.org"})),
+            Some("immutable"),
+        ),
+        case(
+            "host label changed",
+            namespace("tenant-a", json!({HOST: "b.example.org"})),
+            Some("immutable"),
+        ),
+        case(
+            "host label the same",
+            namespace("tenant-a", json!({HOST: "a.example.org", "x": "y"})),
+            None,
+        ),
+        case(
+            "gateway label set",
+            namespace("infra", json!({OWNER: "tenant-a"})),
+            Some("immutable"),
+        ),
+        case(
+            "endpoints label set",
+            namespace("infra", json!({"gatewright.io/endpoints": "any"})),
+            Some("immutable"),
+        ),
+        case(
+            "quota set",
+            namespace("infra", json!({"gatewright.io/quota-envoy-mib": "9999"})),
+            Some("immutable"),
+        ),
+        case(
+            "gateway label set to nothing",
+            namespace("infra", json!({OWNER: ""})),
+            Some("immutable"),
+        ),
         case("who attached it", attached("infra"), Some("immutable")),
-        case("new with label", namespace("tenant-new", json!({HOST: "n.org"})), Some("immutable")),
+        case(
+            "new with label",
+            namespace("tenant-new", json!({HOST: "n.org"})),
+            Some("immutable"),
+        ),
         case("new without", namespace("new", json!({})), None),
         by(
             "system:serviceaccounts:cozy-fluxcd",
@@ -140,20 +285,51 @@ fn cases() -> Vec<Case> {
             namespace("tenant-none", json!({HOST: "n.org"})),
             None,
         ),
-        case("on plain HTTP too", route("HTTPRoute", "owner", &["x.org"]), Some("add port 443")),
+        case(
+            "on plain HTTP too",
+            route("HTTPRoute", "owner", &["x.org"]),
+            Some("add port 443"),
+        ),
         case(
             "by name",
-            parent(route("HTTPRoute", "owner", &["x.org"]), json!({"sectionName": "http"})),
+            parent(
+                route("HTTPRoute", "owner", &["x.org"]),
+                json!({"sectionName": "http"}),
+            ),
             Some("port 443"),
         ),
-        case("over TLS only", parent(route("HTTPRoute", "owner", &["x.org"]), json!({"port": 443})), None),
         case(
-            "one listener for TLS",
-            parent(route("HTTPRoute", "owner", &["x.org"]), json!({"sectionName": "https-x"})),
+            "over TLS only",
+            parent(
+                route("HTTPRoute", "owner", &["x.org"]),
+                json!({"port": 443}),
+            ),
             None,
         ),
-        case("at another's", parent(route("HTTPRoute", "owner", &["x.org"]), json!({"namespace": "infra"})), None),
-        case("of another", parent(route("HTTPRoute", "infra", &["x.org"]), json!({"namespace": "owner"})), None),
+        case(
+            "one listener for TLS",
+            parent(
+                route("HTTPRoute", "owner", &["x.org"]),
+                json!({"sectionName": "https-x"}),
+            ),
+            None,
+        ),
+        case(
+            "at another's",
+            parent(
+                route("HTTPRoute", "owner", &["x.org"]),
+                json!({"namespace": "infra"}),
+            ),
+            None,
+        ),
+        case(
+            "of another",
+            parent(
+                route("HTTPRoute", "infra", &["x.org"]),
+                json!({"namespace": "owner"}),
+            ),
+            None,
+        ),
         case(
             "a redirect",
             rules(json!([{"filters": [{"type": "RequestRedirect",
@@ -173,21 +349,80 @@ fn cases() -> Vec<Case> {
                 {"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": [{"name": "web", "port": 80}]}])),
             Some("add port 443"),
         ),
-        case("a tenant's host", tenant(Some("evil.org")), Some("spec.host can only be set")),
+        case(
+            "a tenant's host",
+            tenant(Some("evil.org")),
+            Some("spec.host can only be set"),
+        ),
         case("no host", tenant(None), None),
-        case("a Service that looks like ours", dedicated("new", 20_001), Some("belongs to its controller")),
-        case("the port of one", dedicated("edge", 20_002), Some("belongs to its controller")),
-        case("something else of one", labelled(dedicated("edge", 20_001), "team", "blue"), None),
-        case("what makes it ours", labelled(dedicated("edge", 20_001), MANAGED_BY, "x"), Some("belongs to its")),
-        case("any other Service", labelled(dedicated("new", 20_001), MANAGED_BY, "Helm"), None),
-        case("a slice that looks like ours", lent("new", 20_001), Some("leads Service web to a Gateway belongs to")),
-        case("the port of a slice", lent("edge-web-v4", 20_002), Some("belongs to its controller")),
-        case("something else of a slice", labelled(lent("edge-web-v4", 20_001), "team", "blue"), None),
-        case("what makes a slice ours", labelled(lent("edge-web-v4", 20_001), SLICES_BY, "x"), Some("belongs to its")),
-        case("any other slice", labelled(lent("new", 20_001), SLICES_BY, "somebody"), None),
-        by("system:serviceaccounts:gatewright-system", "a slice by the controller", lent("edge-web-v4", 20_003), None),
-        by("system:serviceaccounts:gatewright-system", "a Service by the controller", dedicated("edge", 20_003), None),
-        by("system:serviceaccounts:cozy-system", "host by the platform", tenant(Some("good.org")), None),
+        case(
+            "a Service that looks like ours",
+            dedicated("new", 20_001),
+            Some("belongs to its controller"),
+        ),
+        case(
+            "the port of one",
+            dedicated("edge", 20_002),
+            Some("belongs to its controller"),
+        ),
+        case(
+            "something else of one",
+            labelled(dedicated("edge", 20_001), "team", "blue"),
+            None,
+        ),
+        case(
+            "what makes it ours",
+            labelled(dedicated("edge", 20_001), MANAGED_BY, "x"),
+            Some("belongs to its"),
+        ),
+        case(
+            "any other Service",
+            labelled(dedicated("new", 20_001), MANAGED_BY, "Helm"),
+            None,
+        ),
+        case(
+            "a slice that looks like ours",
+            lent("new", 20_001),
+            Some("leads Service web to a Gateway belongs to"),
+        ),
+        case(
+            "the port of a slice",
+            lent("edge-web-v4", 20_002),
+            Some("belongs to its controller"),
+        ),
+        case(
+            "something else of a slice",
+            labelled(lent("edge-web-v4", 20_001), "team", "blue"),
+            None,
+        ),
+        case(
+            "what makes a slice ours",
+            labelled(lent("edge-web-v4", 20_001), SLICES_BY, "x"),
+            Some("belongs to its"),
+        ),
+        case(
+            "any other slice",
+            labelled(lent("new", 20_001), SLICES_BY, "somebody"),
+            None,
+        ),
+        by(
+            "system:serviceaccounts:gatewright-system",
+            "a slice by the controller",
+            lent("edge-web-v4", 20_003),
+            None,
+        ),
+        by(
+            "system:serviceaccounts:gatewright-system",
+            "a Service by the controller",
+            dedicated("edge", 20_003),
+            None,
+        ),
+        by(
+            "system:serviceaccounts:cozy-system",
+            "host by the platform",
+            tenant(Some("good.org")),
+            None,
+        ),
     ]
 }
 
@@ -272,11 +507,18 @@ async fn policies(server: &ApiServer) -> Result<()> {
         server.put(object).await?;
     }
     // A policy takes effect a moment after it was written.
-    decided(&tenants, &gateway("tenant-a", "HTTPS", Some("b.example.org")), Some("must equal")).await?;
+    decided(
+        &tenants,
+        &gateway("tenant-a", "HTTPS", Some("b.example.org")),
+        Some("must equal"),
+    )
+    .await?;
     // Existing routes at Cilium stay valid until a further policy is installed.
     let plain = route("HTTPRoute", "owner", &["x.org"]);
     assert_eq!(attempt(&tenants, &plain).await?, None);
-    for object in documents(&std::fs::read_to_string(folder().join("policies/plain-http.yaml"))?)? {
+    for object in documents(&std::fs::read_to_string(
+        folder().join("policies/plain-http.yaml"),
+    )?)? {
         server.put(object).await?;
     }
     decided(&tenants, &plain, Some("add port 443")).await?;
@@ -286,7 +528,9 @@ async fn policies(server: &ApiServer) -> Result<()> {
     while !left.is_empty() {
         let mut wrong = Vec::new();
         for (number, case) in std::mem::take(&mut left).into_iter().enumerate() {
-            let client = server.client_as(&format!("user-{number}"), &[case.group]).await?;
+            let client = server
+                .client_as(&format!("user-{number}"), &[case.group])
+                .await?;
             let told = attempt(&client, &case.object).await?;
             let right = match (&told, case.refused) {
                 (None, None) => true,
@@ -294,11 +538,18 @@ async fn policies(server: &ApiServer) -> Result<()> {
                 _ => false,
             };
             if !right {
-                wrong.push(format!("{}: expected {:?}, got {told:?}", case.what, case.refused));
+                wrong.push(format!(
+                    "{}: expected {:?}, got {told:?}",
+                    case.what, case.refused
+                ));
                 left.push(case);
             }
         }
-        assert!(left.is_empty() || tokio::time::Instant::now() < deadline, "{}", wrong.join("\n"));
+        assert!(
+            left.is_empty() || tokio::time::Instant::now() < deadline,
+            "{}",
+            wrong.join("\n")
+        );
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     labels(server, &tenants).await?;
@@ -306,9 +557,10 @@ async fn policies(server: &ApiServer) -> Result<()> {
     settings(server).await
 }
 
-/// Policies of earlier versions had a ConfigMap of parameters. After the last policy with one was deleted, an API
-/// server watches ConfigMaps for policies no more, and finds no parameters until it is restarted (Kubernetes 1.36,
-/// `admission/plugin/policy/generic/policy_source.go`). A policy of today decides there nevertheless.
+/// Policies of earlier versions had a ConfigMap of parameters. After the last policy with one was
+/// deleted, an API server watches ConfigMaps for policies no more, and finds no parameters until it
+/// is restarted (Kubernetes 1.36, `admission/plugin/policy/generic/policy_source.go`). A policy of
+/// today decides there nevertheless.
 async fn earlier(server: &ApiServer, tenants: &Client) -> Result<()> {
     let foreign = route("HTTPRoute", "tenant-a", &["b.example.org"]);
     let parameters = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -351,54 +603,84 @@ pub(crate) async fn decided(client: &Client, object: &Value, word: Option<&str>)
         if right {
             return Ok(());
         }
-        anyhow::ensure!(tokio::time::Instant::now() < deadline, "expected {word:?}, got {told:?}");
+        anyhow::ensure!(
+            tokio::time::Instant::now() < deadline,
+            "expected {word:?}, got {told:?}"
+        );
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }
 
 /// The label of a namespace cannot bypass the policy.
 async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
-    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
-    let namespaces = |client: &Client| Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
+    let dry = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let namespaces =
+        |client: &Client| Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
     let without = Patch::Merge(json!({"metadata": {"labels": {HOST: null}}}));
     let (all, name) = (namespaces(tenants), "tenant-a");
-    for outcome in [all.patch(name, &dry, &without).await, all.patch_status(name, &dry, &without).await] {
+    for outcome in [
+        all.patch(name, &dry, &without).await,
+        all.patch_status(name, &dry, &without).await,
+    ] {
         let told = outcome.expect_err("it is the platform's").to_string();
         assert!(told.contains("immutable"), "{told}");
     }
-    let platform = namespaces(&server.client_as("somebody", &["kubeadm:cluster-admins"]).await?);
+    let platform = namespaces(
+        &server
+            .client_as("somebody", &["kubeadm:cluster-admins"])
+            .await?,
+    );
     platform.patch(name, &dry, &without).await?;
     Ok(())
 }
 
-/// The policies need no ConfigMap to decide, and block nothing that the cluster's own controllers write: other labels,
-/// statuses, finalizers, and the finalization of namespaces.
+/// The policies need no ConfigMap to decide, and block nothing that the cluster's own controllers
+/// write: other labels, statuses, finalizers, and the finalization of namespaces.
 async fn unhindered(server: &ApiServer, tenants: &Client) -> Result<()> {
     for namespace in ["kube-system", "default"] {
         let all = server.api("v1", "ConfigMap", namespace).await?;
-        all.delete_collection(&Default::default(), &Default::default()).await?;
+        all.delete_collection(&Default::default(), &Default::default())
+            .await?;
     }
-    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let dry = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
     let all: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(tenants.clone());
     let guarded = Patch::Merge(json!({"metadata": {"labels": {HOST: null}}}));
-    let told = all.patch("tenant-a", &dry, &guarded).await.expect_err("the label is the platform's").to_string();
+    let told = all
+        .patch("tenant-a", &dry, &guarded)
+        .await
+        .expect_err("the label is the platform's")
+        .to_string();
     assert!(told.contains("immutable"), "{told}");
     for (object, word) in [
         (route("HTTPRoute", "tenant-a", &[]), "must name a host"),
         (route("HTTPRoute", "tenant-a", &["b.org"]), "must equal"),
         (gateway("tenant-a", "HTTPS", None), "must name a hostname"),
-        (gateway("tenant-none", "HTTPS", Some("x.org")), "has no label"),
+        (
+            gateway("tenant-none", "HTTPS", Some("x.org")),
+            "has no label",
+        ),
     ] {
         let told = attempt(tenants, &object).await?.unwrap_or_default();
         assert!(told.contains(word), "{word}: {told}");
     }
 
     let ordinary = Patch::Merge(json!({"metadata": {"labels": {"team": "blue"}}}));
-    all.patch("tenant-a", &PatchParams::default(), &ordinary).await?;
+    all.patch("tenant-a", &PatchParams::default(), &ordinary)
+        .await?;
     all.patch_status("tenant-a", &dry, &ordinary).await?;
     let there = all.get("tenant-a").await?;
-    let params = kube::api::PostParams { dry_run: true, ..Default::default() };
-    all.replace_subresource("finalize", "tenant-a", &params, &there).await?;
+    let params = kube::api::PostParams {
+        dry_run: true,
+        ..Default::default()
+    };
+    all.replace_subresource("finalize", "tenant-a", &params, &there)
+        .await?;
     for object in [
         namespace("tenant-new", json!({})),
         route("HTTPRoute", "infra", &["b.org"]),
@@ -409,31 +691,42 @@ async fn unhindered(server: &ApiServer, tenants: &Client) -> Result<()> {
 
     // A Gateway that the policies would refuse today gets its status, and loses its finalizer.
     let old = gateway("tenant-later", "HTTPS", Some("x.org"));
-    server.put(namespace("tenant-later", json!({HOST: "x.org"}))).await?;
+    server
+        .put(namespace("tenant-later", json!({HOST: "x.org"})))
+        .await?;
     server.put(old.clone()).await?;
     let platform: Api<k8s_openapi::api::core::v1::Namespace> =
         Api::all(server.client_as("platform", &["system:masters"]).await?);
     let moved = Patch::Merge(json!({"metadata": {"labels": {HOST: "y.org"}}}));
-    platform.patch("tenant-later", &PatchParams::default(), &moved).await?;
+    platform
+        .patch("tenant-later", &PatchParams::default(), &moved)
+        .await?;
     let mut longer = old.clone();
     longer["spec"]["listeners"][0]["hostname"] = json!("z.org");
     decided(tenants, &longer, Some("must equal y.org")).await?;
     let (gateways, name) = server.api_of(&old).await?;
     for finalizers in [json!(["example.org/later"]), json!([])] {
         let change = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
-        gateways.patch(&name, &PatchParams::default(), &change).await?;
+        gateways
+            .patch(&name, &PatchParams::default(), &change)
+            .await?;
     }
     let condition = json!({"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-    gateways.patch_status(&name, &PatchParams::default(), &status).await?;
+    gateways
+        .patch_status(&name, &PatchParams::default(), &status)
+        .await?;
     Ok(())
 }
 
 /// The patches of docs/kubernetes.md change who the platform is, and which namespaces are tenants'.
 async fn settings(server: &ApiServer) -> Result<()> {
     let page = std::fs::read_to_string(folder().join("../docs/kubernetes.md"))?;
-    let patches = page.split("```yaml\n").find(|part| part.starts_with("# kustomization.yaml")).context("patches")?;
+    let patches = page
+        .split("```yaml\n")
+        .find(|part| part.starts_with("# kustomization.yaml"))
+        .context("patches")?;
     let at = tempfile::tempdir()?;
     let policies = at.path().join("policies");
     std::fs::create_dir_all(at.path().join("own"))?;
@@ -445,18 +738,45 @@ async fn settings(server: &ApiServer) -> Result<()> {
     let patches = patches.split("```").next().unwrap_or_default();
     std::fs::write(at.path().join("own/kustomization.yaml"), patches)?;
     let kubectl = folder().join("../.tools/kubectl");
-    let made = std::process::Command::new(kubectl).arg("kustomize").arg(at.path().join("own")).output()?;
-    anyhow::ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    server.put(namespace("team-a", json!({HOST: "a.example.org"}))).await?;
+    let made = std::process::Command::new(kubectl)
+        .arg("kustomize")
+        .arg(at.path().join("own"))
+        .output()?;
+    anyhow::ensure!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    server
+        .put(namespace("team-a", json!({HOST: "a.example.org"})))
+        .await?;
     for object in documents(&String::from_utf8(made.stdout)?)? {
         server.put(object).await?;
     }
     let tenants = server.client_as("canary", &["tenants"]).await?;
-    decided(&tenants, &route("HTTPRoute", "team-a", &["b.example.org"]), Some("must equal a.example.org")).await?;
-    decided(&tenants, &gateway("team-a", "HTTPS", Some("b.example.org")), Some("must equal a.example.org")).await?;
-    decided(&tenants, &route("HTTPRoute", "tenant-a", &["b.example.org"]), None).await?;
+    decided(
+        &tenants,
+        &route("HTTPRoute", "team-a", &["b.example.org"]),
+        Some("must equal a.example.org"),
+    )
+    .await?;
+    decided(
+        &tenants,
+        &gateway("team-a", "HTTPS", Some("b.example.org")),
+        Some("must equal a.example.org"),
+    )
+    .await?;
+    decided(
+        &tenants,
+        &route("HTTPRoute", "tenant-a", &["b.example.org"]),
+        None,
+    )
+    .await?;
     let other = namespace("team-a", json!({HOST: "c.example.org"}));
-    for (group, word) in [("platform", None), ("kubeadm:cluster-admins", Some("immutable"))] {
+    for (group, word) in [
+        ("platform", None),
+        ("kubeadm:cluster-admins", Some("immutable")),
+    ] {
         decided(&server.client_as("somebody", &[group]).await?, &other, word).await?;
     }
     Ok(())
@@ -464,16 +784,31 @@ async fn settings(server: &ApiServer) -> Result<()> {
 
 /// Returns the message of the refusal; `None` if it is admitted.
 async fn attempt(client: &Client, object: &Value) -> Result<Option<String>> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let (group, version) = text("/apiVersion")
+        .rsplit_once('/')
+        .unwrap_or(("", text("/apiVersion")));
     let wanted = kube::api::GroupVersionKind::gvk(group, version, text("/kind"));
     let (resource, capabilities) = pinned_kind(client, &wanted).await?;
     let api: Api<DynamicObject> = match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
-        Scope::Namespaced => Api::namespaced_with(client.clone(), text("/metadata/namespace"), &resource),
+        Scope::Namespaced => {
+            Api::namespaced_with(client.clone(), text("/metadata/namespace"), &resource)
+        }
     };
-    let params = PatchParams { dry_run: true, ..PatchParams::apply("case").force() };
-    match api.patch(text("/metadata/name"), &params, &Patch::Apply(object)).await {
+    let params = PatchParams {
+        dry_run: true,
+        ..PatchParams::apply("case").force()
+    };
+    match api
+        .patch(text("/metadata/name"), &params, &Patch::Apply(object))
+        .await
+    {
         Ok(_) => Ok(None),
         Err(kube::Error::Api(status)) => Ok(Some(status.message)),
         Err(error) => Err(error.into()),

@@ -1,5 +1,5 @@
-//! `docs/quickstart-cilium.md`, run as by a reader whose cluster has Cilium: with the real Helm and kubectl, Cilium's
-//! own Gateway API controllers, and pods that run our program.
+//! `docs/quickstart-cilium.md`, run as by a reader whose cluster has Cilium: with the real Helm and
+//! kubectl, Cilium's own Gateway API controllers, and pods that run our program.
 
 use std::path::Path;
 
@@ -12,10 +12,15 @@ use e2e::walkthrough::{Place, follow};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes, Helm and Cilium's controllers, and root for the network of pods: e2e/tools install"]
 async fn beside_cilium_is_as_its_page_says() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()?;
     let tools = root.join(".tools");
     for tool in ["helm", "kubectl"] {
-        ensure!(tools.join(tool).exists(), "no {tool} in .tools; run: e2e/tools install helm kubernetes");
+        ensure!(
+            tools.join(tool).exists(),
+            "no {tool} in .tools; run: e2e/tools install helm kubernetes"
+        );
     }
     let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
@@ -25,14 +30,26 @@ async fn beside_cilium_is_as_its_page_says() -> Result<()> {
 
     let home = tempfile::Builder::new().prefix("helm").tempdir()?;
     let helm = ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"];
-    let kubeconfig = server.kubeconfig("admin", &["system:masters"])?.display().to_string();
-    let mut environment: Vec<_> = helm.map(|name| (name, home.path().display().to_string())).into();
+    let kubeconfig = server
+        .kubeconfig("admin", &["system:masters"])?
+        .display()
+        .to_string();
+    let mut environment: Vec<_> = helm
+        .map(|name| (name, home.path().display().to_string()))
+        .into();
     environment.push(("KUBECONFIG", kubeconfig));
     let page = root.join("docs/quickstart-cilium.md");
-    let place = Place { dir: root, path: vec![tools], environment, ..Place::default() };
+    let place = Place {
+        dir: root,
+        path: vec![tools],
+        environment,
+        ..Place::default()
+    };
     let followed = tokio::task::spawn_blocking(move || follow(&page, &place));
     // As LB IPAM does.
-    let addressed = cilium.give_address(&server, "tenant-alice", "cozystack").await;
+    let addressed = cilium
+        .give_address(&server, "tenant-alice", "cozystack")
+        .await;
     followed.await.context("following the page")??;
     addressed
 }

@@ -1,5 +1,5 @@
-//! A replaced control plane resends no resource, of no type, including certificates and routes that Envoy loaded on
-//! demand.
+//! A replaced control plane resends no resource, of no type, including certificates and routes that
+//! Envoy loaded on demand.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,12 +24,21 @@ async fn by_type(controller: &mut Gatewright, metric: &str) -> Result<BTreeMap<S
     let line = controller.line("probes and metrics at http://").await?;
     let (_, address) = line.rsplit_once("http://").context("an address")?;
     let address: SocketAddr = address.trim().parse()?;
-    let answer = Probe::http(address, "metrics").path("/metrics").send().await?;
+    let answer = Probe::http(address, "metrics")
+        .path("/metrics")
+        .send()
+        .await?;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let value = |kind: &str| {
         let label = format!("{metric}{{type=\"{kind}\"}} ");
-        let line = text.lines().find(|line| line.contains(&label)).with_context(|| format!("no {label} in\n{text}"))?;
-        Ok((kind.to_owned(), line.rsplit(' ').next().context("a value")?.parse()?))
+        let line = text
+            .lines()
+            .find(|line| line.contains(&label))
+            .with_context(|| format!("no {label} in\n{text}"))?;
+        Ok((
+            kind.to_owned(),
+            line.rsplit(' ').next().context("a value")?.parse()?,
+        ))
     };
     TYPES.into_iter().map(value).collect()
 }
@@ -44,13 +53,22 @@ async fn a_new_control_plane_sends_nothing_again_of_any_type() -> Result<()> {
     let mut first = cluster.controller("one")?;
     first.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     let hosts = ["exact.example.org", "a.wild.example.org"];
-    server.put(tls_secret("default", "cert", &["exact.example.org", "*.wild.example.org"])?).await?;
+    server
+        .put(tls_secret(
+            "default",
+            "cert",
+            &["exact.example.org", "*.wild.example.org"],
+        )?)
+        .await?;
     for object in service("default", "web", echo.address().port()) {
         server.put(object).await?;
     }
-    // An exact listener has an on-demand certificate and a scope, a wildcard listener a route configuration.
+    // An exact listener has an on-demand certificate and a scope, a wildcard listener a route
+    // configuration.
     let listener = |name: &str, host: &str| {
         json!({"name": name, "protocol": "HTTPS", "port": port, "hostname": host,
             "tls": {"certificateRefs": [{"name": "cert"}]}})
@@ -65,7 +83,11 @@ async fn a_new_control_plane_sends_nothing_again_of_any_type() -> Result<()> {
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": hosts,
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
         .await?;
-    cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
     envoy.ready().await?;
     let served = async |host: &str| {
         let to = Probe::https(SocketAddr::from(([127, 0, 0, 1], port)), host);
@@ -80,10 +102,16 @@ async fn a_new_control_plane_sends_nothing_again_of_any_type() -> Result<()> {
     }
     cluster.quiet().await?;
     let sent = by_type(&mut first, "xds_push_bytes_total").await?;
-    assert!(sent.values().all(|bytes| *bytes > 0), "of every type something was sent: {sent:?}");
+    assert!(
+        sent.values().all(|bytes| *bytes > 0),
+        "of every type something was sent: {sent:?}"
+    );
     let asked = by_type(&mut first, "xds_subscribed_names").await?;
     let updates = async || -> Result<Vec<u64>> {
-        let names = ["cluster_manager.cds.update_success", "listener_manager.lds.update_success"];
+        let names = [
+            "cluster_manager.cds.update_success",
+            "listener_manager.lds.update_success",
+        ];
         let mut all = Vec::new();
         for name in names {
             all.push(envoy.stat(name).await?);
@@ -97,7 +125,10 @@ async fn a_new_control_plane_sends_nothing_again_of_any_type() -> Result<()> {
     second.line("xDS at").await?;
     let deadline = Instant::now() + LIMIT;
     while by_type(&mut second, "xds_subscribed_names").await? != asked {
-        assert!(Instant::now() < deadline, "Envoy does not ask for what it has");
+        assert!(
+            Instant::now() < deadline,
+            "Envoy does not ask for what it has"
+        );
         sleep(Duration::from_millis(50)).await;
     }
     // It serves its hosts, and accepts the next change.
@@ -106,9 +137,16 @@ async fn a_new_control_plane_sends_nothing_again_of_any_type() -> Result<()> {
     }
     cluster.quiet().await?;
     let sent = by_type(&mut second, "xds_push_bytes_total").await?;
-    assert!(sent.values().all(|bytes| *bytes == 0), "something was sent again: {sent:?}");
+    assert!(
+        sent.values().all(|bytes| *bytes == 0),
+        "something was sent again: {sent:?}"
+    );
     assert_eq!(updates().await?, before, "Envoy took nothing");
-    server.api(GATEWAY, "HTTPRoute", "default").await?.delete("web", &Default::default()).await?;
+    server
+        .api(GATEWAY, "HTTPRoute", "default")
+        .await?
+        .delete("web", &Default::default())
+        .await?;
     let to = Probe::https(SocketAddr::from(([127, 0, 0, 1], port)), hosts[1]);
     let deadline = Instant::now() + LIMIT;
     while to.send().await?.status != 404 {

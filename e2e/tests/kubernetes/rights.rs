@@ -1,5 +1,5 @@
-//! Least privilege: every right of the roles in `deploy/` is used, and every used right is granted. The audit log of
-//! the API server shows the used ones.
+//! Least privilege: every right of the roles in `deploy/` is used, and every used right is granted.
+//! The audit log of the API server shows the used ones.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,27 +15,76 @@ use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-/// Rights that other tests use, each with its test. An entry that is not granted any more is an error.
+/// Rights that other tests use, each with its test. An entry that is not granted any more is an
+/// error.
 const ELSEWHERE: [(&str, &[&str], &str); 18] = [
-    ("secrets", &["create", "update", "delete"], "certificates: path, handover, storage"),
-    ("configmaps", &["get", "create", "update", "delete"], "certificates: path, storage"),
+    (
+        "secrets",
+        &["create", "update", "delete"],
+        "certificates: path, handover, storage",
+    ),
+    (
+        "configmaps",
+        &["get", "create", "update", "delete"],
+        "certificates: path, storage",
+    ),
     ("configmaps", &["patch"], "tenancy: first_come"),
-    ("gateways", &["get", "create", "patch", "delete"], "tenancy: others, modes"),
-    ("listenersets", &["get", "create", "patch", "delete"], "tenancy: others, troubles"),
-    ("httproutes", &["get", "create", "patch", "delete"], "tenancy: others, modes"),
-    ("issuers", &["list", "watch", "get", "create", "patch", "delete"], "tenancy: others, modes"),
-    ("certificates", &["list", "watch", "get", "create", "patch", "delete"], "tenancy: others, modes"),
+    (
+        "gateways",
+        &["get", "create", "patch", "delete"],
+        "tenancy: others, modes",
+    ),
+    (
+        "listenersets",
+        &["get", "create", "patch", "delete"],
+        "tenancy: others, troubles",
+    ),
+    (
+        "httproutes",
+        &["get", "create", "patch", "delete"],
+        "tenancy: others, modes",
+    ),
+    (
+        "issuers",
+        &["list", "watch", "get", "create", "patch", "delete"],
+        "tenancy: others, modes",
+    ),
+    (
+        "certificates",
+        &["list", "watch", "get", "create", "patch", "delete"],
+        "tenancy: others, modes",
+    ),
     ("namespaces", &["patch"], "tenancy: others"),
     ("tenantgateways/status", &["patch"], "tenancy: modes"),
     ("podtemplates", &["list", "watch"], "isolated"),
-    ("deployments", &["list", "watch", "get", "create", "patch", "delete"], "isolated"),
-    ("horizontalpodautoscalers", &["list", "watch", "create", "patch", "delete"], "isolated: autoscaling"),
-    ("serviceaccounts", &["list", "watch", "create", "patch", "delete"], "isolated"),
-    ("poddisruptionbudgets", &["list", "watch", "create", "patch", "delete"], "isolated"),
+    (
+        "deployments",
+        &["list", "watch", "get", "create", "patch", "delete"],
+        "isolated",
+    ),
+    (
+        "horizontalpodautoscalers",
+        &["list", "watch", "create", "patch", "delete"],
+        "isolated: autoscaling",
+    ),
+    (
+        "serviceaccounts",
+        &["list", "watch", "create", "patch", "delete"],
+        "isolated",
+    ),
+    (
+        "poddisruptionbudgets",
+        &["list", "watch", "create", "patch", "delete"],
+        "isolated",
+    ),
     ("tokenreviews", &["create"], "pod_identity, pods, isolated"),
     ("pods", &["get"], "pod_identity, pods, isolated"),
     // Checked by an admission plugin, so that no request of ours shows it.
-    ("tenantgateways/finalizers", &["update"], "admission plugin OwnerReferencesPermissionEnforcement"),
+    (
+        "tenantgateways/finalizers",
+        &["update"],
+        "admission plugin OwnerReferencesPermissionEnforcement",
+    ),
 ];
 
 /// A right: scope, resource, names and verb.
@@ -50,11 +99,14 @@ struct Right {
 
 impl Right {
     fn covers(&self, request: &Request) -> bool {
-        let (namespace, name) = request.object.split_once('/').unwrap_or(("", request.object.as_str()));
+        let (namespace, name) = request
+            .object
+            .split_once('/')
+            .unwrap_or(("", request.object.as_str()));
         let here = !self.local || request.object == NAMESPACE || namespace == NAMESPACE;
         let named = self.names.is_empty() || self.names.contains(name);
-        // An apply of a missing object creates it. Servers before 1.34 are listed; later ones begin a watch with the
-        // existing objects.
+        // An apply of a missing object creates it. Servers before 1.34 are listed; later ones begin
+        // a watch with the existing objects.
         let verb = match self.verb.as_str() {
             "create" => request.verb == "create" || request.verb == "patch" && request.code == 201,
             "list" => matches!(request.verb.as_str(), "list" | "watch"),
@@ -68,12 +120,21 @@ fn given() -> Result<BTreeSet<Right>> {
     let mut all = BTreeSet::new();
     for (_, role) in manifests(&folder())? {
         let texts = |value: &Value| -> Vec<String> {
-            value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+            value
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|v| v.as_str().map(str::to_owned))
+                .collect()
         };
         for rule in role["rules"].as_array().into_iter().flatten() {
             for resource in texts(&rule["resources"]) {
                 for verb in texts(&rule["verbs"]) {
-                    assert!(resource != "*" && verb != "*" && !texts(&rule["apiGroups"]).contains(&"*".to_owned()));
+                    assert!(
+                        resource != "*"
+                            && verb != "*"
+                            && !texts(&rule["apiGroups"]).contains(&"*".to_owned())
+                    );
                     all.insert(Right {
                         local: role["kind"] == "Role",
                         resource: resource.clone(),
@@ -106,8 +167,13 @@ fn route(kind: &str, host: &str) -> Value {
 async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
-    for object in service(NAMESPACE, "gatewright-envoy", 80).into_iter().chain(service("default", "web", 1)) {
+    server
+        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
+        .await?;
+    for object in service(NAMESPACE, "gatewright-envoy", 80)
+        .into_iter()
+        .chain(service("default", "web", 1))
+    {
         server.put(object).await?;
     }
     // Unusable keys are replaced.
@@ -116,7 +182,8 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
             "metadata": {"name": "gatewright-envoy", "namespace": NAMESPACE}, "stringData": {"ca.crt": "of old"}}))
         .await?;
     let mut one = cluster.controller("one")?;
-    one.line("secret gatewright-system/gatewright-envoy is new").await?;
+    one.line("secret gatewright-system/gatewright-envoy is new")
+        .await?;
     let (mut two, xds) = cluster.replica_with_xds("two")?;
     two.line("xDS at").await?;
     // An Envoy of the replica that is not the lease holder: its record.
@@ -133,7 +200,9 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
         .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "own"},
             "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": reference}}))
         .await?;
-    server.put(tls_secret("default", "cert", &["a.example.org"])?).await?;
+    server
+        .put(tls_secret("default", "cert", &["a.example.org"])?)
+        .await?;
     let port = free_port()?;
     server.put(gateway("own", port)).await?;
     server
@@ -143,16 +212,30 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
         .await?;
     server.put(route("HTTPRoute", "a.example.org")).await?;
     server.put(route("TLSRoute", "b.example.org")).await?;
-    cluster.until("discovery.k8s.io/v1", "EndpointSlice", "default", "edge-own-v4", |o| o["ports"].is_array()).await?;
+    cluster
+        .until(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "default",
+            "edge-own-v4",
+            |o| o["ports"].is_array(),
+        )
+        .await?;
     let told = |o: &Value| o["status"]["parents"][0]["conditions"].is_array();
     for kind in ["HTTPRoute", "TLSRoute"] {
         cluster.until(GATEWAY, kind, "default", "r", told).await?;
     }
-    cluster.until(GATEWAY, "ListenerSet", "default", "more", |o| is_true(&o["status"], "Accepted")).await?;
+    cluster
+        .until(GATEWAY, "ListenerSet", "default", "more", |o| {
+            is_true(&o["status"], "Accepted")
+        })
+        .await?;
     for kind in ["TCPRoute", "UDPRoute"] {
         let spec = json!({"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
         let metadata = json!({"name": "r", "namespace": "default"});
-        server.put(json!({"apiVersion": GATEWAY, "kind": kind, "metadata": metadata, "spec": spec})).await?;
+        server
+            .put(json!({"apiVersion": GATEWAY, "kind": kind, "metadata": metadata, "spec": spec}))
+            .await?;
         cluster.until(GATEWAY, kind, "default", "r", told).await?;
     }
     let validation = json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"});
@@ -164,11 +247,23 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
         )
         .await?;
     let judged = |o: &Value| o["status"]["ancestors"][0]["conditions"].is_array();
-    cluster.until(GATEWAY, "BackendTLSPolicy", "default", "p", judged).await?;
+    cluster
+        .until(GATEWAY, "BackendTLSPolicy", "default", "p", judged)
+        .await?;
     // Services are deleted again.
     server.put(parameters("Shared")).await?;
-    cluster.until("v1", "Service", "default", "edge-own", Value::is_null).await?;
-    cluster.until("discovery.k8s.io/v1", "EndpointSlice", "default", "edge-own-v4", Value::is_null).await?;
+    cluster
+        .until("v1", "Service", "default", "edge-own", Value::is_null)
+        .await?;
+    cluster
+        .until(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "default",
+            "edge-own-v4",
+            Value::is_null,
+        )
+        .await?;
     // A claim at the Gateway of a TenantGateway, which is reported by an Event as well.
     let tenant = |apex: &str| {
         json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
@@ -179,42 +274,63 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
     let mut claim = route("GRPCRoute", "x.elsewhere.org");
     claim["spec"]["parentRefs"] = json!([{"name": "t"}]);
     server.put(claim).await?;
-    cluster.until(GATEWAY, "GRPCRoute", "default", "r", told).await?;
+    cluster
+        .until(GATEWAY, "GRPCRoute", "default", "r", told)
+        .await?;
     cluster.quiet().await?;
 
     let given = given()?;
     let elsewhere = |right: &Right| {
-        ELSEWHERE.iter().any(|(resource, verbs, _)| *resource == right.resource && verbs.contains(&right.verb.as_str()))
+        ELSEWHERE.iter().any(|(resource, verbs, _)| {
+            *resource == right.resource && verbs.contains(&right.verb.as_str())
+        })
     };
     let unused = || -> Result<Vec<&Right>> {
         let mut used = server.requests()?;
         used.retain(|request| request.user == ACCOUNT);
         let is_used = |right: &Right| used.iter().any(|request| right.covers(request));
-        Ok(given.iter().filter(|right| !elsewhere(right) && !is_used(right)).collect())
+        Ok(given
+            .iter()
+            .filter(|right| !elsewhere(right) && !is_used(right))
+            .collect())
     };
     // Open watches are in the audit log once they have ended.
     let mut running = Some((one, two));
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let left = unused()?;
-        if left.iter().all(|right| matches!(&*right.verb, "list" | "watch")) {
+        if left
+            .iter()
+            .all(|right| matches!(&*right.verb, "list" | "watch"))
+        {
             running = None;
         }
         if left.is_empty() {
             break;
         }
-        assert!(Instant::now() < deadline, "given, and never used: {left:#?}");
+        assert!(
+            Instant::now() < deadline,
+            "given, and never used: {left:#?}"
+        );
         sleep(Duration::from_millis(200)).await;
     }
     drop(running);
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     for (resource, verbs, by) in ELSEWHERE {
         for verb in verbs {
-            let there = given.iter().any(|right| right.resource == resource && right.verb == *verb);
-            assert!(there, "{by} is said to use {verb} on {resource}, which is not given");
+            let there = given
+                .iter()
+                .any(|right| right.resource == resource && right.verb == *verb);
+            assert!(
+                there,
+                "{by} is said to use {verb} on {resource}, which is not given"
+            );
         }
     }
     let watched = |request: &Request| request.user == ACCOUNT && request.verb == "watch";
-    assert!(server.requests()?.iter().any(watched), "watches that ended are in the log");
+    assert!(
+        server.requests()?.iter().any(watched),
+        "watches that ended are in the log"
+    );
     Ok(())
 }

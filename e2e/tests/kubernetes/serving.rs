@@ -1,5 +1,6 @@
-//! Envoy serves requests throughout failures of the control plane: the API server is killed and comes back, the leader
-//! is killed in the middle of a burst, and no controller runs for a while. No request fails.
+//! Envoy serves requests throughout failures of the control plane: the API server is killed and
+//! comes back, the leader is killed in the middle of a burst, and no controller runs for a while.
+//! No request fails.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +31,10 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Starts clients of a host over TLS.
     pub(crate) fn start(address: SocketAddr, host: &'static str) -> Self {
-        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, answered) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let mut asking = JoinSet::new();
         for kept in [false, true] {
             let (stop, answered) = (stop.clone(), answered.clone());
@@ -55,7 +59,9 @@ impl Traffic {
                         probe.send().await
                     };
                     match answer {
-                        Ok(answer) if answer.status == 200 => drop(answered.fetch_add(1, Ordering::Relaxed)),
+                        Ok(answer) if answer.status == 200 => {
+                            drop(answered.fetch_add(1, Ordering::Relaxed))
+                        }
                         Ok(answer) => failed.push(format!("kept {kept}: {}", answer.status)),
                         Err(error) => failed.push(format!("kept {kept}: {error}")),
                     }
@@ -64,12 +70,19 @@ impl Traffic {
                 failed
             });
         }
-        Self { stop, answered, asking }
+        Self {
+            stop,
+            answered,
+            asking,
+        }
     }
 
     /// Waits for more answers, which proves that requests are answered in the current state.
     pub(crate) async fn some_more(&self) -> Result<()> {
-        let (before, deadline) = (self.answered.load(Ordering::Relaxed), Instant::now() + LIMIT);
+        let (before, deadline) = (
+            self.answered.load(Ordering::Relaxed),
+            Instant::now() + LIMIT,
+        );
         while self.answered.load(Ordering::Relaxed) < before + 50 {
             ensure!(Instant::now() < deadline, "no answers any more");
             sleep(Duration::from_millis(20)).await;
@@ -109,35 +122,55 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     cluster.server.kill();
     traffic.some_more().await?;
     cluster.server.resume().await?;
-    cluster.server.put(route("back", "back.example.org")).await?;
+    cluster
+        .server
+        .put(route("back", "back.example.org"))
+        .await?;
     until_answers(address, "back.example.org", 200).await?;
 
     // The leader, to which the Envoy is connected, is killed in the middle of a burst.
     for number in 0..20 {
-        cluster.server.put(route(&format!("burst-{number}"), &format!("b{number}.example.org"))).await?;
+        cluster
+            .server
+            .put(route(
+                &format!("burst-{number}"),
+                &format!("b{number}.example.org"),
+            ))
+            .await?;
         if number == 10 {
             drop(one.take());
         }
     }
     two.line("holding the lease").await?;
     let told = |o: &Value| is_true(&o["status"]["parents"][0], "Accepted");
-    cluster.until(GATEWAY, "HTTPRoute", "default", "burst-19", told).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "default", "burst-19", told)
+        .await?;
     traffic.some_more().await?;
 
     // No controller runs; then one at the address that the Envoy connects to.
     drop(two);
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
     let renamed = json!({"spec": {"hostnames": ["renamed.example.org"]}});
-    routes.patch("burst-0", &Default::default(), &Patch::Merge(&renamed)).await?;
+    routes
+        .patch("burst-0", &Default::default(), &Patch::Merge(&renamed))
+        .await?;
     traffic.some_more().await?;
     let mut three = cluster.controller("three")?;
     three.line("holding the lease").await?;
     for host in ["renamed.example.org", "b19.example.org"] {
         until_answers(address, host, 200).await?;
     }
-    let gone = Probe::https(address, "b0.example.org").send().await.context("the connection is taken")?;
+    let gone = Probe::https(address, "b0.example.org")
+        .send()
+        .await
+        .context("the connection is taken")?;
     assert_eq!(gone.status, 404, "what is gone is not served");
     let answered = traffic.answered.load(Ordering::Relaxed);
-    assert_eq!(traffic.end().await?, Vec::<String>::new(), "of {answered} others none failed");
+    assert_eq!(
+        traffic.end().await?,
+        Vec::<String>::new(),
+        "of {answered} others none failed"
+    );
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! What somebody with the controller's token cannot write: endpoints of Services that are not the controller's, addresses,
-//! routes and certificates of others. The controller's own objects of these kinds pass.
+//! What somebody with the controller's token cannot write: endpoints of Services that are not the
+//! controller's, addresses, routes and certificates of others. The controller's own objects of
+//! these kinds pass.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE};
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -25,12 +28,14 @@ fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind))
 }
 
-/// Returns the message of a refusal by an admission policy, or by the schema of a custom resource; `None` if the request was
-/// admitted.
+/// Returns the message of a refusal by an admission policy, or by the schema of a custom resource;
+/// `None` if the request was admitted.
 fn refusal(answer: kube::Result<DynamicObject>) -> Result<Option<String>> {
     match answer {
         Ok(_) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("ValidatingAdmissionPolicy") => {
+        Err(kube::Error::Api(status))
+            if status.code == 403 && status.message.contains("ValidatingAdmissionPolicy") =>
+        {
             Ok(Some(status.message))
         }
         Err(kube::Error::Api(status)) if status.code == 422 => Ok(Some(status.message)),
@@ -39,26 +44,53 @@ fn refusal(answer: kube::Result<DynamicObject>) -> Result<Option<String>> {
 }
 
 async fn create(client: &Client, object: &Value) -> Result<Option<String>> {
-    let params = PostParams { dry_run: true, ..PostParams::default() };
-    let answer = api(client, object).create(&params, &serde_json::from_value(object.clone())?).await;
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let answer = api(client, object)
+        .create(&params, &serde_json::from_value(object.clone())?)
+        .await;
     refusal(answer).with_context(|| object.to_string())
 }
 
 async fn change(client: &Client, object: &Value, patch: Value) -> Result<Option<String>> {
-    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    let params = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    refusal(api(client, object).patch(name, &params, &Patch::Merge(patch)).await).with_context(|| object.to_string())
+    refusal(
+        api(client, object)
+            .patch(name, &params, &Patch::Merge(patch))
+            .await,
+    )
+    .with_context(|| object.to_string())
 }
 
 /// Starts a cluster with a tenant, and returns a client with the controller's token.
 async fn stolen() -> Result<(Cluster, Client)> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice"}})).await?;
-    let groups = ["system:serviceaccounts", "system:serviceaccounts:gatewright-system", "system:authenticated"];
+    server
+        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
+        .await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice"}}))
+        .await?;
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:gatewright-system",
+        "system:authenticated",
+    ];
     let thief = server.client_as(ACCOUNT, &groups).await?;
-    server.until_may(ACCOUNT, ("create", "discovery.k8s.io", "endpointslices", "alice"), true).await?;
+    server
+        .until_may(
+            ACCOUNT,
+            ("create", "discovery.k8s.io", "endpointslices", "alice"),
+            true,
+        )
+        .await?;
     Ok((cluster, thief))
 }
 
@@ -70,7 +102,10 @@ async fn refused_at_last(client: &Client, object: &Value, word: &str) -> Result<
         if told.as_ref().is_some_and(|told| told.contains(word)) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "expected {word:?}, got {told:?}: {object}");
+        ensure!(
+            Instant::now() < deadline,
+            "expected {word:?}, got {told:?}: {object}"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -126,7 +161,8 @@ fn with(mut object: Value, path: &str, value: Value) -> Value {
     object
 }
 
-/// Puts Services of others: of the system and of a tenant, with pods, with endpoints of their own, and by a name.
+/// Puts Services of others: of the system and of a tenant, with pods, with endpoints of their own,
+/// and by a name.
 async fn put_services_of_others(server: &ApiServer) -> Result<()> {
     for (namespace, name, spec) in [
         (
@@ -134,12 +170,30 @@ async fn put_services_of_others(server: &ApiServer) -> Result<()> {
             "kube-dns",
             json!({"selector": {"k8s-app": "kube-dns"}, "ports": [{"name": "dns", "port": 53}]}),
         ),
-        ("alice", "shop-web", json!({"selector": {"app": "web"}, "ports": [{"name": "p80", "port": 80}]})),
-        ("alice", "shop-db", json!({"ports": [{"name": "p80", "port": 5432}]})),
-        ("alice", "shop-far", json!({"type": "ExternalName", "externalName": "far.example.org"})),
-        ("alice", "shop-named", json!({"ports": [{"name": "p80", "port": 80, "targetPort": 20_080}]})),
+        (
+            "alice",
+            "shop-web",
+            json!({"selector": {"app": "web"}, "ports": [{"name": "p80", "port": 80}]}),
+        ),
+        (
+            "alice",
+            "shop-db",
+            json!({"ports": [{"name": "p80", "port": 5432}]}),
+        ),
+        (
+            "alice",
+            "shop-far",
+            json!({"type": "ExternalName", "externalName": "far.example.org"}),
+        ),
+        (
+            "alice",
+            "shop-named",
+            json!({"ports": [{"name": "p80", "port": 80, "targetPort": 20_080}]}),
+        ),
     ] {
-        server.put(service(json!({"name": name, "namespace": namespace}), spec)).await?;
+        server
+            .put(service(json!({"name": name, "namespace": namespace}), spec))
+            .await?;
     }
     server.put(made("alice", "edge", "own")).await?;
     Ok(())
@@ -152,46 +206,98 @@ async fn endpoints_of_a_service_of_others_are_refused() -> Result<()> {
     put_services_of_others(&cluster.server).await?;
     // The second policy reads Services.
     refused_at_last(&thief, &slice("alice", "shop", "web"), "controller-slices").await?;
-    refused_at_last(&thief, &with(slice("alice", "edge", "own"), "/ports/0/port", json!(53)), "controller-objects")
-        .await?;
+    refused_at_last(
+        &thief,
+        &with(slice("alice", "edge", "own"), "/ports/0/port", json!(53)),
+        "controller-objects",
+    )
+    .await?;
     for (what, object) in [
-        ("the name server of the cluster", slice("kube-system", "kube", "dns")),
+        (
+            "the name server of the cluster",
+            slice("kube-system", "kube", "dns"),
+        ),
         ("as a named Service", lent("kube-system", "kube-dns")),
         ("any other of the system", lent("kube-system", "metrics")),
         ("the API server", lent("default", "kubernetes")),
         ("a Service with pods", slice("alice", "shop", "web")),
         ("a named Service with pods", lent("alice", "shop-web")),
-        ("a Service with endpoints of its own", slice("alice", "shop", "db")),
-        ("a named Service with endpoints of its own", lent("alice", "shop-db")),
+        (
+            "a Service with endpoints of its own",
+            slice("alice", "shop", "db"),
+        ),
+        (
+            "a named Service with endpoints of its own",
+            lent("alice", "shop-db"),
+        ),
         ("a Service by a name", lent("alice", "shop-far")),
-        ("a named Service, as a Gateway's", slice("alice", "shop", "named")),
-        ("ports of others", with(slice("alice", "edge", "own"), "/ports/0/port", json!(53))),
-        ("a port of any number", with(slice("alice", "edge", "own"), "/ports/0/port", Value::Null)),
-        ("all ports", with(slice("alice", "edge", "own"), "/ports", Value::Null)),
-        ("a Gateway that it does not name", with(slice("alice", "edge", "own"), "/metadata/annotations", json!({}))),
+        (
+            "a named Service, as a Gateway's",
+            slice("alice", "shop", "named"),
+        ),
+        (
+            "ports of others",
+            with(slice("alice", "edge", "own"), "/ports/0/port", json!(53)),
+        ),
+        (
+            "a port of any number",
+            with(slice("alice", "edge", "own"), "/ports/0/port", Value::Null),
+        ),
+        (
+            "all ports",
+            with(slice("alice", "edge", "own"), "/ports", Value::Null),
+        ),
+        (
+            "a Gateway that it does not name",
+            with(
+                slice("alice", "edge", "own"),
+                "/metadata/annotations",
+                json!({}),
+            ),
+        ),
         (
             "a Gateway that is not its owner",
-            with(slice("alice", "edge", "own"), "/metadata/ownerReferences/0/name", json!("other")),
+            with(
+                slice("alice", "edge", "own"),
+                "/metadata/ownerReferences/0/name",
+                json!("other"),
+            ),
         ),
-        ("no owner", with(slice("alice", "edge", "own"), "/metadata/ownerReferences", json!([]))),
+        (
+            "no owner",
+            with(
+                slice("alice", "edge", "own"),
+                "/metadata/ownerReferences",
+                json!([]),
+            ),
+        ),
     ] {
         assert!(create(&thief, &object).await?.is_some(), "{what}: admitted");
     }
     for (key, value) in [
         ("kubernetes.io/service-name", json!("web")),
         ("kubernetes.io/service-name", Value::Null),
-        ("endpointslice.kubernetes.io/managed-by", json!("endpointslice-controller.k8s.io")),
+        (
+            "endpointslice.kubernetes.io/managed-by",
+            json!("endpointslice-controller.k8s.io"),
+        ),
         ("endpointslice.kubernetes.io/managed-by", Value::Null),
         ("gateway.networking.k8s.io/gateway-class-name", Value::Null),
     ] {
         let path = format!("/metadata/labels/{key}");
         let mut object = slice("alice", "edge", "own");
-        let labels = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut).context("labels")?;
+        let labels = object
+            .pointer_mut("/metadata/labels")
+            .and_then(Value::as_object_mut)
+            .context("labels")?;
         match value.clone() {
             Value::Null => drop(labels.remove(key)),
             value => drop(labels.insert(key.to_owned(), value)),
         }
-        assert!(create(&thief, &object).await?.is_some(), "{path}={value}: admitted");
+        assert!(
+            create(&thief, &object).await?.is_some(),
+            "{path}={value}: admitted"
+        );
     }
 
     // Those of the controller pass, also with the name that a long or dotted one is shortened to.
@@ -205,20 +311,35 @@ async fn endpoints_of_a_service_of_others_are_refused() -> Result<()> {
     cluster.server.put(slice("alice", "edge", "own")).await?;
     let to = |name: &str| json!({"metadata": {"labels": {"kubernetes.io/service-name": name}}});
     for name in ["shop-web", "shop-db", "kubernetes"] {
-        assert!(change(&thief, &slice("alice", "edge", "own"), to(name)).await?.is_some(), "{name}: admitted");
+        assert!(
+            change(&thief, &slice("alice", "edge", "own"), to(name))
+                .await?
+                .is_some(),
+            "{name}: admitted"
+        );
     }
     let theirs = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": "shop-web-abc", "namespace": "alice", "labels": {"kubernetes.io/service-name": "shop-web",
             "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}}, "endpoints": [], "ports": []});
     cluster.server.put(theirs.clone()).await?;
     let ours = slice("alice", "edge", "own");
-    for patch in [json!({"metadata": ours["metadata"]}), json!({"endpoints": ours["endpoints"]})] {
+    for patch in [
+        json!({"metadata": ours["metadata"]}),
+        json!({"endpoints": ours["endpoints"]}),
+    ] {
         let mut patch = patch;
         patch["metadata"]["name"] = json!("shop-web-abc");
-        assert!(change(&thief, &theirs, patch.clone()).await?.is_some(), "{patch}: admitted");
+        assert!(
+            change(&thief, &theirs, patch.clone()).await?.is_some(),
+            "{patch}: admitted"
+        );
     }
     let envoys = json!({"endpoints": [{"addresses": ["192.0.2.7"], "nodeName": "n"}]});
-    assert_eq!(change(&thief, &slice("alice", "edge", "own"), envoys).await?, None, "Envoys come and go");
+    assert_eq!(
+        change(&thief, &slice("alice", "edge", "own"), envoys).await?,
+        None,
+        "Envoys come and go"
+    );
     Ok(())
 }
 
@@ -238,7 +359,12 @@ async fn addresses_and_pods_of_others_are_refused_to_services() -> Result<()> {
         object["spec"][field] = value.clone();
         object
     };
-    refused_at_last(&thief, &taken("alice", "selector", &json!({"a": "b"})), "controller-objects").await?;
+    refused_at_last(
+        &thief,
+        &taken("alice", "selector", &json!({"a": "b"})),
+        "controller-objects",
+    )
+    .await?;
     for namespace in EVERYWHERE {
         for (field, value) in &fields {
             let told = create(&thief, &taken(namespace, field, value)).await?;
@@ -246,11 +372,19 @@ async fn addresses_and_pods_of_others_are_refused_to_services() -> Result<()> {
         }
         let mut by_name = made(namespace, "edge", "own");
         by_name["spec"] = json!({"type": "ExternalName", "externalName": "evil.example.org"});
-        assert!(create(&thief, &by_name).await?.is_some(), "{namespace}: a name was admitted");
-        // Without these it is a Service like the controller's, which has none in namespaces of Kubernetes.
+        assert!(
+            create(&thief, &by_name).await?.is_some(),
+            "{namespace}: a name was admitted"
+        );
+        // Without these it is a Service like the controller's, which has none in namespaces of
+        // Kubernetes.
         for kind in ["LoadBalancer", "NodePort", "ClusterIP"] {
             let told = create(&thief, &taken(namespace, "type", &json!(kind))).await?;
-            assert_eq!(told.is_some(), namespace == "kube-system", "{namespace}, {kind}: {told:?}");
+            assert_eq!(
+                told.is_some(),
+                namespace == "kube-system",
+                "{namespace}, {kind}: {told:?}"
+            );
         }
     }
 
@@ -260,7 +394,12 @@ async fn addresses_and_pods_of_others_are_refused_to_services() -> Result<()> {
     cluster.server.put(there.clone()).await?;
     let ports = json!([{"name": "p443", "port": 443, "targetPort": 20_002, "protocol": "TCP"}]);
     assert_eq!(
-        change(&thief, &there, json!({"spec": {"ports": ports, "externalTrafficPolicy": "Local"}})).await?,
+        change(
+            &thief,
+            &there,
+            json!({"spec": {"ports": ports, "externalTrafficPolicy": "Local"}})
+        )
+        .await?,
         None
     );
     for (field, value) in &fields[..3] {
@@ -269,13 +408,20 @@ async fn addresses_and_pods_of_others_are_refused_to_services() -> Result<()> {
         assert_eq!(told.is_none(), is_same, "{field}: {told:?}");
     }
     let more = json!({"spec": {"type": "ExternalName", "externalName": "evil.example.org", "externalIPs": null}});
-    assert!(change(&thief, &there, more).await?.is_some(), "it became a name");
+    assert!(
+        change(&thief, &there, more).await?.is_some(),
+        "it became a name"
+    );
     Ok(())
 }
 
 /// A route with an owner.
 fn route(namespace: &str, kind: &str, rules: Value) -> Value {
-    let version = if kind == "Namespace" { "v1" } else { "gateway.cozystack.io/v1alpha1" };
+    let version = if kind == "Namespace" {
+        "v1"
+    } else {
+        "gateway.cozystack.io/v1alpha1"
+    };
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "made", "namespace": namespace,
         "labels": {"app.kubernetes.io/managed-by": "gatewright"},
         "ownerReferences": [{"apiVersion": version, "kind": kind, "name": "alice", "uid": "u", "controller": true}]},
@@ -295,10 +441,14 @@ async fn routes_lead_challenges_to_the_responder_and_nothing_anywhere_else() -> 
         json!({"filters": [{"type": "RequestRedirect", "requestRedirect": redirect}]})
     };
     let evil = redirect("hostname", json!("evil.example.org"));
-    refused_at_last(&thief, &route("alice", "Namespace", json!([evil])), "controller-objects").await?;
+    refused_at_last(
+        &thief,
+        &route("alice", "Namespace", json!([evil])),
+        "controller-objects",
+    )
+    .await?;
 
-    let header =
-        json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "a", "value": "b"}]}});
+    let header = json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "a", "value": "b"}]}});
     let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "evil", "port": 80}}});
     let changed = |field: &str, value: Value| {
         let mut rule = challenges.clone();
@@ -314,17 +464,49 @@ async fn routes_lead_challenges_to_the_responder_and_nothing_anywhere_else() -> 
     for (what, rules) in [
         ("a redirect", json!([evil])),
         ("a redirect beside challenges", json!([challenges, evil])),
-        ("a redirect of challenges", json!([changed("filters", evil["filters"].clone())])),
-        ("a changed header", json!([changed("filters", json!([header]))])),
-        ("a copy to others", json!([changed("filters", json!([mirror]))])),
+        (
+            "a redirect of challenges",
+            json!([changed("filters", evil["filters"].clone())]),
+        ),
+        (
+            "a changed header",
+            json!([changed("filters", json!([header]))]),
+        ),
+        (
+            "a copy to others",
+            json!([changed("filters", json!([mirror]))]),
+        ),
         ("another Service", json!([to("name", json!("evil"))])),
-        ("a Service of another namespace", json!([to("namespace", json!("alice"))])),
-        ("a filter of a backend", json!([to("filters", json!([header]))])),
-        ("another path", json!([at(json!({"type": "PathPrefix", "value": "/"}))])),
-        ("a path beside it", json!([at(json!({"type": "PathPrefix", "value": "/.well-known/"}))])),
-        ("a pattern", json!([at(json!({"type": "RegularExpression", "value": "/.well-known/acme-challenge/|/.*"}))])),
+        (
+            "a Service of another namespace",
+            json!([to("namespace", json!("alice"))]),
+        ),
+        (
+            "a filter of a backend",
+            json!([to("filters", json!([header]))]),
+        ),
+        (
+            "another path",
+            json!([at(json!({"type": "PathPrefix", "value": "/"}))]),
+        ),
+        (
+            "a path beside it",
+            json!([at(json!({"type": "PathPrefix", "value": "/.well-known/"}))]),
+        ),
+        (
+            "a pattern",
+            json!([at(
+                json!({"type": "RegularExpression", "value": "/.well-known/acme-challenge/|/.*"})
+            )]),
+        ),
         ("every path", json!([changed("matches", json!([]))])),
-        ("a header alone", json!([changed("matches", json!([{"headers": [{"name": "a", "value": "b"}]}]))])),
+        (
+            "a header alone",
+            json!([changed(
+                "matches",
+                json!([{"headers": [{"name": "a", "value": "b"}]}])
+            )]),
+        ),
         ("no backend", json!([{"matches": path}])),
     ] {
         for namespace in EVERYWHERE {
@@ -334,21 +516,41 @@ async fn routes_lead_challenges_to_the_responder_and_nothing_anywhere_else() -> 
     }
     for namespace in EVERYWHERE {
         let told = create(&thief, &route(namespace, "Namespace", json!([challenges]))).await?;
-        assert_eq!(told.is_none(), namespace == NAMESPACE, "{namespace}: {told:?}");
+        assert_eq!(
+            told.is_none(),
+            namespace == NAMESPACE,
+            "{namespace}: {told:?}"
+        );
         for (what, rules) in [
             ("a redirect to another host", json!([evil])),
             ("another scheme", json!([redirect("scheme", json!("http"))])),
-            ("another path", json!([redirect("path", json!({"type": "ReplaceFullPath", "replaceFullPath": "/evil"}))])),
-            ("a backend", json!([{"backendRefs": [{"name": "evil", "port": 80}]}])),
+            (
+                "another path",
+                json!([redirect(
+                    "path",
+                    json!({"type": "ReplaceFullPath", "replaceFullPath": "/evil"})
+                )]),
+            ),
+            (
+                "a backend",
+                json!([{"backendRefs": [{"name": "evil", "port": 80}]}]),
+            ),
             ("a copy", json!([{"filters": [mirror]}])),
             ("challenges", json!([challenges])),
             ("nothing", json!([{}])),
         ] {
             let told = create(&thief, &route(namespace, "TenantGateway", rules)).await?;
-            assert!(told.is_some(), "{namespace}: {what} of a TenantGateway was admitted");
+            assert!(
+                told.is_some(),
+                "{namespace}: {what} of a TenantGateway was admitted"
+            );
         }
         let https = json!([redirect("port", json!(8443))]);
-        assert_eq!(create(&thief, &route(namespace, "TenantGateway", https)).await?, None, "{namespace}");
+        assert_eq!(
+            create(&thief, &route(namespace, "TenantGateway", https)).await?,
+            None,
+            "{namespace}"
+        );
     }
     Ok(())
 }
@@ -358,7 +560,11 @@ async fn routes_lead_challenges_to_the_responder_and_nothing_anywhere_else() -> 
 async fn certificates_of_other_issuers_are_refused() -> Result<()> {
     let (cluster, thief) = stolen().await?;
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
-    ensure!(crds.exists(), "no {}; run: e2e/tools install cert-manager-crds", crds.display());
+    ensure!(
+        crds.exists(),
+        "no {}; run: e2e/tools install cert-manager-crds",
+        crds.display()
+    );
     cluster.server.install_crds(&crds).await?;
     let owner = json!([{"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway", "name": "t", "uid": "u",
         "controller": true}]);
@@ -366,15 +572,19 @@ async fn certificates_of_other_issuers_are_refused() -> Result<()> {
         json!({"apiVersion": "cert-manager.io/v1", "kind": kind, "spec": spec,
             "metadata": {"name": "made", "namespace": "alice", "ownerReferences": owner}})
     };
-    let own =
-        json!({"secretName": "made", "issuerRef": {"kind": "Issuer", "name": "t"}, "dnsNames": ["a.example.org"]});
+    let own = json!({"secretName": "made", "issuerRef": {"kind": "Issuer", "name": "t"}, "dnsNames": ["a.example.org"]});
     let change = |field: &str, value: Value| {
         let mut spec = own.clone();
         spec[field] = value;
         spec
     };
     let platform = json!({"kind": "ClusterIssuer", "name": "platform"});
-    refused_at_last(&thief, &object("Certificate", &change("issuerRef", platform)), "controller-objects").await?;
+    refused_at_last(
+        &thief,
+        &object("Certificate", &change("issuerRef", platform)),
+        "controller-objects",
+    )
+    .await?;
     for (kind, spec) in [
         ("Certificate", change("issuerRef", json!({"name": "t"}))),
         ("Certificate", change("isCA", json!(true))),
@@ -390,8 +600,10 @@ async fn certificates_of_other_issuers_are_refused() -> Result<()> {
         assert!(told.is_some(), "{kind} {spec} was admitted");
     }
     assert_eq!(create(&thief, &object("Certificate", &own)).await?, None);
-    let acme =
-        json!({"server": "https://ca.example.org/directory", "privateKeySecretRef": {"name": "k"}, "solvers": []});
-    assert_eq!(create(&thief, &object("Issuer", &json!({"acme": acme}))).await?, None);
+    let acme = json!({"server": "https://ca.example.org/directory", "privateKeySecretRef": {"name": "k"}, "solvers": []});
+    assert_eq!(
+        create(&thief, &object("Issuer", &json!({"acme": acme}))).await?,
+        None
+    );
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! Every story of `src/core/tenancy/testdata` on a real API server. The controller's objects and statuses are those
-//! that the engine computes offline, which the golden cases show; refusals of the API server are listed.
+//! Every story of `src/core/tenancy/testdata` on a real API server. The controller's objects and
+//! statuses are those that the engine computes offline, which the golden cases show; refusals of
+//! the API server are listed.
 //!
-//! All stories run in one cluster at the same time, each in namespaces and below domains of its own. All objects exist
-//! before the controller starts, as offline.
+//! All stories run in one cluster at the same time, each in namespaces and below domains of its
+//! own. All objects exist before the controller starts, as offline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -43,8 +44,8 @@ const KINDS: [(&str, &str); 12] = [
     (CERT_MANAGER, "Issuer"),
     (CERT_MANAGER, "Certificate"),
 ];
-/// The annotation of an ACME directory, replaced by one that does not exist: a test must not send requests to a real
-/// CA.
+/// The annotation of an ACME directory, replaced by one that does not exist: a test must not send
+/// requests to a real CA.
 const DIRECTORY: &str = "gatewright.io/acme-directory";
 const ISSUER: &str = "gatewright.io/issuer";
 const NO_CA: &str = "https://127.0.0.1:1/directory";
@@ -54,12 +55,24 @@ const REFUSED: [(&str, &str); 11] = [
     ("invalid-apex-missing", "spec.apex: Required value"),
     ("invalid-apex-upper-case", "spec.apex in body should match"),
     ("invalid-apex-wildcard", "spec.apex in body should match"),
-    ("invalid-dns01-missing", "spec.dns01 is needed by certMode dns01"),
-    ("invalid-dns01-provider-unknown", "spec.dns01.provider: Unsupported value"),
-    ("invalid-issuer-unknown", "spec.issuerName: Unsupported value"),
+    (
+        "invalid-dns01-missing",
+        "spec.dns01 is needed by certMode dns01",
+    ),
+    (
+        "invalid-dns01-provider-unknown",
+        "spec.dns01.provider: Unsupported value",
+    ),
+    (
+        "invalid-issuer-unknown",
+        "spec.issuerName: Unsupported value",
+    ),
     ("invalid-mode-unknown", "spec.certMode: Unsupported value"),
     ("invalid-namespace-not-there", "not found"),
-    ("invalid-wildcard-secret-missing", "spec.wildcardSecretRef.name is needed"),
+    (
+        "invalid-wildcard-secret-missing",
+        "spec.wildcardSecretRef.name is needed",
+    ),
     ("refused-spelling", "spec.hostnames[0] in body should match"),
 ];
 
@@ -76,15 +89,24 @@ struct Story {
 impl Story {
     /// Reads a story and renames its objects. A number at the end keeps the order of names.
     fn read(path: &Path, number: usize, own: bool) -> Result<Self> {
-        let name = path.file_name().and_then(|name| name.to_str()).context("a name")?;
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("a name")?;
         let name = name.trim_end_matches(".in.yaml").to_owned();
         let mut objects = documents(&std::fs::read_to_string(path)?)?;
         let mut spaces = BTreeSet::new();
-        let classes: BTreeSet<String> =
-            objects.iter().filter(|o| o["kind"] == "GatewayClass").filter_map(name_of).collect();
+        let classes: BTreeSet<String> = objects
+            .iter()
+            .filter(|o| o["kind"] == "GatewayClass")
+            .filter_map(name_of)
+            .collect();
         for object in &mut objects {
             let asks = own || object["metadata"]["annotations"][ISSUER] == "acme";
-            if object["kind"] == "TenantGateway" && asks && object["metadata"]["annotations"][DIRECTORY].is_null() {
+            if object["kind"] == "TenantGateway"
+                && asks
+                && object["metadata"]["annotations"][DIRECTORY].is_null()
+            {
                 object["metadata"]["annotations"][DIRECTORY] = json!(NO_CA);
             }
             // The default class is replaced by the story's own.
@@ -94,29 +116,49 @@ impl Story {
             {
                 object["spec"]["gatewayClassName"] = json!("cilium");
             }
-            let field = if object["kind"] == "Namespace" { "name" } else { "namespace" };
+            let field = if object["kind"] == "Namespace" {
+                "name"
+            } else {
+                "namespace"
+            };
             spaces.extend(object["metadata"][field].as_str().map(str::to_owned));
         }
         // Hashes of these hostnames collide, which renamed ones would not.
-        let domains: &[&str] =
-            if name.contains("collision") { &[] } else { &["example.org", "example.net", "other.org"] };
+        let domains: &[&str] = if name.contains("collision") {
+            &[]
+        } else {
+            &["example.org", "example.net", "other.org"]
+        };
         let rename = |text: &str| {
             if spaces.contains(text) || classes.contains(text) {
                 return format!("{text}-{number:03}");
             }
-            domains.iter().fold(text.to_owned(), |text, domain| text.replace(domain, &format!("s{number:03}.{domain}")))
+            domains.iter().fold(text.to_owned(), |text, domain| {
+                text.replace(domain, &format!("s{number:03}.{domain}"))
+            })
         };
-        objects.iter_mut().for_each(|object| rewrite(object, &rename));
+        objects
+            .iter_mut()
+            .for_each(|object| rewrite(object, &rename));
         let namespaces = spaces.iter().map(|space| rename(space)).collect();
-        Ok(Self { name, objects, namespaces, refused: Vec::new() })
+        Ok(Self {
+            name,
+            objects,
+            namespaces,
+            refused: Vec::new(),
+        })
     }
 
-    /// Applies all objects, and records the server's defaults. Rejected objects are removed from the story.
+    /// Applies all objects, and records the server's defaults. Rejected objects are removed from
+    /// the story.
     async fn apply(mut self, server: &ApiServer) -> Result<Self> {
         let mut taken = Vec::new();
         for mut object in std::mem::take(&mut self.objects) {
             for ours in ["uid", "generation", "creationTimestamp"] {
-                object["metadata"].as_object_mut().context("metadata")?.remove(ours);
+                object["metadata"]
+                    .as_object_mut()
+                    .context("metadata")?
+                    .remove(ours);
             }
             match server.put(object.clone()).await {
                 Ok(there) => {
@@ -133,19 +175,34 @@ impl Story {
 
     /// Computes the result of its objects offline.
     fn on_paper(&self, settings: &tenancy::Settings) -> Result<Offline> {
-        let objects = self.objects.iter().cloned().map(Object::parse).collect::<Result<Vec<_>, _>>()?;
+        let objects = self
+            .objects
+            .iter()
+            .cloned()
+            .map(Object::parse)
+            .collect::<Result<Vec<_>, _>>()?;
         let engine = Settings {
             fleet: Fleet::Shared,
             envoys: Some(ObjectName::new(NAMESPACE, "gatewright-envoy")),
             ..Settings::new(CONTROLLER, vec![address(settings.certificates)])
         };
-        Ok(offline::translate(objects, engine, settings.clone(), SystemTime::now())?)
+        Ok(offline::translate(
+            objects,
+            engine,
+            settings.clone(),
+            SystemTime::now(),
+        )?)
     }
 }
 
 /// Returns the Service of replicas that answer challenges, if they do.
 fn solver(answers: bool) -> tenancy::SolverService {
-    tenancy::SolverService { namespace: NAMESPACE.into(), name: "gatewright-challenges".to_owned(), port: 80, answers }
+    tenancy::SolverService {
+        namespace: NAMESPACE.into(),
+        name: "gatewright-challenges".to_owned(),
+        port: 80,
+        answers,
+    }
 }
 
 /// Returns the address of the Gateways of our class: the ports are the well-known ones.
@@ -155,7 +212,12 @@ fn address(source: Source) -> IpAddr {
         Source::Acme => 2,
         Source::InternalCa => 3,
     };
-    IpAddr::from([127, 47, u8::try_from(std::process::id() % 250).expect("below 250"), last])
+    IpAddr::from([
+        127,
+        47,
+        u8::try_from(std::process::id() % 250).expect("below 250"),
+        last,
+    ])
 }
 
 fn name_of(object: &Value) -> Option<String> {
@@ -179,13 +241,19 @@ async fn there(server: &ApiServer) -> Result<There> {
     let mut all = There::new();
     for (api_version, kind) in KINDS {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(group, version, kind));
+        let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
+            group, version, kind,
+        ));
         let resource = if kind == "GatewayClass" {
-            kube::api::ApiResource { plural: "gatewayclasses".to_owned(), ..resource }
+            kube::api::ApiResource {
+                plural: "gatewayclasses".to_owned(),
+                ..resource
+            }
         } else {
             resource
         };
-        let api: kube::Api<kube::api::DynamicObject> = kube::Api::all_with(server.client(), &resource);
+        let api: kube::Api<kube::api::DynamicObject> =
+            kube::Api::all_with(server.client(), &resource);
         for object in api.list(&ListParams::default()).await? {
             let mut value = serde_json::to_value(&object)?;
             value["kind"] = json!(kind);
@@ -197,7 +265,8 @@ async fn there(server: &ApiServer) -> Result<There> {
     Ok(all)
 }
 
-/// Counts the present generation as the first one: on paper an object is written once, here maybe in steps.
+/// Counts the present generation as the first one: on paper an object is written once, here maybe
+/// in steps.
 fn count_once(status: &mut Value, generation: &Value) {
     match status {
         Value::Object(fields) => {
@@ -209,24 +278,40 @@ fn count_once(status: &mut Value, generation: &Value) {
                 }
             }
         }
-        Value::Array(all) => all.iter_mut().for_each(|value| count_once(value, generation)),
+        Value::Array(all) => all
+            .iter_mut()
+            .for_each(|value| count_once(value, generation)),
         _ => {}
     }
 }
 
 fn key(object: &Value) -> (String, String, String) {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    (
+        text("/kind"),
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+    )
 }
 
 /// Returns true if a value includes everything of another; lists must have equal lengths.
 fn says(wanted: &Value, there: &Value) -> bool {
     match (wanted, there) {
-        (Value::Object(wanted), Value::Object(there)) => {
-            wanted.iter().all(|(name, value)| there.get(name).is_some_and(|there| says(value, there)))
-        }
+        (Value::Object(wanted), Value::Object(there)) => wanted
+            .iter()
+            .all(|(name, value)| there.get(name).is_some_and(|there| says(value, there))),
         (Value::Array(wanted), Value::Array(there)) => {
-            wanted.len() == there.len() && wanted.iter().zip(there).all(|(wanted, there)| says(wanted, there))
+            wanted.len() == there.len()
+                && wanted
+                    .iter()
+                    .zip(there)
+                    .all(|(wanted, there)| says(wanted, there))
         }
         (wanted, there) => wanted == there,
     }
@@ -240,10 +325,15 @@ fn conditions(status: &Value) -> BTreeMap<String, Value> {
             .iter()
             .filter_map(|field| Some(((*field).to_owned(), condition.get(*field)?.clone())))
             .filter(|(field, _)| {
-                field != "message" || condition["type"] != "Programmed" || condition["status"] != "True"
+                field != "message"
+                    || condition["type"] != "Programmed"
+                    || condition["status"] != "True"
             })
             .collect();
-        (condition["type"].as_str().unwrap_or_default().to_owned(), Value::Object(said))
+        (
+            condition["type"].as_str().unwrap_or_default().to_owned(),
+            Value::Object(said),
+        )
     };
     all.map(told).collect()
 }
@@ -252,15 +342,28 @@ fn conditions(status: &Value) -> BTreeMap<String, Value> {
 fn told(status: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
     let mut all = BTreeMap::from([("".to_owned(), conditions(status))]);
     for parent in status["parents"].as_array().into_iter().flatten() {
-        if [CLAIMS, CONTROLLER].iter().all(|ours| parent["controllerName"] != *ours) {
+        if [CLAIMS, CONTROLLER]
+            .iter()
+            .all(|ours| parent["controllerName"] != *ours)
+        {
             continue;
         }
-        let named = ["namespace", "name", "sectionName"].map(|field| parent["parentRef"][field].to_string());
-        all.insert(format!("{} {}", parent["controllerName"], named.join(" ")), conditions(parent));
+        let named = ["namespace", "name", "sectionName"]
+            .map(|field| parent["parentRef"][field].to_string());
+        all.insert(
+            format!("{} {}", parent["controllerName"], named.join(" ")),
+            conditions(parent),
+        );
     }
     for listener in status["listeners"].as_array().into_iter().flatten() {
         let mut said = conditions(listener);
-        for field in ["ready", "reason", "hostname", "certificateName", "attachedRoutes"] {
+        for field in [
+            "ready",
+            "reason",
+            "hostname",
+            "certificateName",
+            "attachedRoutes",
+        ] {
             said.insert(field.to_owned(), listener[field].clone());
         }
         all.insert(format!("listener {}", listener["name"]), said);
@@ -273,17 +376,30 @@ fn differences(story: &Story, paper: &Offline, there: &There) -> Vec<String> {
     let mut found = Vec::new();
     let ours = |object: &Value| {
         let owner = &object["metadata"]["ownerReferences"][0];
-        owner["kind"] == "TenantGateway" || object["metadata"]["name"].to_string().contains(".acme-challenges")
+        owner["kind"] == "TenantGateway"
+            || object["metadata"]["name"]
+                .to_string()
+                .contains(".acme-challenges")
     };
     let of_story = |object: &Value| {
         let space = object["metadata"]["namespace"].as_str().unwrap_or_default();
-        let owner = object["metadata"]["ownerReferences"][0]["name"].as_str().unwrap_or_default();
+        let owner = object["metadata"]["ownerReferences"][0]["name"]
+            .as_str()
+            .unwrap_or_default();
         story.namespaces.contains(space) || story.namespaces.contains(owner)
     };
-    let (labels, objects): (Vec<&Value>, Vec<&Value>) =
-        paper.desired.iter().partition(|object| object["kind"] == "Namespace");
-    let wanted: BTreeMap<_, _> = objects.into_iter().map(|object| (key(object), object)).collect();
-    for (key, object) in there.iter().filter(|(_, object)| ours(object) && of_story(object)) {
+    let (labels, objects): (Vec<&Value>, Vec<&Value>) = paper
+        .desired
+        .iter()
+        .partition(|object| object["kind"] == "Namespace");
+    let wanted: BTreeMap<_, _> = objects
+        .into_iter()
+        .map(|object| (key(object), object))
+        .collect();
+    for (key, object) in there
+        .iter()
+        .filter(|(_, object)| ours(object) && of_story(object))
+    {
         if !wanted.contains_key(key) {
             found.push(format!("{key:?} is not wanted: {}", object["metadata"]));
         }
@@ -295,19 +411,31 @@ fn differences(story: &Story, paper: &Offline, there: &There) -> Vec<String> {
         };
         for part in ["spec", "metadata"] {
             if !says(&object[part], &there[part]) {
-                found.push(format!("{key:?} {part}: want {}\n  there {}", object[part], there[part]));
+                found.push(format!(
+                    "{key:?} {part}: want {}\n  there {}",
+                    object[part], there[part]
+                ));
             }
         }
         if object["metadata"]["labels"] != there["metadata"]["labels"] {
-            found.push(format!("{key:?} has labels {}", there["metadata"]["labels"]));
+            found.push(format!(
+                "{key:?} has labels {}",
+                there["metadata"]["labels"]
+            ));
         }
     }
-    for object in story.objects.iter().filter(|object| object["kind"] == "Namespace") {
+    for object in story
+        .objects
+        .iter()
+        .filter(|object| object["kind"] == "Namespace")
+    {
         let patch = labels.iter().find(|patch| key(patch) == key(object));
         let there = there.get(&key(object)).unwrap_or(&Value::Null);
         for (part, field) in [("labels", OWNER), ("annotations", ATTACHED)] {
             let given = &object["metadata"][part][field];
-            let wanted = patch.and_then(|patch| patch["metadata"][part].get(field)).unwrap_or(given);
+            let wanted = patch
+                .and_then(|patch| patch["metadata"][part].get(field))
+                .unwrap_or(given);
             if there["metadata"][part][field] != *wanted {
                 found.push(format!(
                     "{:?} {field}: want {wanted}, there {}",
@@ -321,21 +449,30 @@ fn differences(story: &Story, paper: &Offline, there: &There) -> Vec<String> {
         let there = there.get(&key(object)).unwrap_or(&Value::Null);
         let (wanted, said) = (told(&object["status"]), told(&there["status"]));
         if wanted != said {
-            found.push(format!("{:?} status: want {wanted:#?}\n  there {said:#?}", key(object)));
+            found.push(format!(
+                "{:?} status: want {wanted:#?}\n  there {said:#?}",
+                key(object)
+            ));
         }
     }
     found
 }
 
-/// Applies the stories in a cluster, starts the controller, and waits until all equals the offline result.
+/// Applies the stories in a cluster, starts the controller, and waits until all equals the offline
+/// result.
 async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
     let source = settings.certificates;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/core/tenancy/testdata");
-    let mut paths: Vec<_> =
-        std::fs::read_dir(&folder)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let mut paths: Vec<_> = std::fs::read_dir(&folder)?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
     paths.sort();
     let mut stories = Vec::new();
-    for (number, path) in paths.iter().filter(|path| path.to_string_lossy().ends_with(".in.yaml")).enumerate() {
+    for (number, path) in paths
+        .iter()
+        .filter(|path| path.to_string_lossy().ends_with(".in.yaml"))
+        .enumerate()
+    {
         let told = std::fs::read_to_string(path)?;
         let of = match told.lines().next().unwrap_or_default() {
             line if line.starts_with("# certificates: own") => Source::Acme,
@@ -348,16 +485,40 @@ async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
     }
     let cluster = cluster().await?.reached_at(address(source));
     let server = &cluster.server;
-    let stories: Vec<Story> =
-        futures::stream::iter(stories).map(|story| story.apply(server)).buffered(8).try_collect().await?;
+    let stories: Vec<Story> = futures::stream::iter(stories)
+        .map(|story| story.apply(server))
+        .buffered(8)
+        .try_collect()
+        .await?;
     for story in &stories {
-        let known = REFUSED.iter().find(|(name, _)| *name == story.name).map(|(_, word)| word);
-        assert_eq!(known.is_some(), !story.refused.is_empty(), "{}: {:#?}", story.name, story.refused);
+        let known = REFUSED
+            .iter()
+            .find(|(name, _)| *name == story.name)
+            .map(|(_, word)| word);
+        assert_eq!(
+            known.is_some(),
+            !story.refused.is_empty(),
+            "{}: {:#?}",
+            story.name,
+            story.refused
+        );
         let expected = |text: &String| known.is_some_and(|word| text.contains(word));
-        assert!(story.refused.iter().all(expected), "{}: {:#?}", story.name, story.refused);
+        assert!(
+            story.refused.iter().all(expected),
+            "{}: {:#?}",
+            story.name,
+            story.refused
+        );
     }
-    let papers: Vec<Offline> = stories.iter().map(|story| story.on_paper(&settings)).collect::<Result<_>>()?;
-    let arguments: Vec<&str> = more.iter().copied().chain(["--tenant-acme-directories", "any"]).collect();
+    let papers: Vec<Offline> = stories
+        .iter()
+        .map(|story| story.on_paper(&settings))
+        .collect::<Result<_>>()?;
+    let arguments: Vec<&str> = more
+        .iter()
+        .copied()
+        .chain(["--tenant-acme-directories", "any"])
+        .collect();
     let mut controller = cluster.controller_with("one", &arguments)?;
     controller.line("the view is complete").await?;
     // The Gateways of our class are served.
@@ -369,13 +530,20 @@ async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
             .iter()
             .zip(&papers)
             .flat_map(|(story, paper)| {
-                differences(story, paper, &there).into_iter().map(|text| format!("{}: {text}", story.name))
+                differences(story, paper, &there)
+                    .into_iter()
+                    .map(|text| format!("{}: {text}", story.name))
             })
             .collect();
         if wrong.is_empty() {
             break;
         }
-        assert!(Instant::now() < deadline, "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+        assert!(
+            Instant::now() < deadline,
+            "{} differences:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
         sleep(Duration::from_millis(500)).await;
     }
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
@@ -385,7 +553,10 @@ async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn every_story_of_tenancy_is_carried_out_beside_cert_manager() -> Result<()> {
-    let settings = tenancy::Settings { solver: Some(solver(false)), ..tenancy::Settings::default() };
+    let settings = tenancy::Settings {
+        solver: Some(solver(false)),
+        ..tenancy::Settings::default()
+    };
     let count = check(&[], settings).await?;
     assert!(count > 50, "{count} stories");
     Ok(())
@@ -396,8 +567,16 @@ async fn every_story_of_tenancy_is_carried_out_beside_cert_manager() -> Result<(
 async fn every_story_of_our_own_certificates_is_carried_out() -> Result<()> {
     let challenges = format!("127.0.0.1:{}", free_port()?);
     let (certificates, solver) = (Source::Acme, Some(solver(true)));
-    let settings = tenancy::Settings { certificates, solver, ..tenancy::Settings::default() };
-    let count = check(&["--certificates", "own", "--challenges", &challenges], settings).await?;
+    let settings = tenancy::Settings {
+        certificates,
+        solver,
+        ..tenancy::Settings::default()
+    };
+    let count = check(
+        &["--certificates", "own", "--challenges", &challenges],
+        settings,
+    )
+    .await?;
     assert!(count > 2, "{count} stories");
     Ok(())
 }
@@ -406,7 +585,14 @@ async fn every_story_of_our_own_certificates_is_carried_out() -> Result<()> {
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn every_story_of_the_internal_ca_for_all_is_carried_out() -> Result<()> {
     let (certificates, solver) = (Source::InternalCa, Some(solver(false)));
-    let settings = tenancy::Settings { certificates, solver, ..tenancy::Settings::default() };
-    assert!(check(&["--certificates", "internal-ca"], settings).await? > 0, "there are some");
+    let settings = tenancy::Settings {
+        certificates,
+        solver,
+        ..tenancy::Settings::default()
+    };
+    assert!(
+        check(&["--certificates", "internal-ca"], settings).await? > 0,
+        "there are some"
+    );
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! The experimental channel on a real API server, with its definitions and the rights that the chart gives for it: the status of
-//! an XBackendTrafficPolicy, and what default Gateways and routes that want them are told.
+//! The experimental channel on a real API server, with its definitions and the rights that the
+//! chart gives for it: the status of an XBackendTrafficPolicy, and what default Gateways and routes
+//! that want them are told.
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
@@ -23,14 +24,23 @@ fn policy(name: &str, spec: Value) -> Value {
 fn told(policy: &Value) -> (Value, Value, Value) {
     let ancestor = &policy["status"]["ancestors"][0];
     let accepted = condition(ancestor, "Accepted").cloned().unwrap_or_default();
-    (ancestor["ancestorRef"]["name"].clone(), accepted["status"].clone(), accepted["reason"].clone())
+    (
+        ancestor["ancestorRef"]["name"].clone(),
+        accepted["status"].clone(),
+        accepted["reason"].clone(),
+    )
 }
 
 /// The Gateways at which a route is accepted.
 fn accepted(route: &Value) -> Vec<Value> {
     let parents = route["status"]["parents"].as_array().into_iter().flatten();
-    let good = |parent: &&Value| condition(parent, "Accepted").is_some_and(|accepted| accepted["status"] == "True");
-    parents.filter(good).map(|parent| parent["parentRef"]["name"].clone()).collect()
+    let good = |parent: &&Value| {
+        condition(parent, "Accepted").is_some_and(|accepted| accepted["status"] == "True")
+    };
+    parents
+        .filter(good)
+        .map(|parent| parent["parentRef"]["name"].clone())
+        .collect()
 }
 
 /// A tenant's route that wants default Gateways needs hostnames as one that names Gateways does.
@@ -39,21 +49,32 @@ fn accepted(route: &Value) -> Vec<Value> {
 async fn a_tenants_route_to_default_gateways_needs_hostnames() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_experimental_gateway_api().await?;
-    server.apply(include_str!("../../../deploy/policies/route-hostnames.yaml")).await?;
     server
-        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a",
-            "labels": {"namespace.cozystack.io/host": "a.example.org"}}}))
+        .apply(include_str!(
+            "../../../deploy/policies/route-hostnames.yaml"
+        ))
+        .await?;
+    server
+        .put(
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a",
+            "labels": {"namespace.cozystack.io/host": "a.example.org"}}}),
+        )
         .await?;
     let route = |name: &str, defaults: &str, hostnames: Value| {
         json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "tenant-a"},
             "spec": {"useDefaultGateways": defaults, "hostnames": hostnames, "rules": [{}]}})
     };
     until("the policy takes effect", async || {
-        let told = server.dry_run(route("all", "All", json!([]))).await.map_err(|error| format!("{error:#}"));
+        let told = server
+            .dry_run(route("all", "All", json!([])))
+            .await
+            .map_err(|error| format!("{error:#}"));
         Ok(told.is_err_and(|text| text.contains("must name a host")))
     })
     .await?;
-    server.put(route("named", "All", json!(["x.a.example.org"]))).await?;
+    server
+        .put(route("named", "All", json!(["x.a.example.org"])))
+        .await?;
     server.put(route("nowhere", "None", json!([]))).await?;
     Ok(())
 }
@@ -72,9 +93,9 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
             "metadata": {"name": "open", "namespace": NAMESPACE}, "spec": {"defaultGateways": default}})
     };
     server.put(parameters("Refuse")).await?;
-    let reference =
-        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "open", "namespace": NAMESPACE});
-    let class = json!({"controllerName": "gatewright.io/gateway-controller", "parametersRef": reference});
+    let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "open", "namespace": NAMESPACE});
+    let class =
+        json!({"controllerName": "gatewright.io/gateway-controller", "parametersRef": reference});
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "gatewright"}, "spec": class}))
         .await?;
@@ -92,8 +113,14 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
             "spec": {"useDefaultGateways": "All", "hostnames": ["app.example.org"],
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
         .await?;
-    server.put(policy("first", json!({"retryConstraint": {"budget": {"percent": 30}}}))).await?;
-    let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+    server
+        .put(policy(
+            "first",
+            json!({"retryConstraint": {"budget": {"percent": 30}}}),
+        ))
+        .await?;
+    let mut controller =
+        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("xDS at").await?;
 
     // Without the permission of its class a Gateway is no default one.
@@ -102,33 +129,66 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
             condition(&gateway["status"], "DefaultGateway")
                 .is_some_and(|told| told["status"] == status && told["reason"] == reason)
         };
-        cluster.until(GATEWAY, "Gateway", "default", "edge", told).await
+        cluster
+            .until(GATEWAY, "Gateway", "default", "edge", told)
+            .await
     };
     let refused = default_is("False", "NotAllowed").await?;
-    let text = condition(&refused["status"], "DefaultGateway").map(|told| told["message"].to_string());
-    assert!(text.as_ref().is_some_and(|text| text.contains("spec.defaultGateways to Allow")), "{text:?}");
-    let route = server.api(GATEWAY, "HTTPRoute", "default").await?.get("app").await?;
+    let text =
+        condition(&refused["status"], "DefaultGateway").map(|told| told["message"].to_string());
+    assert!(
+        text.as_ref()
+            .is_some_and(|text| text.contains("spec.defaultGateways to Allow")),
+        "{text:?}"
+    );
+    let route = server
+        .api(GATEWAY, "HTTPRoute", "default")
+        .await?
+        .get("app")
+        .await?;
     assert!(accepted(&serde_json::to_value(route)?).is_empty());
     server.put(parameters("Allow")).await?;
-    cluster.until(GATEWAY, "HTTPRoute", "default", "app", |route| accepted(route) == [json!("edge")]).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "default", "app", |route| {
+            accepted(route) == [json!("edge")]
+        })
+        .await?;
     default_is("True", "DefaultGateway").await?;
     let policy_is = async |name: &str, status: &str, reason: &str| {
         let wanted = (json!("edge"), json!(status), json!(reason));
-        cluster.until(POLICY, "XBackendTrafficPolicy", "default", name, |policy| told(policy) == wanted).await
+        cluster
+            .until(POLICY, "XBackendTrafficPolicy", "default", name, |policy| {
+                told(policy) == wanted
+            })
+            .await
     };
     policy_is("first", "True", "Accepted").await?;
     // A second policy for the Service, while the first is there.
     let session = json!({"sessionPersistence": {"type": "Cookie", "cookie": {"name": "sid"}}});
     server.put(policy("second", session)).await?;
     policy_is("second", "False", "Conflicted").await?;
-    server.api(POLICY, "XBackendTrafficPolicy", "default").await?.delete("first", &Default::default()).await?;
+    server
+        .api(POLICY, "XBackendTrafficPolicy", "default")
+        .await?
+        .delete("first", &Default::default())
+        .await?;
     policy_is("second", "True", "Accepted").await?;
 
     // Without a default Gateway the route is nowhere, and the policy has no Gateway to be told by.
     server.put(gateway("edge", "None")).await?;
-    cluster.until(GATEWAY, "HTTPRoute", "default", "app", |route| accepted(route).is_empty()).await?;
-    let untold = |policy: &Value| policy["status"]["ancestors"].as_array().is_none_or(Vec::is_empty);
-    cluster.until(POLICY, "XBackendTrafficPolicy", "default", "second", untold).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", "default", "app", |route| {
+            accepted(route).is_empty()
+        })
+        .await?;
+    let untold = |policy: &Value| {
+        policy["status"]["ancestors"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    };
+    cluster
+        .until(POLICY, "XBackendTrafficPolicy", "default", "second", untold)
+        .await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Access to the xDS port of a running controller, and replacement of its authority: step by step without an
-//! interruption, or at once.
+//! Access to the xDS port of a running controller, and replacement of its authority: step by step
+//! without an interruption, or at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -33,11 +33,19 @@ pub(super) struct Keys {
 
 pub(super) async fn keys(cluster: &Cluster, name: &str) -> Result<Option<Keys>> {
     let api: Api<Secret> = Api::namespaced(cluster.server.client(), NAMESPACE);
-    let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
+    let Some(secret) = api.get_opt(name).await? else {
+        return Ok(None);
+    };
     let data = secret.data.unwrap_or_default();
     let text = |key: &str| Some(String::from_utf8_lossy(&data.get(key)?.0).into_owned());
-    let (certificate, key) = (text("tls.crt").context("a certificate")?, text("tls.key").context("a key")?);
-    Ok(Some(Keys { pair: Pair { certificate, key }, bundle: text("ca.crt").unwrap_or_default() }))
+    let (certificate, key) = (
+        text("tls.crt").context("a certificate")?,
+        text("tls.key").context("a key")?,
+    );
+    Ok(Some(Keys {
+        pair: Pair { certificate, key },
+        bundle: text("ca.crt").unwrap_or_default(),
+    }))
 }
 
 fn roots(bundle: &str) -> usize {
@@ -45,7 +53,11 @@ fn roots(bundle: &str) -> usize {
 }
 
 /// Connects as a client of ours would.
-pub(super) async fn connect(at: SocketAddr, bundle: &str, client: Option<&Pair>) -> Result<Channel, String> {
+pub(super) async fn connect(
+    at: SocketAddr,
+    bundle: &str,
+    client: Option<&Pair>,
+) -> Result<Channel, String> {
     let mut tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(bundle))
         .domain_name(gatewright::controller::XDS_NAME);
@@ -53,23 +65,40 @@ pub(super) async fn connect(at: SocketAddr, bundle: &str, client: Option<&Pair>)
         tls = tls.identity(Identity::from_pem(&pair.certificate, &pair.key));
     }
     let endpoint = Endpoint::from_shared(format!("https://{at}")).and_then(|to| to.tls_config(tls));
-    endpoint.map_err(|e| e.to_string())?.connect().await.map_err(|_| "no connection".to_owned())
+    endpoint
+        .map_err(|e| e.to_string())?
+        .connect()
+        .await
+        .map_err(|_| "no connection".to_owned())
 }
 
-/// Opens a stream as a client of ours would; returns the number of listeners that it gets, or the error.
-pub(super) async fn ask(at: SocketAddr, bundle: &str, client: Option<&Pair>, node: &str) -> Result<usize, String> {
+/// Opens a stream as a client of ours would; returns the number of listeners that it gets, or the
+/// error.
+pub(super) async fn ask(
+    at: SocketAddr,
+    bundle: &str,
+    client: Option<&Pair>,
+    node: &str,
+) -> Result<usize, String> {
     let channel = connect(at, bundle, client).await?;
     let told = |status: tonic::Status| match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => status.code().to_string(),
         _ => "no connection".to_owned(),
     };
-    let mut stream = DeltaClient::open_with(channel, node, Kind::Listener).await.map_err(told)?;
-    let answer = tokio::time::timeout(LIMIT, stream.receive()).await.map_err(|_| "no answer".to_owned())?;
+    let mut stream = DeltaClient::open_with(channel, node, Kind::Listener)
+        .await
+        .map_err(told)?;
+    let answer = tokio::time::timeout(LIMIT, stream.receive())
+        .await
+        .map_err(|_| "no answer".to_owned())?;
     Ok(answer.map_err(told)?.resources.len())
 }
 
 pub(super) async fn gateway(cluster: &Cluster, port: u16) -> Result<()> {
-    cluster.server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    cluster
+        .server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     cluster
         .server
         .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
@@ -80,7 +109,11 @@ pub(super) async fn gateway(cluster: &Cluster, port: u16) -> Result<()> {
 }
 
 /// Changes the configuration, and waits until every one of these Envoys has it.
-pub(super) async fn change_reaches(cluster: &Cluster, envoys: &[&Envoy], number: usize) -> Result<()> {
+pub(super) async fn change_reaches(
+    cluster: &Cluster,
+    envoys: &[&Envoy],
+    number: usize,
+) -> Result<()> {
     let host = format!("h{number}.example.org");
     cluster
         .server
@@ -92,7 +125,11 @@ pub(super) async fn change_reaches(cluster: &Cluster, envoys: &[&Envoy], number:
     for envoy in envoys {
         while !envoy.admin("/config_dump").await?.contains(&host) {
             let state = envoy.admin("/stats?filter=control_plane").await?;
-            assert!(Instant::now() < deadline, "{host} does not reach an Envoy: {state}\n{}", envoy.log());
+            assert!(
+                Instant::now() < deadline,
+                "{host} does not reach an Envoy: {state}\n{}",
+                envoy.log()
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }
@@ -107,7 +144,9 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
     controller.line("xDS at").await?;
     gateway(&cluster, free_port()?).await?;
     let programmed = |o: &serde_json::Value| e2e::cluster::is_true(&o["status"], "Accepted");
-    cluster.until(GATEWAY, "Gateway", "default", "edge", programmed).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", programmed)
+        .await?;
     let deadline = Instant::now() + LIMIT;
     let envoy = loop {
         if let Some(keys) = keys(&cluster, "gatewright-envoy").await? {
@@ -116,18 +155,48 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
         ensure!(Instant::now() < deadline, "no keys for Envoys");
         sleep(Duration::from_millis(50)).await;
     };
-    let ours = Authority::load(&keys(&cluster, "gatewright-xds-ca").await?.context("an authority")?.pair)?;
+    let ours = Authority::load(
+        &keys(&cluster, "gatewright-xds-ca")
+            .await?
+            .context("an authority")?
+            .pair,
+    )?;
     let now = SystemTime::now();
     let hour = Duration::from_secs(3600);
     let foreign = Authority::new("gatewright xDS", hour, now)?;
     let of = |authority: &Authority, identity: &str| authority.issue_client(identity, hour, now);
     let denied = |code: Code| Err(code.to_string());
     let cases = [
-        ("its own certificate", Some(envoy.pair.clone()), "envoy", Ok(1)),
-        ("another of the same identity", Some(of(&ours, FLEET)?), "envoy", Ok(1)),
-        ("what it calls itself does not matter", Some(of(&ours, FLEET)?), "fleet/other", Ok(1)),
-        ("no certificate", None, "envoy", Err("no connection".to_owned())),
-        ("another authority's", Some(of(&foreign, FLEET)?), "envoy", Err("no connection".to_owned())),
+        (
+            "its own certificate",
+            Some(envoy.pair.clone()),
+            "envoy",
+            Ok(1),
+        ),
+        (
+            "another of the same identity",
+            Some(of(&ours, FLEET)?),
+            "envoy",
+            Ok(1),
+        ),
+        (
+            "what it calls itself does not matter",
+            Some(of(&ours, FLEET)?),
+            "fleet/other",
+            Ok(1),
+        ),
+        (
+            "no certificate",
+            None,
+            "envoy",
+            Err("no connection".to_owned()),
+        ),
+        (
+            "another authority's",
+            Some(of(&foreign, FLEET)?),
+            "envoy",
+            Err("no connection".to_owned()),
+        ),
         (
             "another identity",
             Some(of(&ours, "spiffe://gatewright.io/fleet/other")?),
@@ -151,8 +220,8 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let told = ask(xds, &envoy.bundle, client.as_ref(), node).await;
-            // Its Gateway may not be published yet, and an idle connection is closed after a while, which on a busy
-            // machine precedes the answer.
+            // Its Gateway may not be published yet, and an idle connection is closed after a while,
+            // which on a busy machine precedes the answer.
             let on_its_way = told == Ok(0) && expected == Ok(1);
             let late = told == Err("no connection".to_owned()) && expected != told;
             if (on_its_way || late) && Instant::now() < deadline {
@@ -168,7 +237,10 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
     cluster.forget_keys().await?;
     let deadline = Instant::now() + LIMIT;
     while keys(&cluster, "gatewright-envoy").await?.is_none() {
-        assert!(Instant::now() < deadline, "the keys of Envoys do not come back");
+        assert!(
+            Instant::now() < deadline,
+            "the keys of Envoys do not come back"
+        );
         sleep(Duration::from_millis(50)).await;
     }
     Ok(())
@@ -192,11 +264,20 @@ impl Bringing {
         Self(tokio::spawn(async move {
             loop {
                 if let Ok(secret) = api.get("gatewright-envoy").await {
-                    let files: BTreeMap<String, Vec<u8>> =
-                        secret.data.unwrap_or_default().into_iter().map(|(name, value)| (name, value.0)).collect();
-                    let text =
-                        |name: &str| String::from_utf8_lossy(files.get(name).map_or(&[], Vec::as_slice)).into_owned();
-                    brought.lock().expect("nobody panics while holding it").insert((text("ca.crt"), text("tls.crt")));
+                    let files: BTreeMap<String, Vec<u8>> = secret
+                        .data
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|(name, value)| (name, value.0))
+                        .collect();
+                    let text = |name: &str| {
+                        String::from_utf8_lossy(files.get(name).map_or(&[], Vec::as_slice))
+                            .into_owned()
+                    };
+                    brought
+                        .lock()
+                        .expect("nobody panics while holding it")
+                        .insert((text("ca.crt"), text("tls.crt")));
                     for dir in &dirs {
                         e2e::kubelet::mount(dir, &files, None).expect("the directory is ours");
                     }
@@ -218,52 +299,87 @@ async fn an_authority_is_replaced_and_no_envoy_is_cut_off() -> Result<()> {
     let (a, tls_a) = cluster.envoy_of("a", at_one).await?;
     let (b, tls_b) = cluster.envoy_of("b", at_two).await?;
     let brought = Brought::default();
-    let _bringing = Bringing::to(&cluster, vec![tls_a.path().to_owned(), tls_b.path().to_owned()], brought.clone());
+    let _bringing = Bringing::to(
+        &cluster,
+        vec![tls_a.path().to_owned(), tls_b.path().to_owned()],
+        brought.clone(),
+    );
     let envoys = [&a, &b];
     gateway(&cluster, free_port()?).await?;
     change_reaches(&cluster, &envoys, 0).await?;
-    let old = keys(&cluster, "gatewright-envoy").await?.context("keys of Envoys")?;
+    let old = keys(&cluster, "gatewright-envoy")
+        .await?
+        .context("keys of Envoys")?;
     assert_eq!(roots(&old.bundle), 1);
     let connected = |told: &Result<usize, String>| matches!(told, Ok(1));
 
     // The authority is deleted. Every change still reaches both Envoys, through both replicas.
     let secrets: Api<Secret> = Api::namespaced(cluster.server.client(), NAMESPACE);
-    secrets.delete("gatewright-xds-ca", &Default::default()).await?;
+    secrets
+        .delete("gatewright-xds-ca", &Default::default())
+        .await?;
     let mut number = 0;
     let deadline = Instant::now() + 2 * LIMIT;
     let new = loop {
         number += 1;
         change_reaches(&cluster, &envoys, number).await?;
-        let now = keys(&cluster, "gatewright-envoy").await?.context("keys of Envoys")?;
+        let now = keys(&cluster, "gatewright-envoy")
+            .await?
+            .context("keys of Envoys")?;
         if roots(&now.bundle) == 1 && now.bundle != old.bundle {
             break now;
         }
         assert!(Instant::now() < deadline, "the authority is not replaced");
         sleep(Duration::from_millis(200)).await;
     };
-    let resigned =
-        |(bundle, certificate): &(String, String)| roots(bundle) == 2 && *certificate != old.pair.certificate;
-    let overlapped = brought.lock().expect("nobody panics while holding it").iter().any(resigned);
-    assert!(overlapped, "both are trusted while a certificate of the new one is brought");
-    assert!(!new.bundle.contains(old.bundle.trim()), "the old one is trusted no more");
+    let resigned = |(bundle, certificate): &(String, String)| {
+        roots(bundle) == 2 && *certificate != old.pair.certificate
+    };
+    let overlapped = brought
+        .lock()
+        .expect("nobody panics while holding it")
+        .iter()
+        .any(resigned);
+    assert!(
+        overlapped,
+        "both are trusted while a certificate of the new one is brought"
+    );
+    assert!(
+        !new.bundle.contains(old.bundle.trim()),
+        "the old one is trusted no more"
+    );
     for at in [at_one, at_two] {
         let deadline = Instant::now() + LIMIT;
         // The replica that is not the lease holder sees it a moment later.
         while connected(&ask(at, &new.bundle, Some(&old.pair), "old").await) {
-            assert!(Instant::now() < deadline, "a certificate of the old authority is let in");
+            assert!(
+                Instant::now() < deadline,
+                "a certificate of the old authority is let in"
+            );
             sleep(Duration::from_millis(100)).await;
         }
         let told = ask(at, &new.bundle, Some(&new.pair), "new").await;
-        assert!(connected(&told), "a certificate of the new authority is let in: {told:?}");
+        assert!(
+            connected(&told),
+            "a certificate of the new authority is let in: {told:?}"
+        );
     }
     change_reaches(&cluster, &envoys, number + 1).await?;
 
     // A leaked key: nobody may use it from now on, not even on an open connection.
     let at_once = json!({"metadata": {"annotations": {"gatewright.io/replace": "at-once"}}});
-    secrets.patch("gatewright-xds-ca", &Default::default(), &Patch::Merge(&at_once)).await?;
+    secrets
+        .patch(
+            "gatewright-xds-ca",
+            &Default::default(),
+            &Patch::Merge(&at_once),
+        )
+        .await?;
     let deadline = Instant::now() + LIMIT;
     let last = loop {
-        let now = keys(&cluster, "gatewright-envoy").await?.context("keys of Envoys")?;
+        let now = keys(&cluster, "gatewright-envoy")
+            .await?
+            .context("keys of Envoys")?;
         assert_eq!(roots(&now.bundle), 1, "there is no overlap");
         if now.bundle != new.bundle {
             break now;
@@ -276,16 +392,28 @@ async fn an_authority_is_replaced_and_no_envoy_is_cut_off() -> Result<()> {
         while connected(&ask(at, &new.bundle, Some(&new.pair), "leaked").await)
             || !connected(&ask(at, &last.bundle, Some(&last.pair), "new").await)
         {
-            assert!(Instant::now() < deadline, "{at}: the old certificate is let in, or the new one is not");
+            assert!(
+                Instant::now() < deadline,
+                "{at}: the old certificate is let in, or the new one is not"
+            );
             sleep(Duration::from_millis(100)).await;
         }
     }
     change_reaches(&cluster, &envoys, number + 2).await?;
     for program in [&one, &two] {
-        assert!(program.output().contains("trusted no more; closing"), "streams of old certificates are ended");
+        assert!(
+            program.output().contains("trusted no more; closing"),
+            "streams of old certificates are ended"
+        );
     }
     let secret = secrets.get("gatewright-xds-ca").await?;
-    assert!(!secret.metadata.annotations.unwrap_or_default().contains_key("gatewright.io/replace"));
+    assert!(
+        !secret
+            .metadata
+            .annotations
+            .unwrap_or_default()
+            .contains_key("gatewright.io/replace")
+    );
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }

@@ -24,13 +24,20 @@ fn bundle(root: &TestRoot) -> Value {
 
 /// Returns status and reason of a condition of the policy.
 fn told(policy: &Value, kind: &str) -> (Value, Value) {
-    let condition = condition(&policy["status"]["ancestors"][0], kind).cloned().unwrap_or_default();
+    let condition = condition(&policy["status"]["ancestors"][0], kind)
+        .cloned()
+        .unwrap_or_default();
     (condition["status"].clone(), condition["reason"].clone())
 }
 
 fn is_listed(class: &Value) -> bool {
-    let features = class["status"]["supportedFeatures"].as_array().into_iter().flatten();
-    features.into_iter().any(|feature| feature["name"] == "ClusterTrustBundle")
+    let features = class["status"]["supportedFeatures"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    features
+        .into_iter()
+        .any(|feature| feature["name"] == "ClusterTrustBundle")
 }
 
 #[tokio::test]
@@ -45,7 +52,9 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     Helm::new(None)?.grant_experimental_channel(server).await?;
     let (root, other) = (TestRoot::new("one")?, TestRoot::new("two")?);
     let backend = TlsBackend::start_on(BACKEND, &root.issue("web.internal", None)?, None).await?;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
     for object in service("default", "web", backend.address().port()) {
         server.put(object).await?;
     }
@@ -60,21 +69,29 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [HOST],
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
         .await?;
-    let reference = json!({"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "backends"});
+    let reference =
+        json!({"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "backends"});
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "BackendTLSPolicy", "metadata": {"name": "web", "namespace": "default"},
             "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "web"}],
                 "validation": {"hostname": "web.internal", "caCertificateRefs": [reference]}}}))
         .await?;
-    let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+    let mut controller =
+        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
     envoy.ready().await?;
-    cluster.until(GATEWAY, "GatewayClass", "", "gatewright", is_listed).await?;
+    cluster
+        .until(GATEWAY, "GatewayClass", "", "gatewright", is_listed)
+        .await?;
 
     let policy = async |good: bool, reason: &str| {
         let wanted = (json!(if good { "True" } else { "False" }), json!(reason));
-        cluster.until(GATEWAY, "BackendTLSPolicy", "default", "web", |o| told(o, "ResolvedRefs") == wanted).await
+        cluster
+            .until(GATEWAY, "BackendTLSPolicy", "default", "web", |o| {
+                told(o, "ResolvedRefs") == wanted
+            })
+            .await
     };
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let probe = Probe::http(address, HOST);
@@ -84,12 +101,17 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     server.put(bundle(&root)).await?;
     policy(true, "ResolvedRefs").await?;
     answers(200).await?;
-    // Roots are replaced, and removed: no request is sent to a backend that cannot be authenticated.
+    // Roots are replaced, and removed: no request is sent to a backend that cannot be
+    // authenticated.
     server.put(bundle(&other)).await?;
     answers(503).await?;
     server.put(bundle(&root)).await?;
     answers(200).await?;
-    server.api(BUNDLES, "ClusterTrustBundle", "").await?.delete("backends", &Default::default()).await?;
+    server
+        .api(BUNDLES, "ClusterTrustBundle", "")
+        .await?
+        .delete("backends", &Default::default())
+        .await?;
     policy(false, "InvalidCACertificateRef").await?;
     answers(503).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use xds::{
-    Authority, Cache, CertificatesOrTokens, Denied, Kind, Pair, Resource, ReviewToken, Reviewed, Server, ServerTls,
-    Update, View, Views,
+    Authority, Cache, CertificatesOrTokens, Denied, Kind, Pair, Resource, ReviewToken, Reviewed,
+    Server, ServerTls, Update, View, Views,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -29,7 +29,10 @@ impl ReviewToken for Reviewer {
     async fn review(&self, token: &str) -> Result<Reviewed, Denied> {
         let users = BTreeMap::from([("token-b", B), ("token-nobody", "nobody")]);
         match users.get(token) {
-            Some(user) => Ok(Reviewed { user: (*user).to_owned(), expires: None }),
+            Some(user) => Ok(Reviewed {
+                user: (*user).to_owned(),
+                expires: None,
+            }),
             None => Err(Denied::Unauthenticated("the token is not genuine".into())),
         }
     }
@@ -49,7 +52,9 @@ impl World {
     async fn start() -> World {
         let now = SystemTime::now();
         let authority = Authority::new("test", HOUR, now).expect("an authority");
-        let shown = authority.issue_server(&["localhost".into(), "127.0.0.1".into()], HOUR, now).expect("issued");
+        let shown = authority
+            .issue_server(&["localhost".into(), "127.0.0.1".into()], HOUR, now)
+            .expect("issued");
         let tls = ServerTls::optional(&shown, authority.certificate()).expect("TLS");
         let views = Views::new();
         views.allow(A, View::new("a"));
@@ -57,12 +62,30 @@ impl World {
         let cache = Cache::new();
         for view in ["a", "b"] {
             let name = format!("{view}.example.com");
-            let secret = Resource::new(name.as_str(), &Secret { name: name.clone(), ..Default::default() });
-            cache.publish(&View::new(view), Update { upserts: vec![secret], removals: vec![] });
+            let secret = Resource::new(
+                name.as_str(),
+                &Secret {
+                    name: name.clone(),
+                    ..Default::default()
+                },
+            );
+            cache.publish(
+                &View::new(view),
+                Update {
+                    upserts: vec![secret],
+                    removals: vec![],
+                },
+            );
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
-        let address = format!("https://localhost:{}", listener.local_addr().expect("bound").port());
-        let server = Server::new(cache.clone(), CertificatesOrTokens::new(Reviewer, views.clone()));
+        let address = format!(
+            "https://localhost:{}",
+            listener.local_addr().expect("bound").port()
+        );
+        let server = Server::new(
+            cache.clone(),
+            CertificatesOrTokens::new(Reviewer, views.clone()),
+        );
         let (stop, stopped) = oneshot::channel();
         let serving = {
             let tls = tls.clone();
@@ -74,11 +97,21 @@ impl World {
                     .await;
             })
         };
-        World { authority, tls, views, cache, address, stop: Some(stop), serving: Some(serving) }
+        World {
+            authority,
+            tls,
+            views,
+            cache,
+            address,
+            stop: Some(stop),
+            serving: Some(serving),
+        }
     }
 
     fn client(&self, identity: &str) -> Pair {
-        self.authority.issue_client(identity, HOUR, SystemTime::now()).expect("issued")
+        self.authority
+            .issue_client(identity, HOUR, SystemTime::now())
+            .expect("issued")
     }
 
     async fn channel(&self, client: Option<&Pair>) -> Result<Channel, tonic::transport::Error> {
@@ -91,26 +124,41 @@ impl World {
     }
 }
 
-async fn connect(address: &str, root: &str, client: Option<&Pair>) -> Result<Channel, tonic::transport::Error> {
+async fn connect(
+    address: &str,
+    root: &str,
+    client: Option<&Pair>,
+) -> Result<Channel, tonic::transport::Error> {
     let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(root));
     if let Some(pair) = client {
         tls = tls.identity(Identity::from_pem(&pair.certificate, &pair.key));
     }
-    Endpoint::from_shared(address.to_owned()).expect("a URL").tls_config(tls)?.connect().await
+    Endpoint::from_shared(address.to_owned())
+        .expect("a URL")
+        .tls_config(tls)?
+        .connect()
+        .await
 }
 
-/// Calls each RPC of every discovery service with these credentials, each on a connection of its own, since a denied
-/// client loses its connection; returns the status codes.
-async fn walk(world: &World, pair: Option<&Pair>, token: Option<&str>) -> Vec<(&'static str, Code)> {
+/// Calls each RPC of every discovery service with these credentials, each on a connection of its
+/// own, since a denied client loses its connection; returns the status codes.
+async fn walk(
+    world: &World,
+    pair: Option<&Pair>,
+    token: Option<&str>,
+) -> Vec<(&'static str, Code)> {
     fn request<T>(message: T, token: Option<&str>) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(token) = token {
-            request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+            request.metadata_mut().insert(
+                "authorization",
+                format!("Bearer {token}").parse().expect("ASCII"),
+            );
         }
         request
     }
-    // An admitted stream stays open; one request of an unknown type ends it with an error of its own, which differs
-    // from a denial.
+    // An admitted stream stays open; one request of an unknown type ends it with an error of its
+    // own, which differs from a denial.
     fn code<T>(answer: Result<T, Status>) -> Code {
         answer.err().map_or(Code::Ok, |s| s.code())
     }
@@ -135,7 +183,14 @@ async fn walk(world: &World, pair: Option<&Pair>, token: Option<&str>) -> Vec<(&
     macro_rules! fetch {
         ($client:path, $method:ident) => {{
             let mut client = <$client>::new(world.channel(pair).await.expect("connects"));
-            found.push((stringify!($method), code(client.$method(request(DiscoveryRequest::default(), token)).await)));
+            found.push((
+                stringify!($method),
+                code(
+                    client
+                        .$method(request(DiscoveryRequest::default(), token))
+                        .await,
+                ),
+            ));
         }};
     }
     use svc::cluster::v3::cluster_discovery_service_client::ClusterDiscoveryServiceClient as Cds;
@@ -148,7 +203,11 @@ async fn walk(world: &World, pair: Option<&Pair>, token: Option<&str>) -> Vec<(&
     use svc::route::v3::virtual_host_discovery_service_client::VirtualHostDiscoveryServiceClient as Vhds;
     use svc::runtime::v3::runtime_discovery_service_client::RuntimeDiscoveryServiceClient as Rtds;
     use svc::secret::v3::secret_discovery_service_client::SecretDiscoveryServiceClient as Sds;
-    stream!(Ads<Channel>, delta_aggregated_resources, DeltaDiscoveryRequest);
+    stream!(
+        Ads<Channel>,
+        delta_aggregated_resources,
+        DeltaDiscoveryRequest
+    );
     stream!(Ads<Channel>, stream_aggregated_resources, DiscoveryRequest);
     stream!(Cds<Channel>, delta_clusters, DeltaDiscoveryRequest);
     stream!(Cds<Channel>, stream_clusters, DiscoveryRequest);
@@ -172,7 +231,11 @@ async fn walk(world: &World, pair: Option<&Pair>, token: Option<&str>) -> Vec<(&
     stream!(Rtds<Channel>, delta_runtime, DeltaDiscoveryRequest);
     stream!(Rtds<Channel>, stream_runtime, DiscoveryRequest);
     fetch!(Rtds<Channel>, fetch_runtime);
-    stream!(Ecds<Channel>, delta_extension_configs, DeltaDiscoveryRequest);
+    stream!(
+        Ecds<Channel>,
+        delta_extension_configs,
+        DeltaDiscoveryRequest
+    );
     stream!(Ecds<Channel>, stream_extension_configs, DiscoveryRequest);
     fetch!(Ecds<Channel>, fetch_extension_configs);
     found
@@ -197,9 +260,14 @@ async fn every_rpc_is_closed_to_the_unauthenticated_and_to_the_unknown() {
             assert_eq!(code, expected, "{rpc} with token {token:?}");
         }
     }
-    // The same calls with a valid credential show that they reach the services; Fetch is not served at all.
+    // The same calls with a valid credential show that they reach the services; Fetch is not served
+    // at all.
     for (rpc, code) in walk(&world, Some(&world.client(A)), None).await {
-        let expected = if rpc.starts_with("fetch") { Code::Unimplemented } else { Code::InvalidArgument };
+        let expected = if rpc.starts_with("fetch") {
+            Code::Unimplemented
+        } else {
+            Code::InvalidArgument
+        };
         assert_eq!(code, expected, "{rpc}");
     }
     world.stop().await;
@@ -208,10 +276,19 @@ async fn every_rpc_is_closed_to_the_unauthenticated_and_to_the_unknown() {
 #[tokio::test]
 async fn a_client_gets_its_own_names_and_never_anothers_whatever_it_calls_itself() {
     let world = World::start().await;
-    let channel = world.channel(Some(&world.client(B))).await.expect("connects");
+    let channel = world
+        .channel(Some(&world.client(B)))
+        .await
+        .expect("connects");
     // The node claims to be A.
     let mut client = DeltaClient::open(channel, A).await.expect("opens");
-    client.subscribe(Kind::Secret, &["a.example.com", "b.example.com", "B.example.com", "*"]).await.expect("sent");
+    client
+        .subscribe(
+            Kind::Secret,
+            &["a.example.com", "b.example.com", "B.example.com", "*"],
+        )
+        .await
+        .expect("sent");
     client
         .run_until(|c| {
             let held = c.held(Kind::Secret);
@@ -221,7 +298,10 @@ async fn a_client_gets_its_own_names_and_never_anothers_whatever_it_calls_itself
         .expect("answered");
     let held = client.held(Kind::Secret);
     assert_eq!(held.versions.keys().collect::<Vec<_>>(), ["b.example.com"]);
-    assert_eq!(held.absent.iter().collect::<Vec<_>>(), ["B.example.com", "a.example.com"]);
+    assert_eq!(
+        held.absent.iter().collect::<Vec<_>>(),
+        ["B.example.com", "a.example.com"]
+    );
     drop(client);
     world.stop().await;
 }
@@ -229,49 +309,117 @@ async fn a_client_gets_its_own_names_and_never_anothers_whatever_it_calls_itself
 #[tokio::test]
 async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off() {
     let world = World::start().await;
-    let channel = world.channel(Some(&world.client(A))).await.expect("connects");
+    let channel = world
+        .channel(Some(&world.client(A)))
+        .await
+        .expect("connects");
     let mut old = DeltaClient::open(channel, "old").await.expect("opens");
-    old.subscribe(Kind::Secret, &["a.example.com"]).await.expect("sent");
-    old.run_until(|c| !c.held(Kind::Secret).versions.is_empty()).await.expect("answered");
+    old.subscribe(Kind::Secret, &["a.example.com"])
+        .await
+        .expect("sent");
+    old.run_until(|c| !c.held(Kind::Secret).versions.is_empty())
+        .await
+        .expect("answered");
 
     // A new authority for both sides; clients of the old one are admitted for a while.
     let now = SystemTime::now();
     let next = Authority::new("next", HOUR, now).expect("an authority");
-    let shown = next.issue_server(&["localhost".into()], HOUR, now).expect("issued");
+    let shown = next
+        .issue_server(&["localhost".into()], HOUR, now)
+        .expect("issued");
     let both = format!("{}{}", world.authority.certificate(), next.certificate());
     world.tls.rotate(&shown, &both).expect("rotated");
     let renewed = next.issue_client(A, HOUR, now).expect("issued");
-    let channel = connect(&world.address, next.certificate(), Some(&renewed)).await.expect("the new pair connects");
+    let channel = connect(&world.address, next.certificate(), Some(&renewed))
+        .await
+        .expect("the new pair connects");
     let mut new = DeltaClient::open(channel, "new").await.expect("opens");
-    new.subscribe(Kind::Secret, &["a.example.com"]).await.expect("sent");
-    new.run_until(|c| !c.held(Kind::Secret).versions.is_empty()).await.expect("answered");
+    new.subscribe(Kind::Secret, &["a.example.com"])
+        .await
+        .expect("sent");
+    new.run_until(|c| !c.held(Kind::Secret).versions.is_empty())
+        .await
+        .expect("answered");
     // The connection from before the rotation continues.
-    let changed = Resource::new("a.example.com", &Secret { name: "changed".into(), ..Default::default() });
+    let changed = Resource::new(
+        "a.example.com",
+        &Secret {
+            name: "changed".into(),
+            ..Default::default()
+        },
+    );
     let version = changed.version().to_owned();
-    world.cache.publish(&View::new("a"), Update { upserts: vec![changed], removals: vec![] });
+    world.cache.publish(
+        &View::new("a"),
+        Update {
+            upserts: vec![changed],
+            removals: vec![],
+        },
+    );
     for client in [&mut old, &mut new] {
-        client.run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version).await.expect("still served");
+        client
+            .run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version)
+            .await
+            .expect("still served");
     }
 
     // The overlap ends: the old connection is closed, the other one continues.
-    world.tls.rotate(&shown, next.certificate()).expect("rotated");
-    old.receive().await.expect_err("its certificate is trusted no more");
-    let again = Resource::new("a.example.com", &Secret { name: "again".into(), ..Default::default() });
+    world
+        .tls
+        .rotate(&shown, next.certificate())
+        .expect("rotated");
+    old.receive()
+        .await
+        .expect_err("its certificate is trusted no more");
+    let again = Resource::new(
+        "a.example.com",
+        &Secret {
+            name: "again".into(),
+            ..Default::default()
+        },
+    );
     let version = again.version().to_owned();
-    world.cache.publish(&View::new("a"), Update { upserts: vec![again], removals: vec![] });
-    new.run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version).await.expect("still served");
-    // The old authority opens no new connection: its client does not trust the server, nor the server the client.
-    assert!(world.channel(Some(&world.client(A))).await.is_err(), "the old root still works");
+    world.cache.publish(
+        &View::new("a"),
+        Update {
+            upserts: vec![again],
+            removals: vec![],
+        },
+    );
+    new.run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version)
+        .await
+        .expect("still served");
+    // The old authority opens no new connection: its client does not trust the server, nor the
+    // server the client.
+    assert!(
+        world.channel(Some(&world.client(A))).await.is_err(),
+        "the old root still works"
+    );
     let stale = connect(&world.address, next.certificate(), Some(&world.client(A))).await;
     let refused = match stale {
         Err(_) => true,
         Ok(channel) => DeltaClient::open(channel, "stale").await.is_err(),
     };
-    assert!(refused, "a client certificate of the old authority is still taken");
+    assert!(
+        refused,
+        "a client certificate of the old authority is still taken"
+    );
 
     world.views.revoke(A);
-    let late = Resource::new("a.example.com", &Secret { name: "late".into(), ..Default::default() });
-    world.cache.publish(&View::new("a"), Update { upserts: vec![late], removals: vec![] });
+    let late = Resource::new(
+        "a.example.com",
+        &Secret {
+            name: "late".into(),
+            ..Default::default()
+        },
+    );
+    world.cache.publish(
+        &View::new("a"),
+        Update {
+            upserts: vec![late],
+            removals: vec![],
+        },
+    );
     let ended = new.receive().await.expect_err("nothing more is sent");
     assert_eq!(ended.code(), Code::PermissionDenied);
     drop((old, new));
@@ -281,8 +429,19 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
 #[test]
 fn no_secret_shows_in_debug_output() {
     let authority = Authority::new("test", HOUR, SystemTime::now()).expect("an authority");
-    let pair = authority.issue_client(A, HOUR, SystemTime::now()).expect("issued");
-    let secret = Resource::new("host", &Secret { name: "the-private-part".into(), ..Default::default() });
+    let pair = authority
+        .issue_client(A, HOUR, SystemTime::now())
+        .expect("issued");
+    let secret = Resource::new(
+        "host",
+        &Secret {
+            name: "the-private-part".into(),
+            ..Default::default()
+        },
+    );
     let shown = format!("{authority:?} {pair:?} {secret:?}");
-    assert!(!shown.contains("PRIVATE") && !shown.contains("the-private-part"), "{shown}");
+    assert!(
+        !shown.contains("PRIVATE") && !shown.contains("the-private-part"),
+        "{shown}"
+    );
 }

@@ -31,39 +31,55 @@ fn manager(at: &OfManager) -> Result<Arc<CertificateManager>, String> {
         .ok_or_else(|| "this replica issues no certificates: run the command at the lease holder, which `kubectl get lease` names in the controller's namespace".to_owned())
 }
 
-/// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`, `POST /certs/change-key?issuer=`,
-/// `POST /certs/new-account?issuer=`.
+/// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`,
+/// `POST /certs/change-key?issuer=`, `POST /certs/new-account?issuer=`.
 pub fn routes(at: OfManager) -> Router {
     Router::new()
         .route(
             "/certs",
-            get(
-                |State(at): State<OfManager>| async move { response(manager(&at).map(|manager| Json(manager.tell()))) },
-            ),
+            get(|State(at): State<OfManager>| async move {
+                response(manager(&at).map(|manager| Json(manager.tell())))
+            }),
         )
         .route(
             "/certs/renew",
-            post(|State(at): State<OfManager>, Query(asked): Query<Host>| async move {
-                response(manager(&at).and_then(|manager| manager.renew(&asked.host)).map(Json))
-            }),
+            post(
+                |State(at): State<OfManager>, Query(asked): Query<Host>| async move {
+                    response(
+                        manager(&at)
+                            .and_then(|manager| manager.renew(&asked.host))
+                            .map(Json),
+                    )
+                },
+            ),
         )
         .route(
             "/certs/check",
-            get(|State(at): State<OfManager>, Query(asked): Query<Host>| async move {
-                response(async { manager(&at)?.check(&asked.host).await.map(Json) }.await)
-            }),
+            get(
+                |State(at): State<OfManager>, Query(asked): Query<Host>| async move {
+                    response(async { manager(&at)?.check(&asked.host).await.map(Json) }.await)
+                },
+            ),
         )
         .route(
             "/certs/change-key",
-            post(|State(at): State<OfManager>, Query(asked): Query<Name>| async move {
-                response(async { manager(&at)?.change_key(&asked.issuer).await.map(Json) }.await)
-            }),
+            post(
+                |State(at): State<OfManager>, Query(asked): Query<Name>| async move {
+                    response(
+                        async { manager(&at)?.change_key(&asked.issuer).await.map(Json) }.await,
+                    )
+                },
+            ),
         )
         .route(
             "/certs/new-account",
-            post(|State(at): State<OfManager>, Query(asked): Query<Name>| async move {
-                response(async { manager(&at)?.new_account(&asked.issuer).await.map(Json) }.await)
-            }),
+            post(
+                |State(at): State<OfManager>, Query(asked): Query<Name>| async move {
+                    response(
+                        async { manager(&at)?.new_account(&asked.issuer).await.map(Json) }.await,
+                    )
+                },
+            ),
         )
         .with_state(at)
 }

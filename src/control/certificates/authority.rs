@@ -1,5 +1,5 @@
-//! The internal CA as an issuer: one CA for each registered domain, with a name constraint (RFC 5280, 4.2.1.10), stored
-//! in a directory or in an entry of the storage.
+//! The internal CA as an issuer: one CA for each registered domain, with a name constraint (RFC
+//! 5280, 4.2.1.10), stored in a directory or in an entry of the storage.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,11 +19,12 @@ use zeroize::Zeroizing;
 
 use gatewright_core::wanted::INTERNAL_CA;
 
-/// The domains for which there are internal CAs, and their maximum number: each has keys of its own, and its root is in
-/// the bundle that clients trust.
+/// The domains for which there are internal CAs, and their maximum number: each has keys of its
+/// own, and its root is in the bundle that clients trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityLimits {
-    /// The domains that certificates may be issued for, with all names below them; empty for all domains.
+    /// The domains that certificates may be issued for, with all names below them; empty for all
+    /// domains.
     pub domains: Vec<DnsName>,
     /// The maximum number of registered domains with a CA.
     pub most: usize,
@@ -34,7 +35,11 @@ pub struct AuthorityLimits {
 impl Default for AuthorityLimits {
     fn default() -> Self {
         // Two roots of a kilobyte for each domain fill half of the maximum size of a ConfigMap.
-        Self { domains: Vec::new(), most: 256, most_of_one: 32 }
+        Self {
+            domains: Vec::new(),
+            most: 256,
+            most_of_one: 32,
+        }
     }
 }
 
@@ -43,7 +48,8 @@ pub struct Authority {
     home: Home,
     limits: AuthorityLimits,
     cas: RwLock<BTreeMap<String, Arc<InternalCa>>>,
-    /// The CAs that exist and cannot be used, with the reason: they wait for an operator, and are not replaced.
+    /// The CAs that exist and cannot be used, with the reason: they wait for an operator, and are
+    /// not replaced.
     damaged: RwLock<BTreeMap<String, String>>,
 }
 
@@ -67,9 +73,21 @@ impl Authority {
     /// When the directory cannot be created or read.
     pub fn open(directory: PathBuf, now: Timestamp) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
-        let (home, limits) = (Home::Directory(directory.clone()), AuthorityLimits::default());
-        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)
+            .map_err(failed)?;
+        let (home, limits) = (
+            Home::Directory(directory.clone()),
+            AuthorityLimits::default(),
+        );
+        let authority = Self {
+            home,
+            limits,
+            cas: RwLock::default(),
+            damaged: RwLock::default(),
+        };
         for entry in fs::read_dir(&directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.path().join("ca.crt").exists()
@@ -87,9 +105,20 @@ impl Authority {
     /// # Errors
     /// When a CA cannot be read.
     pub async fn stored(storage: Arc<dyn Storage>, now: Timestamp) -> Result<Self, String> {
-        let keys = storage.list(Kind::Authority).await.map_err(|error| error.to_string())?;
-        let (home, limits) = (Home::Storage(storage.clone(), Mutex::default()), AuthorityLimits::default());
-        let authority = Self { home, limits, cas: RwLock::default(), damaged: RwLock::default() };
+        let keys = storage
+            .list(Kind::Authority)
+            .await
+            .map_err(|error| error.to_string())?;
+        let (home, limits) = (
+            Home::Storage(storage.clone(), Mutex::default()),
+            AuthorityLimits::default(),
+        );
+        let authority = Self {
+            home,
+            limits,
+            cas: RwLock::default(),
+            damaged: RwLock::default(),
+        };
         for key in keys {
             match authority.keep(key.name(), "", now).await {
                 Ok(_) => {}
@@ -112,10 +141,16 @@ impl Authority {
                     path.display()
                 )
             }
-            Home::Storage(..) => "restore its Secret from a backup, or delete it to begin with another root".to_owned(),
+            Home::Storage(..) => {
+                "restore its Secret from a backup, or delete it to begin with another root"
+                    .to_owned()
+            }
         };
         let text = format!("the internal CA of {domain} waits: {why}; {remedy}");
-        let mut damaged = self.damaged.write().expect("nobody panics while holding it");
+        let mut damaged = self
+            .damaged
+            .write()
+            .expect("nobody panics while holding it");
         if damaged.get(domain) != Some(&text) {
             tracing::error!("{text}");
             damaged.insert(domain.to_owned(), text);
@@ -124,16 +159,30 @@ impl Authority {
 
     /// Tries again to open damaged CAs. Returns whether any of them can be used again.
     pub fn mend(&self, now: Timestamp) -> bool {
-        let Home::Directory(directory) = &self.home else { return false };
-        let domains: Vec<String> =
-            self.damaged.read().expect("nobody panics while holding it").keys().cloned().collect();
+        let Home::Directory(directory) = &self.home else {
+            return false;
+        };
+        let domains: Vec<String> = self
+            .damaged
+            .read()
+            .expect("nobody panics while holding it")
+            .keys()
+            .cloned()
+            .collect();
         let mut mended = false;
         for domain in domains {
             // A CA that was moved away is replaced with the next certificate.
             let is_gone = !directory.join(&domain).join("ca.json").exists();
-            match if is_gone { Ok(()) } else { self.ca(&domain, "", now).map(drop) } {
+            match if is_gone {
+                Ok(())
+            } else {
+                self.ca(&domain, "", now).map(drop)
+            } {
                 Ok(()) => {
-                    self.damaged.write().expect("nobody panics while holding it").remove(&domain);
+                    self.damaged
+                        .write()
+                        .expect("nobody panics while holding it")
+                        .remove(&domain);
                     mended = true;
                 }
                 Err(why) => self.wait_for_mending(&domain, &why.message),
@@ -144,7 +193,12 @@ impl Authority {
 
     /// Returns the messages about damaged CAs.
     pub fn troubles(&self) -> Vec<String> {
-        self.damaged.read().expect("nobody panics while holding it").values().cloned().collect()
+        self.damaged
+            .read()
+            .expect("nobody panics while holding it")
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// Sets the limits. Existing CAs are kept.
@@ -152,12 +206,16 @@ impl Authority {
         Self { limits, ..self }
     }
 
-    /// Returns the reason for which a tenant gets no certificate for some names, and the name that it is about.
+    /// Returns the reason for which a tenant gets no certificate for some names, and the name that
+    /// it is about.
     fn refusal<'a>(&self, tenant: &str, names: &'a Names) -> Option<(String, &'a DnsName)> {
         let listed = |name: &DnsName| {
             let is_below = |domain: &DnsName| {
                 let base = name.base();
-                base == domain.as_str() || base.strip_suffix(domain.as_str()).is_some_and(|rest| rest.ends_with('.'))
+                base == domain.as_str()
+                    || base
+                        .strip_suffix(domain.as_str())
+                        .is_some_and(|rest| rest.ends_with('.'))
             };
             self.limits.domains.is_empty() || self.limits.domains.iter().any(is_below)
         };
@@ -187,7 +245,10 @@ impl Authority {
             return Some((text, names.first()));
         }
         let of_tenant = || cas.values().filter(|ca| ca.made_for() == tenant).count();
-        if !cas.contains_key(&domain) && !tenant.is_empty() && of_tenant() >= self.limits.most_of_one {
+        if !cas.contains_key(&domain)
+            && !tenant.is_empty()
+            && of_tenant() >= self.limits.most_of_one
+        {
             let text = format!(
                 "{domain} would be registered domain {} with a CA of its own that is made for {tenant}, and the limit of \
                  --internal-ca-limit-per-namespace is {}; use a name in a domain that has one, or raise the limit",
@@ -205,53 +266,94 @@ impl Authority {
     /// When the CA cannot sign it.
     pub fn sign(&self, name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, String> {
         let names = Names::one(name.clone());
-        let ca = self.ca(&domain(name), "", now).map_err(|failure| failure.message)?;
-        ca.sign(&names, None, now).map_err(|error| error.to_string())
+        let ca = self
+            .ca(&domain(name), "", now)
+            .map_err(|failure| failure.message)?;
+        ca.sign(&names, None, now)
+            .map_err(|error| error.to_string())
     }
 
     /// Returns the roots that clients should trust, as PEM.
     pub fn bundle(&self, now: Timestamp) -> String {
-        let mut bundle: String =
-            self.cas.read().expect("nobody panics while holding it").values().map(|ca| ca.bundle_pem(now)).collect();
+        let mut bundle: String = self
+            .cas
+            .read()
+            .expect("nobody panics while holding it")
+            .values()
+            .map(|ca| ca.bundle_pem(now))
+            .collect();
         if let Home::Directory(directory) = &self.home {
             // Certificates of damaged CAs are still served until they expire.
-            for domain in self.damaged.read().expect("nobody panics while holding it").keys() {
-                bundle += &fs::read_to_string(directory.join(domain).join("ca.crt")).unwrap_or_default();
+            for domain in self
+                .damaged
+                .read()
+                .expect("nobody panics while holding it")
+                .keys()
+            {
+                bundle +=
+                    &fs::read_to_string(directory.join(domain).join("ca.crt")).unwrap_or_default();
             }
         }
         bundle
     }
 
-    /// Returns whether the CA of these names exists: a certificate of a deleted CA is not trusted any more.
+    /// Returns whether the CA of these names exists: a certificate of a deleted CA is not trusted
+    /// any more.
     pub fn has_ca_of(&self, names: &Names) -> bool {
         let domain = domain(names.first());
-        self.cas.read().expect("nobody panics while holding it").contains_key(&domain)
-            || self.damaged.read().expect("nobody panics while holding it").contains_key(&domain)
+        self.cas
+            .read()
+            .expect("nobody panics while holding it")
+            .contains_key(&domain)
+            || self
+                .damaged
+                .read()
+                .expect("nobody panics while holding it")
+                .contains_key(&domain)
     }
 
-    /// Creates the CA that will renew a certificate of a CA that is gone, so that clients can come to trust its root
-    /// before.
+    /// Creates the CA that will renew a certificate of a CA that is gone, so that clients can come
+    /// to trust its root before.
     ///
     /// # Errors
     /// When the limits do not allow it, or it cannot be stored.
-    pub async fn prepare(&self, tenant: &str, names: &Names, now: Timestamp) -> Result<(), Failure> {
+    pub async fn prepare(
+        &self,
+        tenant: &str,
+        names: &Names,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
         if self.has_ca_of(names) {
             return Ok(());
         }
         if let Some((text, _)) = self.refusal(tenant, names) {
-            return Err(Failure::new(Class::Config, format!("{INTERNAL_CA}: {text}")));
+            return Err(Failure::new(
+                Class::Config,
+                format!("{INTERNAL_CA}: {text}"),
+            ));
         }
-        self.keep(&domain(names.first()), tenant, now).await.map(drop)
+        self.keep(&domain(names.first()), tenant, now)
+            .await
+            .map(drop)
     }
 
     /// Returns the CA of a domain, creating it for a tenant if necessary.
     fn ca(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
         let unusable = |error: CaError| {
             // A full disk is a transient failure, a wrong configuration is not.
-            let class = if matches!(error, CaError::Storage(_)) { Class::Transient } else { Class::Config };
+            let class = if matches!(error, CaError::Storage(_)) {
+                Class::Transient
+            } else {
+                Class::Config
+            };
             Failure::new(class, error.to_string())
         };
-        if let Some(ca) = self.cas.read().expect("nobody panics while holding it").get(domain) {
+        if let Some(ca) = self
+            .cas
+            .read()
+            .expect("nobody panics while holding it")
+            .get(domain)
+        {
             return Ok(ca.clone());
         }
         let mut cas = self.cas.write().expect("nobody panics while holding it");
@@ -260,27 +362,45 @@ impl Authority {
         }
         let constraints = Constraints::permit([domain]).map_err(unusable)?;
         let Home::Directory(directory) = &self.home else {
-            return Err(Failure::new(Class::Config, format!("there is no CA for {domain} yet")));
+            return Err(Failure::new(
+                Class::Config,
+                format!("there is no CA for {domain} yet"),
+            ));
         };
         let config = InternalCaConfig::new(INTERNAL_CA, directory.join(domain), constraints);
-        let config = InternalCaConfig { made_for: tenant.to_owned(), ..config };
+        let config = InternalCaConfig {
+            made_for: tenant.to_owned(),
+            ..config
+        };
         let ca = Arc::new(InternalCa::open(config, now).map_err(unusable)?);
         cas.insert(domain.to_owned(), ca.clone());
         Ok(ca)
     }
 
-    /// Returns the CA of a domain after storing its state, including due renewals: no certificate is signed by a CA
-    /// that could be lost.
-    async fn keep(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
+    /// Returns the CA of a domain after storing its state, including due renewals: no certificate
+    /// is signed by a CA that could be lost.
+    async fn keep(
+        &self,
+        domain: &str,
+        tenant: &str,
+        now: Timestamp,
+    ) -> Result<Arc<InternalCa>, Failure> {
         let failed = |class, text: String| Failure::new(class, format!("{INTERNAL_CA}: {text}"));
         let config = |text: String| failed(Class::Config, text);
         let Home::Storage(storage, written) = &self.home else {
-            return self.ca(domain, tenant, now).map_err(|failure| failed(failure.class, failure.message));
+            return self
+                .ca(domain, tenant, now)
+                .map_err(|failure| failed(failure.class, failure.message));
         };
         let mut written = written.lock().await;
         let key = Key::new(Kind::Authority, domain);
         let stored = |error: StorageError| failed(Class::Transient, error.to_string());
-        let known = self.cas.read().expect("nobody panics while holding it").get(domain).cloned();
+        let known = self
+            .cas
+            .read()
+            .expect("nobody panics while holding it")
+            .get(domain)
+            .cloned();
         let (ca, before) = match (known, written.remove(domain)) {
             (Some(ca), Some(before)) => {
                 ca.advance(now).map_err(|error| config(error.to_string()))?;
@@ -288,27 +408,47 @@ impl Authority {
             }
             _ => {
                 let there = storage.read(&key).await.map_err(stored)?;
-                let constraints = Constraints::permit([domain]).map_err(|error| config(error.to_string()))?;
+                let constraints =
+                    Constraints::permit([domain]).map_err(|error| config(error.to_string()))?;
                 let settings = InternalCaConfig::new(INTERNAL_CA, "", constraints);
-                let settings = InternalCaConfig { made_for: tenant.to_owned(), ..settings };
+                let settings = InternalCaConfig {
+                    made_for: tenant.to_owned(),
+                    ..settings
+                };
                 let record = there.as_ref().map(|entry| entry.bytes.as_slice());
                 let ca = InternalCa::of_record(settings, record, now);
                 let ca = ca.map_err(|error| config(format!("{key}: {error}")))?;
-                (Arc::new(ca), there.map(|entry| StoredRecord { record: entry.bytes, version: entry.version }))
+                (
+                    Arc::new(ca),
+                    there.map(|entry| StoredRecord {
+                        record: entry.bytes,
+                        version: entry.version,
+                    }),
+                )
             }
         };
         let record = ca.record();
         let version = match before {
             Some(before) if *before.record == *record => before.version,
             before => {
-                let expect = before.map_or(Expect::Absent, |before| Expect::Version(before.version));
+                let expect =
+                    before.map_or(Expect::Absent, |before| Expect::Version(before.version));
                 // On a conflict with another writer the CA is read again.
-                storage.write(&key, &record, &expect).await.map_err(stored)?
+                storage
+                    .write(&key, &record, &expect)
+                    .await
+                    .map_err(stored)?
             }
         };
         written.insert(domain.to_owned(), StoredRecord { record, version });
-        self.damaged.write().expect("nobody panics while holding it").remove(domain);
-        self.cas.write().expect("nobody panics while holding it").insert(domain.to_owned(), ca.clone());
+        self.damaged
+            .write()
+            .expect("nobody panics while holding it")
+            .remove(domain);
+        self.cas
+            .write()
+            .expect("nobody panics while holding it")
+            .insert(domain.to_owned(), ca.clone());
         Ok(ca)
     }
 }
@@ -325,11 +465,19 @@ impl Issuer for Authority {
             return Err(config(text).by(vec![name.to_string()]));
         }
         let domain = domain(request.names.first());
-        let damaged = self.damaged.read().expect("nobody panics while holding it").get(&domain).cloned();
+        let damaged = self
+            .damaged
+            .read()
+            .expect("nobody panics while holding it")
+            .get(&domain)
+            .cloned();
         if let (Some(text), Home::Directory(_)) = (damaged, &self.home) {
             return Err(config(text));
         }
-        self.keep(&domain, &request.tenant, request.now).await?.issue(request).await
+        self.keep(&domain, &request.tenant, request.now)
+            .await?
+            .issue(request)
+            .await
     }
 }
 
@@ -353,15 +501,22 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let now = Timestamp::now();
         let authority = Authority::open(dir.path().join("ca"), now).expect("opens");
-        for name in ["a.alice.example.org", "b.alice.example.org", "c.example.net"] {
+        for name in [
+            "a.alice.example.org",
+            "b.alice.example.org",
+            "c.example.net",
+        ] {
             authority.issue(&request(name, now)).await.expect(name);
         }
         let bundle = authority.bundle(now);
         assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 2);
-        let again = Authority::open(dir.path().join("ca"), now + SignedDuration::from_hours(1)).expect("opens");
+        let again = Authority::open(dir.path().join("ca"), now + SignedDuration::from_hours(1))
+            .expect("opens");
         assert_eq!(again.bundle(now), bundle);
         let names = |text| Names::parse([text]).expect("a name");
-        assert!(again.has_ca_of(&names("x.example.org")) && !again.has_ca_of(&names("x.example.com")));
+        assert!(
+            again.has_ca_of(&names("x.example.org")) && !again.has_ca_of(&names("x.example.com"))
+        );
     }
 
     #[tokio::test]
@@ -371,10 +526,16 @@ mod tests {
         let authority = Authority::open(home.clone(), now).expect("opens");
         fs::create_dir_all(&home).expect("made");
         fs::write(home.join("example.org"), "in the way").expect("written");
-        let refused = authority.issue(&request("a.example.org", now)).await.expect_err("no directory");
+        let refused = authority
+            .issue(&request("a.example.org", now))
+            .await
+            .expect_err("no directory");
         assert_eq!(refused.class, Class::Transient, "{refused}");
         fs::remove_file(home.join("example.org")).expect("removed");
-        authority.issue(&request("a.example.org", now)).await.expect("issued");
+        authority
+            .issue(&request("a.example.org", now))
+            .await
+            .expect("issued");
     }
 
     #[tokio::test]
@@ -389,29 +550,59 @@ mod tests {
         let good = fs::read(&file).expect("read");
         fs::write(&file, &good[..good.len() / 2]).expect("written");
         let again = Authority::open(home.clone(), now).expect("opens all the same");
-        again.issue(&request("c.example.net", now)).await.expect("the other one signs");
-        let refused = again.issue(&request("c.example.org", now)).await.expect_err("it is not made anew");
-        assert!(refused.class == Class::Config && refused.message.contains("mv "), "{refused}");
-        assert!(again.troubles()[0].contains("ca.json"), "{:?}", again.troubles());
+        again
+            .issue(&request("c.example.net", now))
+            .await
+            .expect("the other one signs");
+        let refused = again
+            .issue(&request("c.example.org", now))
+            .await
+            .expect_err("it is not made anew");
+        assert!(
+            refused.class == Class::Config && refused.message.contains("mv "),
+            "{refused}"
+        );
+        assert!(
+            again.troubles()[0].contains("ca.json"),
+            "{:?}",
+            again.troubles()
+        );
         let names = Names::parse(["a.example.org"]).expect("a name");
-        assert!(again.has_ca_of(&names) && again.bundle(now).len() == bundle.len(), "its roots are trusted as before");
+        assert!(
+            again.has_ca_of(&names) && again.bundle(now).len() == bundle.len(),
+            "its roots are trusted as before"
+        );
         assert!(!again.mend(now));
         fs::write(&file, &good).expect("written");
         assert!(again.mend(now) && again.troubles().is_empty());
-        again.issue(&request("c.example.org", now)).await.expect("it is back");
+        again
+            .issue(&request("c.example.org", now))
+            .await
+            .expect("it is back");
         assert_eq!(again.bundle(now), bundle);
     }
 
     #[tokio::test]
     async fn a_ca_in_a_storage_is_made_once() {
         let dir = tempfile::tempdir().expect("a directory");
-        let storage = || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        let storage =
+            || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
         let now = Timestamp::now();
-        let (one, two) = (Authority::stored(storage(), now).await, Authority::stored(storage(), now).await);
+        let (one, two) = (
+            Authority::stored(storage(), now).await,
+            Authority::stored(storage(), now).await,
+        );
         let (one, two) = (one.expect("opens"), two.expect("opens"));
-        one.issue(&request("a.example.org", now)).await.expect("the first makes it");
-        two.issue(&request("b.example.org", now)).await.expect("the other finds it");
-        assert_eq!((one.bundle(now), one.bundle(now).matches("BEGIN").count()), (two.bundle(now), 1));
+        one.issue(&request("a.example.org", now))
+            .await
+            .expect("the first makes it");
+        two.issue(&request("b.example.org", now))
+            .await
+            .expect("the other finds it");
+        assert_eq!(
+            (one.bundle(now), one.bundle(now).matches("BEGIN").count()),
+            (two.bundle(now), 1)
+        );
         let again = Authority::stored(storage(), now).await.expect("opens");
         assert_eq!(again.bundle(now), one.bundle(now));
     }
@@ -419,19 +610,39 @@ mod tests {
     #[tokio::test]
     async fn a_ca_can_be_made_before_it_signs_and_within_the_limits() {
         let dir = tempfile::tempdir().expect("a directory");
-        let storage = || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        let storage =
+            || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
         let now = Timestamp::now();
         let authority = Authority::stored(storage(), now).await.expect("opens");
-        let authority = authority.within(AuthorityLimits { most: 1, ..AuthorityLimits::default() });
+        let authority = authority.within(AuthorityLimits {
+            most: 1,
+            ..AuthorityLimits::default()
+        });
         let names = |text| Names::parse([text]).expect("a name");
-        authority.prepare("alice", &names("a.example.org"), now).await.expect("made");
+        authority
+            .prepare("alice", &names("a.example.org"), now)
+            .await
+            .expect("made");
         let bundle = authority.bundle(now);
         assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 1);
-        authority.prepare("alice", &names("b.example.org"), now).await.expect("it is there");
-        let refused = authority.prepare("alice", &names("a.example.net"), now).await.expect_err("a second one");
+        authority
+            .prepare("alice", &names("b.example.org"), now)
+            .await
+            .expect("it is there");
+        let refused = authority
+            .prepare("alice", &names("a.example.net"), now)
+            .await
+            .expect_err("a second one");
         assert!(refused.message.contains("--internal-ca-limit"), "{refused}");
-        authority.issue(&request("a.example.org", now)).await.expect("it signs");
-        assert_eq!(authority.bundle(now), bundle, "by the root that was known before");
+        authority
+            .issue(&request("a.example.org", now))
+            .await
+            .expect("it signs");
+        assert_eq!(
+            authority.bundle(now),
+            bundle,
+            "by the root that was known before"
+        );
         let again = Authority::stored(storage(), now).await.expect("opens");
         assert_eq!(again.bundle(now), bundle);
     }
@@ -440,23 +651,44 @@ mod tests {
     async fn limits_hold_for_what_is_new_and_roots_in_place_are_told_on() {
         let dir = tempfile::tempdir().expect("a directory");
         let now = Timestamp::now();
-        let domains = ["corp.example", "alice.example.org"].map(|name| DnsName::parse(name).expect("a name")).to_vec();
+        let domains = ["corp.example", "alice.example.org"]
+            .map(|name| DnsName::parse(name).expect("a name"))
+            .to_vec();
         let authority = Authority::open(dir.path().join("ca"), now).expect("opens");
-        let authority = authority.within(AuthorityLimits { domains, most: 1, ..AuthorityLimits::default() });
+        let authority = authority.within(AuthorityLimits {
+            domains,
+            most: 1,
+            ..AuthorityLimits::default()
+        });
         for name in ["corp.example", "vault.corp.example", "*.corp.example"] {
             authority.issue(&request(name, now)).await.expect(name);
         }
         for (name, word) in [
-            ("xcorp.example", "--internal-ca-domain: it issues for corp.example, alice.example.org"),
+            (
+                "xcorp.example",
+                "--internal-ca-domain: it issues for corp.example, alice.example.org",
+            ),
             ("bob.example.org", "--internal-ca-domain"),
             ("kubernetes.default.svc", "--internal-ca-domain"),
-            ("www.alice.example.org", "the limit of --internal-ca-limit is 1"),
+            (
+                "www.alice.example.org",
+                "the limit of --internal-ca-limit is 1",
+            ),
         ] {
             let refused = authority.issue(&request(name, now)).await.expect_err(name);
-            assert!(refused.class == Class::Config && refused.message.contains(word), "{name}: {refused}");
+            assert!(
+                refused.class == Class::Config && refused.message.contains(word),
+                "{name}: {refused}"
+            );
         }
-        assert_eq!(authority.bundle(now).matches("BEGIN CERTIFICATE").count(), 1);
-        authority.issue(&request("again.corp.example", now)).await.expect("its domain has a CA");
+        assert_eq!(
+            authority.bundle(now).matches("BEGIN CERTIFICATE").count(),
+            1
+        );
+        authority
+            .issue(&request("again.corp.example", now))
+            .await
+            .expect("its domain has a CA");
     }
 
     /// Otherwise one namespace could use up the limit of all.
@@ -464,20 +696,48 @@ mod tests {
     async fn a_namespace_has_as_many_cas_as_its_limit_says_also_after_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");
         let now = Timestamp::now();
-        let limits = || AuthorityLimits { most_of_one: 2, ..AuthorityLimits::default() };
-        let of = |tenant: &str, name: &str| IssueRequest { tenant: tenant.to_owned(), ..request(name, now) };
-        let storage = || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
-        let open = async || Authority::stored(storage(), now).await.expect("opens").within(limits());
+        let limits = || AuthorityLimits {
+            most_of_one: 2,
+            ..AuthorityLimits::default()
+        };
+        let of = |tenant: &str, name: &str| IssueRequest {
+            tenant: tenant.to_owned(),
+            ..request(name, now)
+        };
+        let storage =
+            || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        let open = async || {
+            Authority::stored(storage(), now)
+                .await
+                .expect("opens")
+                .within(limits())
+        };
         let authority = open().await;
         for name in ["a.m1.example", "b.m2.example", "c.m2.example"] {
             authority.issue(&of("mallory", name)).await.expect(name);
         }
         for authority in [authority, open().await] {
-            let refused = authority.issue(&of("mallory", "m3.example")).await.expect_err("it is the third");
-            let words = ["m3.example", "made for mallory", "--internal-ca-limit-per-namespace is 2"];
-            assert!(words.iter().all(|word| refused.message.contains(word)), "{refused}");
-            authority.issue(&of("mallory", "d.m1.example")).await.expect("its domain has a CA");
-            authority.issue(&of("alice", "a.alice.example")).await.expect("she has her own");
+            let refused = authority
+                .issue(&of("mallory", "m3.example"))
+                .await
+                .expect_err("it is the third");
+            let words = [
+                "m3.example",
+                "made for mallory",
+                "--internal-ca-limit-per-namespace is 2",
+            ];
+            assert!(
+                words.iter().all(|word| refused.message.contains(word)),
+                "{refused}"
+            );
+            authority
+                .issue(&of("mallory", "d.m1.example"))
+                .await
+                .expect("its domain has a CA");
+            authority
+                .issue(&of("alice", "a.alice.example"))
+                .await
+                .expect("she has her own");
         }
     }
 
@@ -485,7 +745,13 @@ mod tests {
     async fn no_ca_is_made_for_a_public_suffix() {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::open(dir.path().to_path_buf(), Timestamp::now()).expect("opens");
-        let refused = authority.issue(&request("co.uk", Timestamp::now())).await.expect_err("strangers");
-        assert!(refused.class == Class::Config && refused.message.contains("public suffix"), "{refused}");
+        let refused = authority
+            .issue(&request("co.uk", Timestamp::now()))
+            .await
+            .expect_err("strangers");
+        assert!(
+            refused.class == Class::Config && refused.message.contains("public suffix"),
+            "{refused}"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! The ACME account that answers HTTP-01 for each host, as the lease holder publishes it for all replicas.
+//! The ACME account that answers HTTP-01 for each host, as the lease holder publishes it for all
+//! replicas.
 //!
-//! Accounts are published per issuer and not per host: every replica knows the issuer of each host from the wanted
-//! certificates. A host is published by itself only while an account other than its issuer's proves it.
+//! Accounts are published per issuer and not per host: every replica knows the issuer of each host
+//! from the wanted certificates. A host is published by itself only while an account other than its
+//! issuer's proves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use gatewright_core::translate::{Asked, ChallengeAnswer};
 /// The published accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeAccounts {
-    /// The accounts by issuer: those of the installation by name, those of objects by `namespace/name`.
+    /// The accounts by issuer: those of the installation by name, those of objects by
+    /// `namespace/name`.
     issuers: BTreeMap<String, Account>,
     /// The thumbprints by host and by the namespace that wants it, where it is not the issuer's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -43,7 +46,10 @@ impl ChallengeAccounts {
         for (issuer, answer) in known {
             match answer {
                 Some(answer) => {
-                    let account = Account { port: answer.port, thumbprint: answer.thumbprint };
+                    let account = Account {
+                        port: answer.port,
+                        thumbprint: answer.thumbprint,
+                    };
                     issuers.insert(name(&issuer), account);
                 }
                 None => drop(issuers.remove(&name(&issuer))),
@@ -60,8 +66,14 @@ impl ChallengeAccounts {
 
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
         let id = name(&IssuerKey::from(issuer));
-        let account = self.issuers.get(&id).ok_or_else(|| format!("issuer {id} has no account yet"))?;
-        let challenge = Some(ChallengeAnswer { port: account.port, thumbprint: account.thumbprint.clone() });
+        let account = self
+            .issuers
+            .get(&id)
+            .ok_or_else(|| format!("issuer {id} has no account yet"))?;
+        let challenge = Some(ChallengeAnswer {
+            port: account.port,
+            thumbprint: account.thumbprint.clone(),
+        });
         Ok(Resolved { id, challenge })
     }
 }
@@ -90,21 +102,38 @@ pub struct ChallengeIndex {
 
 impl ChallengeIndex {
     /// Sets the wanted certificates of some Secrets.
-    pub fn change(&mut self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
-        changes.into_iter().for_each(|(secret, want)| self.requests.change(secret, want));
+    pub fn change(
+        &mut self,
+        changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>,
+    ) {
+        changes
+            .into_iter()
+            .for_each(|(secret, want)| self.requests.change(secret, want));
     }
 
     /// Takes in newly published accounts.
     pub fn take_in(&mut self, answers: ChallengeAccounts) {
         let before = std::mem::replace(&mut self.answers, answers);
-        let issuers: BTreeSet<&String> = before.issuers.keys().chain(self.answers.issuers.keys()).collect();
-        for issuer in
-            issuers.into_iter().filter(|issuer| before.issuers.get(*issuer) != self.answers.issuers.get(*issuer))
+        let issuers: BTreeSet<&String> = before
+            .issuers
+            .keys()
+            .chain(self.answers.issuers.keys())
+            .collect();
+        for issuer in issuers
+            .into_iter()
+            .filter(|issuer| before.issuers.get(*issuer) != self.answers.issuers.get(*issuer))
         {
             self.requests.touch_issuer(&issuer_key(issuer));
         }
-        let hosts: BTreeSet<&String> = before.asked.keys().chain(self.answers.asked.keys()).collect();
-        for host in hosts.into_iter().filter(|host| before.asked.get(*host) != self.answers.asked.get(*host)) {
+        let hosts: BTreeSet<&String> = before
+            .asked
+            .keys()
+            .chain(self.answers.asked.keys())
+            .collect();
+        for host in hosts
+            .into_iter()
+            .filter(|host| before.asked.get(*host) != self.answers.asked.get(*host))
+        {
             if let Ok(host) = Hostname::parse(host) {
                 self.requests.touch_host(&host);
             }
@@ -115,14 +144,24 @@ impl ChallengeIndex {
     pub fn changes(&mut self) -> Vec<(Asked, Option<ChallengeAnswer>)> {
         let answers = &self.answers;
         let active_account = |asked: &Asked, _: &[&IssuerRef]| {
-            answers.asked.get(asked.hostname.as_str())?.get(&*asked.namespace).cloned()
+            answers
+                .asked
+                .get(asked.hostname.as_str())?
+                .get(&*asked.namespace)
+                .cloned()
         };
-        let settled = self.requests.settle(&|issuer| answers.resolve(issuer), &active_account);
+        let settled = self
+            .requests
+            .settle(&|issuer| answers.resolve(issuer), &active_account);
         let challenge = |update| match update {
             CertificateUpdate::Challenge(asked, answer) => Some((asked, answer)),
             CertificateUpdate::Certificate(..) | CertificateUpdate::Trouble(..) => None,
         };
-        settled.certificate_updates.into_iter().filter_map(challenge).collect()
+        settled
+            .certificate_updates
+            .into_iter()
+            .filter_map(challenge)
+            .collect()
     }
 
     /// Returns all wanted certificates.
@@ -153,7 +192,10 @@ mod tests {
     fn want(host: &str, owner: Option<&str>) -> CertificateRequest {
         let issuer = match owner {
             None => IssuerRef::Named(Arc::from("acme")),
-            Some(owner) => IssuerRef::Own { owner: ObjectName::new("t", owner), settings: Arc::default() },
+            Some(owner) => IssuerRef::Own {
+                owner: ObjectName::new("t", owner),
+                settings: Arc::default(),
+            },
         };
         CertificateRequest {
             secret: ObjectName::new("t", format!("{host}-tls")),
@@ -163,40 +205,80 @@ mod tests {
     }
 
     fn answer(thumbprint: &str) -> ChallengeAnswer {
-        ChallengeAnswer { port: 80, thumbprint: thumbprint.into() }
+        ChallengeAnswer {
+            port: 80,
+            thumbprint: thumbprint.into(),
+        }
     }
 
     fn changes(challenge_index: &mut ChallengeIndex) -> Vec<(String, Option<String>)> {
         let changes = challenge_index.changes().into_iter();
-        changes.map(|(asked, a)| (asked.hostname.to_string(), a.map(|a| a.thumbprint.to_string()))).collect()
+        changes
+            .map(|(asked, a)| {
+                (
+                    asked.hostname.to_string(),
+                    a.map(|a| a.thumbprint.to_string()),
+                )
+            })
+            .collect()
     }
 
     #[test]
     fn a_host_is_answered_for_by_its_account_and_by_another_while_that_one_proves_it() {
         let mut challenge_index = ChallengeIndex::default();
-        let wants = [want("a.example.org", None), want("b.example.org", Some("edge"))];
-        challenge_index.change(wants.iter().map(|want| (want.secret.clone(), Some(want.clone()))));
+        let wants = [
+            want("a.example.org", None),
+            want("b.example.org", Some("edge")),
+        ];
+        challenge_index.change(
+            wants
+                .iter()
+                .map(|want| (want.secret.clone(), Some(want.clone()))),
+        );
         assert_eq!(changes(&mut challenge_index), []);
         let edge = || IssuerKey::Own(ObjectName::new("t", "edge"));
-        let accounts = || [(IssuerKey::Named("acme".into()), Some(answer("one"))), (edge(), Some(answer("two")))];
+        let accounts = || {
+            [
+                (IssuerKey::Named("acme".into()), Some(answer("one"))),
+                (edge(), Some(answer("two"))),
+            ]
+        };
         let none = ChallengeAccounts::default();
         let plain = ChallengeAccounts::new(&none, accounts(), BTreeMap::new());
         let kept = ChallengeAccounts::new(&plain, [], BTreeMap::new());
         assert_eq!(kept, plain, "those that are not known yet are as they were");
-        assert_ne!(ChallengeAccounts::new(&plain, [(edge(), None)], BTreeMap::new()), plain);
+        assert_ne!(
+            ChallengeAccounts::new(&plain, [(edge(), None)], BTreeMap::new()),
+            plain
+        );
         assert_ne!(plain.clone().of(|issuer| *issuer != edge()), plain);
         let text = serde_json::to_string(&plain).expect("texts");
         challenge_index.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
         let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());
-        assert_eq!(changes(&mut challenge_index), [(a.clone(), Some("one".into())), (b.clone(), Some("two".into()))]);
+        assert_eq!(
+            changes(&mut challenge_index),
+            [
+                (a.clone(), Some("one".into())),
+                (b.clone(), Some("two".into()))
+            ]
+        );
         challenge_index.take_in(ChallengeAccounts::new(
             &none,
             accounts(),
-            BTreeMap::from([(b.clone(), BTreeMap::from([("t".to_owned(), Arc::from("trial"))]))]),
+            BTreeMap::from([(
+                b.clone(),
+                BTreeMap::from([("t".to_owned(), Arc::from("trial"))]),
+            )]),
         ));
-        assert_eq!(changes(&mut challenge_index), [(b.clone(), Some("trial".into()))]);
+        assert_eq!(
+            changes(&mut challenge_index),
+            [(b.clone(), Some("trial".into()))]
+        );
         challenge_index.take_in(plain);
-        assert_eq!(changes(&mut challenge_index), [(b.clone(), Some("two".into()))]);
+        assert_eq!(
+            changes(&mut challenge_index),
+            [(b.clone(), Some("two".into()))]
+        );
         challenge_index.change([(wants[0].secret.clone(), None)]);
         assert_eq!(changes(&mut challenge_index), [(a, None)]);
     }

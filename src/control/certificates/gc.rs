@@ -1,5 +1,5 @@
-//! Garbage collection for issuers of deleted TenantGateways: removes their accounts, consumed rate limits and
-//! unfinished orders after a time.
+//! Garbage collection for issuers of deleted TenantGateways: removes their accounts, consumed rate
+//! limits and unfinished orders after a time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use tracing::debug;
 
 use gatewright_core::model::ObjectName;
 
-/// The interval of collections. The first is not at the start, since not every TenantGateway may be known then.
+/// The interval of collections. The first is not at the start, since not every TenantGateway may be
+/// known then.
 const GC_INTERVAL: Duration = Duration::from_secs(3600);
-/// The time for which an unused account is kept: the creation of accounts is limited, and a season without a host
-/// should cost none.
+/// The time for which an unused account is kept: the creation of accounts is limited, and a season
+/// without a host should cost none.
 const IDLE: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// The maximum number of entries of a kind in one collection; the others follow in the next hours.
 const AT_ONCE: usize = 100;
@@ -45,7 +46,8 @@ pub(super) async fn run(
     }
 }
 
-/// Returns the owner in an issuer's name, in the encoding of storage entries; `None` for an issuer of the installation.
+/// Returns the owner in an issuer's name, in the encoding of storage entries; `None` for an issuer
+/// of the installation.
 fn owner(name: &str) -> Option<&str> {
     // Letters, digits, dots and dashes are not encoded; `@` and `/` are.
     let (owner, _) = name.split_once("_40")?;
@@ -63,20 +65,32 @@ fn turn(mut keys: Vec<Key>, now: Timestamp) -> Vec<Key> {
 }
 
 /// Collects once. Returns the number of removed entries.
-pub(super) async fn collect_garbage(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, now: Timestamp) -> usize {
+pub(super) async fn collect_garbage(
+    storage: &dyn Storage,
+    owners: &BTreeSet<ObjectName>,
+    now: Timestamp,
+) -> usize {
     let named = |kind, name: &str| Key::new(kind, name).name().to_owned();
-    let present: BTreeSet<String> = owners.iter().map(|owner| named(Kind::Account, &owner.to_string())).collect();
+    let present: BTreeSet<String> = owners
+        .iter()
+        .map(|owner| named(Kind::Account, &owner.to_string()))
+        .collect();
     let is_gone = |name: &str| owner(name).is_some_and(|owner| !present.contains(owner));
     let listed = |kind| async move { storage.list(kind).await.unwrap_or_default() };
     let mut gone = 0;
     for key in turn(listed(Kind::Order).await, now) {
-        let Ok(Some((order, _))) = read_json::<Order>(storage, &key).await else { continue };
+        let Ok(Some((order, _))) = read_json::<Order>(storage, &key).await else {
+            continue;
+        };
         let over = is_gone(&named(Kind::Account, &order.issuer)) && order.since + IDLE <= now;
         if over && storage.remove(&key).await.is_ok() {
             gone += 1;
         }
     }
-    let idle = listed(Kind::Account).await.into_iter().filter(|key| is_gone(key.name()));
+    let idle = listed(Kind::Account)
+        .await
+        .into_iter()
+        .filter(|key| is_gone(key.name()));
     for key in turn(idle.collect(), now) {
         match retire(storage, &key, now, IDLE).await {
             Ok(went) => gone += usize::from(went),
@@ -85,10 +99,23 @@ pub(super) async fn collect_garbage(storage: &dyn Storage, owners: &BTreeSet<Obj
         }
     }
     // Consumed limits are kept until they no longer count, whether or not the issuer exists.
-    let accounts: BTreeSet<String> = listed(Kind::Account).await.iter().map(|key| key.name().to_owned()).collect();
+    let accounts: BTreeSet<String> = listed(Kind::Account)
+        .await
+        .iter()
+        .map(|key| key.name().to_owned())
+        .collect();
     let unused = |key: &Key| is_gone(key.name()) && !accounts.contains(key.name());
-    for key in turn(listed(Kind::Budget).await.into_iter().filter(unused).collect(), now) {
-        let Ok(Some((budget, _))) = read_json::<Budget>(storage, &key).await else { continue };
+    for key in turn(
+        listed(Kind::Budget)
+            .await
+            .into_iter()
+            .filter(unused)
+            .collect(),
+        now,
+    ) {
+        let Ok(Some((budget, _))) = read_json::<Budget>(storage, &key).await else {
+            continue;
+        };
         if budget.is_idle(now) && storage.remove(&key).await.is_ok() {
             gone += 1;
         }
@@ -113,56 +140,108 @@ mod tests {
     fn empty() -> (tempfile::TempDir, Arc<dyn Storage>, Timestamp) {
         let dir = tempfile::tempdir().expect("a directory");
         let storage = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
-        (dir, storage, "2026-11-22T00:00:00Z".parse().expect("a time"))
+        (
+            dir,
+            storage,
+            "2026-11-22T00:00:00Z".parse().expect("a time"),
+        )
     }
 
     #[tokio::test]
-    async fn state_of_removed_tenants_is_collected_after_its_retention_and_limits_keep_their_meaning() {
+    async fn state_of_removed_tenants_is_collected_after_its_retention_and_limits_keep_their_meaning()
+     {
         let (_dir, storage, start) = empty();
         let storage = &*storage;
         let day = |n: i64| start + SignedDuration::from_hours(24 * n);
         let names = Names::parse(["a.example.org"]).expect("a name");
-        let issuers = ["tenant-a/edge@ca.test", "tenant-b/edge@ca.test", "tenant-b/edge@other.test", "acme@ca.test"];
+        let issuers = [
+            "tenant-a/edge@ca.test",
+            "tenant-b/edge@ca.test",
+            "tenant-b/edge@other.test",
+            "acme@ca.test",
+        ];
         let mut prints = Vec::new();
         for issuer in issuers {
-            prints.push(thumbprint(storage, issuer, "https://ca.test/dir").await.expect("made"));
+            prints.push(
+                thumbprint(storage, issuer, "https://ca.test/dir")
+                    .await
+                    .expect("made"),
+            );
             let mut budget = Budget::new(Limits::LETS_ENCRYPT);
             budget.spend(&names, Exempt::Nothing, day(94));
-            write_json(storage, &Key::new(Kind::Budget, issuer), &budget, &Expect::Absent).await.expect("written");
+            write_json(
+                storage,
+                &Key::new(Kind::Budget, issuer),
+                &budget,
+                &Expect::Absent,
+            )
+            .await
+            .expect("written");
             let order = json!({"issuer": issuer, "since": start, "key": "s3cret"});
-            write_json(storage, &Key::new(Kind::Order, issuer), &order, &Expect::Absent).await.expect("written");
+            write_json(
+                storage,
+                &Key::new(Kind::Order, issuer),
+                &order,
+                &Expect::Absent,
+            )
+            .await
+            .expect("written");
         }
         let count = async || {
             let mut all = [0; 3];
-            for (kind, count) in [Kind::Account, Kind::Budget, Kind::Order].into_iter().zip(&mut all) {
+            for (kind, count) in [Kind::Account, Kind::Budget, Kind::Order]
+                .into_iter()
+                .zip(&mut all)
+            {
                 *count = storage.list(kind).await.expect("listed").len();
             }
             all
         };
-        let both = BTreeSet::from(["tenant-a", "tenant-b"].map(|space| ObjectName::new(space, "edge")));
+        let both =
+            BTreeSet::from(["tenant-a", "tenant-b"].map(|space| ObjectName::new(space, "edge")));
         let one = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
         assert_eq!(collect_garbage(storage, &both, day(0)).await, 0);
-        assert_eq!(collect_garbage(storage, &one, day(1)).await, 0, "it is noted");
+        assert_eq!(
+            collect_garbage(storage, &one, day(1)).await,
+            0,
+            "it is noted"
+        );
         // The issuer is created again, and gets its account back.
-        let again = thumbprint(storage, issuers[1], "https://ca.test/dir").await.expect("there");
+        let again = thumbprint(storage, issuers[1], "https://ca.test/dir")
+            .await
+            .expect("there");
         assert_eq!(again, prints[1]);
         for n in [5, 60, 90] {
             let went = collect_garbage(storage, &one, day(n)).await;
             assert_eq!(
                 (went, count().await),
-                (if n == 90 { 2 } else { 0 }, [4, 4, if n == 90 { 2 } else { 4 }]),
+                (
+                    if n == 90 { 2 } else { 0 },
+                    [4, 4, if n == 90 { 2 } else { 4 }]
+                ),
                 "day {n}"
             );
         }
         // The time of that account began with the second deletion of the issuer.
-        assert_eq!((collect_garbage(storage, &one, day(91)).await, count().await), (1, [3, 4, 2]));
+        assert_eq!(
+            (collect_garbage(storage, &one, day(91)).await, count().await),
+            (1, [3, 4, 2])
+        );
         assert_eq!(
             (collect_garbage(storage, &one, day(95)).await, count().await),
             (1, [2, 4, 2]),
             "what was spent counts still"
         );
-        assert_eq!((collect_garbage(storage, &one, day(120)).await, count().await), (2, [2, 2, 2]));
-        let rest = thumbprint(storage, issuers[0], "https://ca.test/dir").await.expect("there");
+        assert_eq!(
+            (
+                collect_garbage(storage, &one, day(120)).await,
+                count().await
+            ),
+            (2, [2, 2, 2])
+        );
+        let rest = thumbprint(storage, issuers[0], "https://ca.test/dir")
+            .await
+            .expect("there");
         assert_eq!(rest, prints[0]);
     }
 
@@ -172,10 +251,17 @@ mod tests {
         let storage = &*storage;
         for number in 0..AT_ONCE + 20 {
             let issuer = format!("tenant-{number}/edge@ca.test");
-            thumbprint(storage, &issuer, "https://ca.test/dir").await.expect("made");
+            thumbprint(storage, &issuer, "https://ca.test/dir")
+                .await
+                .expect("made");
         }
         for hour in [0, 1, 24 * 91, 24 * 91 + 1] {
-            collect_garbage(storage, &BTreeSet::new(), start + SignedDuration::from_hours(hour)).await;
+            collect_garbage(
+                storage,
+                &BTreeSet::new(),
+                start + SignedDuration::from_hours(hour),
+            )
+            .await;
         }
         assert_eq!(storage.list(Kind::Account).await.expect("listed"), []);
     }
@@ -185,15 +271,22 @@ mod tests {
         let (_dir, storage, start) = empty();
         let storage = &*storage;
         for number in 0..2 * AT_ONCE {
-            let issuer = if number % 40 == 39 { "tenant-z/edge@ca.test" } else { "tenant-a/edge@ca.test" };
+            let issuer = if number % 40 == 39 {
+                "tenant-z/edge@ca.test"
+            } else {
+                "tenant-a/edge@ca.test"
+            };
             let order = json!({"issuer": issuer, "since": start});
             let key = Key::new(Kind::Order, &format!("{number:03}"));
-            write_json(storage, &key, &order, &Expect::Absent).await.expect("written");
+            write_json(storage, &key, &order, &Expect::Absent)
+                .await
+                .expect("written");
         }
         let owners = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
         let mut gone = 0;
         for hour in 24 * 91..24 * 91 + 2 {
-            gone += collect_garbage(storage, &owners, start + SignedDuration::from_hours(hour)).await;
+            gone +=
+                collect_garbage(storage, &owners, start + SignedDuration::from_hours(hour)).await;
         }
         assert_eq!(gone, 5);
     }

@@ -18,7 +18,11 @@ pub(super) struct HeldCertificates {
 
 impl HeldCertificates {
     /// Replaces or removes a certificate. Returns the affected tenants and names.
-    pub(super) fn set(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>) -> Vec<(String, String)> {
+    pub(super) fn set(
+        &mut self,
+        id: &CertificateId,
+        stored: Option<Arc<Stored>>,
+    ) -> Vec<(String, String)> {
         let mut concerned = Vec::new();
         let before = match &stored {
             Some(stored) => self.all.insert(id.clone(), stored.clone()),
@@ -40,7 +44,10 @@ impl HeldCertificates {
         if let Some(new) = stored {
             let end = (new.certificate.not_after, id.clone());
             for place in places(&new) {
-                self.by_name.entry(place.clone()).or_default().insert(end.clone());
+                self.by_name
+                    .entry(place.clone())
+                    .or_default()
+                    .insert(end.clone());
                 concerned.push(place);
             }
             self.ends.insert(end);
@@ -57,15 +64,24 @@ impl HeldCertificates {
         concerned
     }
 
-    /// Returns the certificate of a tenant that was issued for all these names, with the latest expiry. A wildcard
-    /// certificate that covers a host by chance is not returned, since it may be of another issuer.
+    /// Returns the certificate of a tenant that was issued for all these names, with the latest
+    /// expiry. A wildcard certificate that covers a host by chance is not returned, since it may be
+    /// of another issuer.
     pub(super) fn find(&self, tenant: &str, names: &Names) -> Option<&Arc<Stored>> {
-        let there = self.by_name.get(&(tenant.to_owned(), names.first().as_str().to_owned()))?;
+        let there = self
+            .by_name
+            .get(&(tenant.to_owned(), names.first().as_str().to_owned()))?;
         let held = there.iter().rev().filter_map(|(_, id)| self.all.get(id));
-        held.into_iter().find(|stored| stored.certificate.names.cover(names))
+        held.into_iter()
+            .find(|stored| stored.certificate.names.cover(names))
     }
 }
 
 fn places(stored: &Stored) -> Vec<(String, String)> {
-    stored.certificate.names.iter().map(|name| (stored.tenant.clone(), name.as_str().to_owned())).collect()
+    stored
+        .certificate
+        .names
+        .iter()
+        .map(|name| (stored.tenant.clone(), name.as_str().to_owned()))
+        .collect()
 }

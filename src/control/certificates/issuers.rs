@@ -10,8 +10,9 @@ use acme::challenge::dns::{DnsError, DnsProvider, DnsView};
 use acme::challenge::{DnsSolver, Persist, Solvers};
 use acme::client::{Proxy, Roots};
 use acme::dns::{
-    Authorities, AwsKeys, AwsSource, Cloudflare, CloudflareConfig, DigitalOcean, DigitalOceanConfig, Exec, ExecConfig,
-    Recursive, Resolver, Rfc2136, Rfc2136Config, Route53, Route53Config, Secret, TsigHash, Webhook, WebhookConfig,
+    Authorities, AwsKeys, AwsSource, Cloudflare, CloudflareConfig, DigitalOcean,
+    DigitalOceanConfig, Exec, ExecConfig, Recursive, Resolver, Rfc2136, Rfc2136Config, Route53,
+    Route53Config, Secret, TsigHash, Webhook, WebhookConfig,
 };
 use acme::engine::{AcmeConfig, AcmeIssuer, RequestedProfile, directory_url};
 use acme::preflight::{PreflightPolicy, Strictness};
@@ -38,7 +39,10 @@ pub struct Opened {
 impl Opened {
     /// Returns the answer to HTTP-01 challenges of this issuer, where it uses them.
     pub(super) fn answer(&self) -> Option<ChallengeAnswer> {
-        self.http_port.map(|port| ChallengeAnswer { port, thumbprint: self.issuer.thumbprint() })
+        self.http_port.map(|port| ChallengeAnswer {
+            port,
+            thumbprint: self.issuer.thumbprint(),
+        })
     }
 }
 
@@ -69,17 +73,25 @@ pub async fn open(
     settings.check("")?;
     let main = one(name, &settings.directory, settings, storage, endpoints).await?;
     let trial = match &settings.trial {
-        Some(directory) => Some(Arc::new(one(name, directory, settings, storage, endpoints).await?)),
+        Some(directory) => Some(Arc::new(
+            one(name, directory, settings, storage, endpoints).await?,
+        )),
         None => None,
     };
     let id = issuer_id(name, &settings.directory);
-    let otherwise = settings.dns.is_some() || settings.dns_persist || settings.tls_alpn_port.is_some();
+    let otherwise =
+        settings.dns.is_some() || settings.dns_persist || settings.tls_alpn_port.is_some();
     let http_port = (!otherwise).then(|| settings.http_port.unwrap_or(80));
-    Ok(Opened { issuer: Arc::new(main), trial, id, http_port })
+    Ok(Opened {
+        issuer: Arc::new(main),
+        trial,
+        id,
+        http_port,
+    })
 }
 
-/// Returns the name of an issuer in the keeper. An account belongs to one CA, so the name includes the CA: a change of
-/// the directory makes another account.
+/// Returns the name of an issuer in the keeper. An account belongs to one CA, so the name includes
+/// the CA: a change of the directory makes another account.
 pub(super) fn issuer_id(name: &str, directory: &str) -> String {
     let url = directory_url(directory);
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -104,22 +116,35 @@ async fn one(
         Some(external) => {
             let key = external.key_file.read("externalAccount.keyFile")?;
             let made = ExternalAccount::new(&external.key_id, &key);
-            let made = made.map_err(|error| external.key_file.wrong("externalAccount.keyFile", error.to_string()))?;
+            let made = made.map_err(|error| {
+                external
+                    .key_file
+                    .wrong("externalAccount.keyFile", error.to_string())
+            })?;
             Some(made.in_file(external.key_file.path().cloned()))
         }
         None => None,
     };
-    config.registration =
-        Registration { contacts: settings.contacts.clone(), terms_agreed: settings.agree_to_terms, external };
-    config.profile = settings.profile.clone().map(|name| RequestedProfile { name, required: true });
+    config.registration = Registration {
+        contacts: settings.contacts.clone(),
+        terms_agreed: settings.agree_to_terms,
+        external,
+    };
+    config.profile = settings.profile.clone().map(|name| RequestedProfile {
+        name,
+        required: true,
+    });
     config.preferred_chain.clone_from(&settings.preferred_chain);
-    config.limits = settings.limits.map(|limits| limits.over(Limits::of(directory_url(directory))));
+    config.limits = settings
+        .limits
+        .map(|limits| limits.over(Limits::of(directory_url(directory))));
     let looks_up = settings.preflight != Preflight::Skip
         && (!settings.resolvers.is_empty() || is_public(directory_url(directory)));
     let lookup = match looks_up {
-        true => {
-            Some(ProxySelfCheck::lookup(&settings.resolvers).map_err(|text| SettingsError::value("resolvers", text))?)
-        }
+        true => Some(
+            ProxySelfCheck::lookup(&settings.resolvers)
+                .map_err(|text| SettingsError::value("resolvers", text))?,
+        ),
         false => None,
     };
     let self_check = Arc::new(ProxySelfCheck {
@@ -133,34 +158,61 @@ async fn one(
     config.solvers = match &settings.dns {
         Some(dns) => {
             let solver = solver(dns, settings)?;
-            let persist = dns.persist.then(|| Persist { view: solver.view.clone(), days: dns.persist_days });
-            Solvers { dns: Some(solver), persist, ..Solvers::default() }
-        }
-        None if settings.dns_persist => {
-            let view = Arc::new(Authorities::new(resolver(settings)?).denying(settings.denied_authorities()));
-            Solvers { persist: Some(Persist { view, days: None }), ..Solvers::default() }
-        }
-        None if let Some(port) = settings.tls_alpn_port => {
-            let (responder, endpoints, strictness) =
-                (endpoints.tls_alpn_responder.clone(), endpoints.clone(), settings.preflight);
+            let persist = dns.persist.then(|| Persist {
+                view: solver.view.clone(),
+                days: dns.persist_days,
+            });
             Solvers {
-                alpn: Some(Arc::new(TlsAlpnSolver { responder, endpoints, port, strictness })),
+                dns: Some(solver),
+                persist,
                 ..Solvers::default()
             }
         }
-        None => Solvers { http: Some(self_check.clone()), ..Solvers::default() },
+        None if settings.dns_persist => {
+            let view = Arc::new(
+                Authorities::new(resolver(settings)?).denying(settings.denied_authorities()),
+            );
+            Solvers {
+                persist: Some(Persist { view, days: None }),
+                ..Solvers::default()
+            }
+        }
+        None if let Some(port) = settings.tls_alpn_port => {
+            let (responder, endpoints, strictness) = (
+                endpoints.tls_alpn_responder.clone(),
+                endpoints.clone(),
+                settings.preflight,
+            );
+            Solvers {
+                alpn: Some(Arc::new(TlsAlpnSolver {
+                    responder,
+                    endpoints,
+                    port,
+                    strictness,
+                })),
+                ..Solvers::default()
+            }
+        }
+        None => Solvers {
+            http: Some(self_check.clone()),
+            ..Solvers::default()
+        },
     };
     let strictness = match settings.preflight {
         Preflight::Strict => Strictness::Strict,
         Preflight::Warn => Strictness::Warn,
         Preflight::Skip => Strictness::Skip,
     };
-    config.preflight = Some(PreflightPolicy { preflight: self_check, strictness });
+    config.preflight = Some(PreflightPolicy {
+        preflight: self_check,
+        strictness,
+    });
     Ok(AcmeIssuer::open(config, storage.clone()).await?)
 }
 
 fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, IssuerError> {
-    let mut authorities = Authorities::new(resolver(settings)?).denying(settings.denied_authorities());
+    let mut authorities =
+        Authorities::new(resolver(settings)?).denying(settings.denied_authorities());
     if let Some(port) = dns.authority_port {
         authorities = authorities.with_port(port);
     }
@@ -185,21 +237,41 @@ fn resolver(settings: &IssuerSettings) -> Result<Resolver, DnsError> {
 }
 
 fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
-    let secret = |credential: &Credential, field: &str| credential.read(field).map(|text| Secret::new(text.as_str()));
-    let bundle =
-        |credential: &Option<Credential>, field: &str| credential.as_ref().map(|c| c.read_bundle(field)).transpose();
+    let secret = |credential: &Credential, field: &str| {
+        credential
+            .read(field)
+            .map(|text| Secret::new(text.as_str()))
+    };
+    let bundle = |credential: &Option<Credential>, field: &str| {
+        credential
+            .as_ref()
+            .map(|c| c.read_bundle(field))
+            .transpose()
+    };
     let token = |given: &Token, name: &str| -> Result<_, SettingsError> {
         let field = |part: &str| format!("dns.{name}.{part}");
         let token = secret(&given.token_file, &field("tokenFile"))?;
-        Ok((token, given.endpoint.clone(), bundle(&given.ca_bundle, &field("caBundle"))?))
+        Ok((
+            token,
+            given.endpoint.clone(),
+            bundle(&given.ca_bundle, &field("caBundle"))?,
+        ))
     };
     if let Some(given) = &dns.cloudflare {
         let (token, endpoint, ca_bundle) = token(given, "cloudflare")?;
-        return Ok(Arc::new(Cloudflare::new(CloudflareConfig { token, endpoint, ca_bundle })?));
+        return Ok(Arc::new(Cloudflare::new(CloudflareConfig {
+            token,
+            endpoint,
+            ca_bundle,
+        })?));
     }
     if let Some(given) = &dns.digitalocean {
         let (token, endpoint, ca_bundle) = token(given, "digitalocean")?;
-        return Ok(Arc::new(DigitalOcean::new(DigitalOceanConfig { token, endpoint, ca_bundle })?));
+        return Ok(Arc::new(DigitalOcean::new(DigitalOceanConfig {
+            token,
+            endpoint,
+            ca_bundle,
+        })?));
     }
     if let Some(given) = &dns.route53 {
         let source = match (&given.access_key_id, &given.secret_access_key_file) {
@@ -222,7 +294,12 @@ fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
         return Ok(Arc::new(Route53::new(config)?));
     }
     if let Some(given) = &dns.rfc2136 {
-        let algorithm = match given.algorithm.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        let algorithm = match given
+            .algorithm
+            .as_deref()
+            .map(str::to_ascii_lowercase)
+            .as_deref()
+        {
             None | Some("hmac-sha256" | "hmacsha256") => TsigHash::Sha256,
             Some("hmac-sha384" | "hmacsha384") => TsigHash::Sha384,
             Some("hmac-sha512" | "hmacsha512") => TsigHash::Sha512,
@@ -247,7 +324,10 @@ fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
             ca_bundle: bundle(&given.ca_bundle, "dns.webhook.caBundle")?,
         })?));
     }
-    let exec = dns.exec.as_ref().ok_or_else(|| SettingsError::value("dns", "no provider"))?;
+    let exec = dns
+        .exec
+        .as_ref()
+        .ok_or_else(|| SettingsError::value("dns", "no provider"))?;
     Ok(Arc::new(Exec::new(ExecConfig {
         program: Path::new(&exec.program).to_path_buf(),
         args: exec.args.clone(),
@@ -262,7 +342,13 @@ mod tests {
 
     #[test]
     fn another_directory_is_another_issuer() {
-        assert_eq!(issuer_id("acme", "letsencrypt"), "acme@acme-v02.api.letsencrypt.org");
-        assert_eq!(issuer_id("acme", "https://127.0.0.1:14000/dir"), "acme@127.0.0.1:14000");
+        assert_eq!(
+            issuer_id("acme", "letsencrypt"),
+            "acme@acme-v02.api.letsencrypt.org"
+        );
+        assert_eq!(
+            issuer_id("acme", "https://127.0.0.1:14000/dir"),
+            "acme@127.0.0.1:14000"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Certificate manager: reconciles wanted certificates with issued ones, incrementally, in one task.
+//! Certificate manager: reconciles wanted certificates with issued ones, incrementally, in one
+//! task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -49,11 +50,11 @@ pub struct CertificateManagerConfig {
     pub issuers: BTreeMap<String, IssuerSettings>,
     /// The maximum number of concurrent orders.
     pub at_once: usize,
-    /// The channel to the task that knows at which addresses hosts are served, for the self-check before an order is
-    /// placed; `None` skips the self-check.
+    /// The channel to the task that knows at which addresses hosts are served, for the self-check
+    /// before an order is placed; `None` skips the self-check.
     pub places: Option<mpsc::Sender<AddressQuery>>,
-    /// The writer of certificates in Secrets that others write too; `None` where the receiver of the updates stores
-    /// certificates.
+    /// The writer of certificates in Secrets that others write too; `None` where the receiver of
+    /// the updates stores certificates.
     pub secret_targets: Option<Arc<dyn SecretTargets>>,
 }
 
@@ -101,8 +102,8 @@ pub struct CertificateManager {
     report: watch::Sender<Arc<Pass>>,
     /// The thumbprints of accounts as last handed out.
     thumbprints: Mutex<BTreeMap<IssuerKey, Arc<str>>>,
-    /// Namespaces and names of found certificates of internal CAs that are gone, for instance with the namespace of the
-    /// controller.
+    /// Namespaces and names of found certificates of internal CAs that are gone, for instance with
+    /// the namespace of the controller.
     without_ca: Mutex<Vec<(String, Names)>>,
     /// The certificates that Envoys refuse and the keeper does not know of yet, by Secret.
     refused: Mutex<BTreeMap<ObjectName, RefusedCertificate>>,
@@ -120,29 +121,52 @@ impl CertificateManager {
     /// # Errors
     /// When an issuer's settings are invalid, or the storage cannot be read.
     pub async fn open(config: CertificateManagerConfig) -> Result<Self, CertificateManagerError> {
-        let CertificateManagerConfig { storage, authority, issuers, at_once, places, secret_targets } = config;
-        let fallbacks: BTreeMap<_, _> = issuers.iter().map(|(name, of)| (name.clone(), of.fallback.clone())).collect();
+        let CertificateManagerConfig {
+            storage,
+            authority,
+            issuers,
+            at_once,
+            places,
+            secret_targets,
+        } = config;
+        let fallbacks: BTreeMap<_, _> = issuers
+            .iter()
+            .map(|(name, of)| (name.clone(), of.fallback.clone()))
+            .collect();
         let endpoints = Arc::new(ProxyEndpoints::new(places, fallbacks.clone()));
         let named = Named::open(&issuers, &storage, &endpoints).await;
         let named = named.map_err(|(name, why)| CertificateManagerError::Issuer { name, why })?;
         for (name, others) in &fallbacks {
-            if let Some(missing) = others.iter().find(|other| !issuers.contains_key(*other) && *other != INTERNAL_CA) {
+            if let Some(missing) = others
+                .iter()
+                .find(|other| !issuers.contains_key(*other) && *other != INTERNAL_CA)
+            {
                 let (name, missing, known) = (name.clone(), missing.clone(), names(&named));
-                return Err(CertificateManagerError::Fallback { name, missing, known });
+                return Err(CertificateManagerError::Fallback {
+                    name,
+                    missing,
+                    known,
+                });
             }
         }
         let internal: Arc<dyn Issuer> = authority.clone();
-        let mut all = vec![internal, Arc::new(SelfSigned::new(SELF_SIGNED)) as Arc<dyn Issuer>];
+        let mut all = vec![
+            internal,
+            Arc::new(SelfSigned::new(SELF_SIGNED)) as Arc<dyn Issuer>,
+        ];
         all.extend(lists(&named, &fallbacks, &authority));
         let keeper = Keeper::open(storage.clone(), all, at_once).await?;
         // A certificate of a CA that was replaced since is not trusted any more.
         for stored in keeper.certificates() {
-            let is_orphan = stored.certificate.issuer == INTERNAL_CA && !authority.has_ca_of(&stored.certificate.names);
+            let is_orphan = stored.certificate.issuer == INTERNAL_CA
+                && !authority.has_ca_of(&stored.certificate.names);
             if is_orphan && let Err(error) = keeper.forget(&stored.id).await {
                 warn!("{}: {error}", stored.id);
             }
         }
-        let by_tls_alpn = issuers.values().any(|settings| settings.tls_alpn_port.is_some());
+        let by_tls_alpn = issuers
+            .values()
+            .any(|settings| settings.tls_alpn_port.is_some());
         Ok(Self {
             by_tls_alpn,
             keeper,
@@ -170,37 +194,67 @@ impl CertificateManager {
 
     /// Returns the responder for TLS-ALPN-01, if an issuer uses that challenge type.
     pub fn tls_alpn_responder(&self) -> Option<Arc<TlsAlpnResponder>> {
-        self.by_tls_alpn.then(|| self.endpoints.tls_alpn_responder.clone())
+        self.by_tls_alpn
+            .then(|| self.endpoints.tls_alpn_responder.clone())
     }
 
     fn requests<T>(&self, act: impl FnOnce(&mut RequestIndex) -> T) -> T {
-        act(&mut self.requests.lock().expect("nobody panics while holding it"))
+        act(&mut self
+            .requests
+            .lock()
+            .expect("nobody panics while holding it"))
     }
 
     /// Sets all wanted certificates.
     pub fn want(&self, wants: Vec<CertificateRequest>) {
         let all: BTreeSet<ObjectName> = wants.iter().map(|want| want.secret.clone()).collect();
-        let gone: Vec<ObjectName> =
-            self.requests(|requests| requests.secrets().filter(|s| !all.contains(s)).cloned().collect());
+        let gone: Vec<ObjectName> = self.requests(|requests| {
+            requests
+                .secrets()
+                .filter(|s| !all.contains(s))
+                .cloned()
+                .collect()
+        });
         let gone = gone.into_iter().map(|secret| (secret, None));
-        self.change(wants.into_iter().map(|want| (want.secret.clone(), Some(want))).chain(gone));
+        self.change(
+            wants
+                .into_iter()
+                .map(|want| (want.secret.clone(), Some(want)))
+                .chain(gone),
+        );
     }
 
     /// Sets the wanted certificates of some Secrets.
-    pub fn change(&self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
-        self.requests(|requests| changes.into_iter().for_each(|(secret, want)| requests.change(secret, want)));
+    pub fn change(
+        &self,
+        changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>,
+    ) {
+        self.requests(|requests| {
+            changes
+                .into_iter()
+                .for_each(|(secret, want)| requests.change(secret, want))
+        });
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Sets the certificates that some Secrets have, where others write the Secrets too. It must be called before the
-    /// request for the Secret.
-    pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<ExistingCertificate>)>) {
-        let put = |(secret, present): (ObjectName, _)| self.requests(|requests| requests.present(&secret, present));
-        secrets.into_iter().filter_map(put).for_each(|id| self.keeper.drop_adopted(&id));
+    /// Sets the certificates that some Secrets have, where others write the Secrets too. It must be
+    /// called before the request for the Secret.
+    pub fn present(
+        &self,
+        secrets: impl IntoIterator<Item = (ObjectName, Option<ExistingCertificate>)>,
+    ) {
+        let put = |(secret, present): (ObjectName, _)| {
+            self.requests(|requests| requests.present(&secret, present))
+        };
+        secrets
+            .into_iter()
+            .filter_map(put)
+            .for_each(|id| self.keeper.drop_adopted(&id));
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Returns the accounts that answer HTTP-01; issuers that are still being set up keep those of `before`.
+    /// Returns the accounts that answer HTTP-01; issuers that are still being set up keep those of
+    /// `before`.
     pub fn answers(&self, before: &ChallengeAccounts) -> ChallengeAccounts {
         let hosts = self.endpoints.active_hosts();
         let exceptions = self.requests(|requests| {
@@ -209,17 +263,23 @@ impl CertificateManager {
             })
         });
         let own_lock = self.own.lock().expect("nobody panics while holding it");
-        let own =
-            own_lock.iter().filter_map(|(owner, own)| Some((IssuerKey::Own(owner.clone()), own.opened.as_ref().ok()?)));
+        let own = own_lock.iter().filter_map(|(owner, own)| {
+            Some((IssuerKey::Own(owner.clone()), own.opened.as_ref().ok()?))
+        });
         let all_named = self.named.opened();
-        let named = all_named.iter().map(|(name, opened)| (IssuerKey::Named(name.as_str().into()), opened));
-        let known = named.chain(own).map(|(issuer, opened)| (issuer, opened.answer()));
+        let named = all_named
+            .iter()
+            .map(|(name, opened)| (IssuerKey::Named(name.as_str().into()), opened));
+        let known = named
+            .chain(own)
+            .map(|(issuer, opened)| (issuer, opened.answer()));
         let answers = ChallengeAccounts::new(before, known, exceptions);
         drop(own_lock);
         self.requests(|requests| answers.of(|issuer| requests.is_asked(issuer)))
     }
 
-    /// Returns a channel that changes whenever a certificate, or the state of a wanted one, changes.
+    /// Returns a channel that changes whenever a certificate, or the state of a wanted one,
+    /// changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.keeper.changes()
     }
@@ -228,26 +288,45 @@ impl CertificateManager {
     pub fn settle(&self) -> Vec<CertificateUpdate> {
         self.take_in_news();
         let settled = self.requests(|requests| {
-            requests
-                .settle(&|issuer| self.resolve(issuer), &|asked, issuers| self.endpoints.active_account(asked, issuers))
+            requests.settle(&|issuer| self.resolve(issuer), &|asked, issuers| {
+                self.endpoints.active_account(asked, issuers)
+            })
         });
-        let Settled { certificate_updates, wanted, gone, found, renewed_internally, targets } = settled;
+        let Settled {
+            certificate_updates,
+            wanted,
+            gone,
+            found,
+            renewed_internally,
+            targets,
+        } = settled;
         if self.secret_targets.is_some() {
-            let lack_a_ca = renewed_internally.into_iter().filter(|(_, names)| !self.authority.has_ca_of(names));
-            self.without_ca.lock().expect("nobody panics while holding it").extend(lack_a_ca);
+            let lack_a_ca = renewed_internally
+                .into_iter()
+                .filter(|(_, names)| !self.authority.has_ca_of(names));
+            self.without_ca
+                .lock()
+                .expect("nobody panics while holding it")
+                .extend(lack_a_ca);
         }
         if let Some(secret_targets) = &self.secret_targets {
-            targets.into_iter().for_each(|(secret, target)| secret_targets.address(&secret, target));
+            targets
+                .into_iter()
+                .for_each(|(secret, target)| secret_targets.address(&secret, target));
         }
-        found.into_iter().for_each(|stored| self.keeper.adopt(stored));
-        gone.iter().for_each(|host| self.endpoints.forget(host.as_str()));
+        found
+            .into_iter()
+            .for_each(|stored| self.keeper.adopt(stored));
+        gone.iter()
+            .for_each(|host| self.endpoints.forget(host.as_str()));
         if !wanted.is_empty() {
             self.wanted_certificates.change(wanted);
         }
         certificate_updates
     }
 
-    /// Updates the request index by changes of the keeper, the self-check, the accounts' keys and the time.
+    /// Updates the request index by changes of the keeper, the self-check, the accounts' keys and
+    /// the time.
     fn take_in_news(&self) {
         let pass = self.report.borrow().clone();
         let reason = |id: &CertificateId| {
@@ -256,8 +335,14 @@ impl CertificateManager {
         };
         for id in self.keeper.take_changed() {
             let held = self.keeper.held_as(&id);
-            let by_clients = held.as_ref().is_some_and(|held| held.certificate.refusal(Timestamp::now()).is_some());
-            let is_refused = by_clients || self.keeper.last_failure(&id).is_some_and(|last| last.refused.is_some());
+            let by_clients = held
+                .as_ref()
+                .is_some_and(|held| held.certificate.refusal(Timestamp::now()).is_some());
+            let is_refused = by_clients
+                || self
+                    .keeper
+                    .last_failure(&id)
+                    .is_some_and(|last| last.refused.is_some());
             self.requests(|requests| requests.take_in(&id, held, reason(&id), is_refused));
         }
         for host in self.endpoints.news() {
@@ -266,7 +351,10 @@ impl CertificateManager {
             }
         }
         for (issuer, thumbprint) in self.accounts() {
-            let mut known = self.thumbprints.lock().expect("nobody panics while holding it");
+            let mut known = self
+                .thumbprints
+                .lock()
+                .expect("nobody panics while holding it");
             if known.insert(issuer.clone(), thumbprint.clone()) != Some(thumbprint) {
                 drop(known);
                 self.requests(|requests| requests.touch_issuer(&issuer));
@@ -279,12 +367,20 @@ impl CertificateManager {
     fn accounts(&self) -> Vec<(IssuerKey, Arc<str>)> {
         let own = self.own.lock().expect("nobody panics while holding it");
         let own = own.iter().filter_map(|(owner, own)| {
-            Some((IssuerKey::Own(owner.clone()), own.opened.as_ref().ok()?.issuer.thumbprint()))
+            Some((
+                IssuerKey::Own(owner.clone()),
+                own.opened.as_ref().ok()?.issuer.thumbprint(),
+            ))
         });
         let named = self.named.opened();
         named
             .iter()
-            .map(|(name, opened)| (IssuerKey::Named(name.as_str().into()), opened.issuer.thumbprint()))
+            .map(|(name, opened)| {
+                (
+                    IssuerKey::Named(name.as_str().into()),
+                    opened.issuer.thumbprint(),
+                )
+            })
             .chain(own)
             .collect()
     }
@@ -294,8 +390,8 @@ impl CertificateManager {
         self.requests(|requests| requests.is_settled())
     }
 
-    /// Returns the number of wanted certificates that were examined so far; it grows with the changes, not with the
-    /// number of certificates.
+    /// Returns the number of wanted certificates that were examined so far; it grows with the
+    /// changes, not with the number of certificates.
     pub fn looked(&self) -> u64 {
         self.requests(|requests| requests.looked())
     }
@@ -306,15 +402,35 @@ impl CertificateManager {
         self.requests(|requests| requests.thumbprint_of(&host))
     }
 
-    /// Runs the keeper, the exchange of updates, garbage collection and the watch of files until `stop`.
-    pub async fn run(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, stop: watch::Receiver<bool>) {
-        let keeping = self.keeper.run(&self.wanted_certificates, self.report.clone(), stop.clone());
-        let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
+    /// Runs the keeper, the exchange of updates, garbage collection and the watch of files until
+    /// `stop`.
+    pub async fn run(
+        &self,
+        out: mpsc::Sender<Vec<CertificateUpdate>>,
+        stop: watch::Receiver<bool>,
+    ) {
+        let keeping = self
+            .keeper
+            .run(&self.wanted_certificates, self.report.clone(), stop.clone());
+        let owners = || {
+            self.own
+                .lock()
+                .expect("nobody panics while holding it")
+                .keys()
+                .cloned()
+                .collect()
+        };
         let collecting = gc::run(&*self.storage, owners, stop.clone());
-        tokio::join!(keeping, self.exchange(out, stop.clone()), collecting, self.watch_files(stop));
+        tokio::join!(
+            keeping,
+            self.exchange(out, stop.clone()),
+            collecting,
+            self.watch_files(stop)
+        );
     }
 
-    /// Polls what an operator may repair: files that issuers are set up from, an account, an internal CA.
+    /// Polls what an operator may repair: files that issuers are set up from, an account, an
+    /// internal CA.
     async fn watch_files(&self, mut stop: watch::Receiver<bool>) {
         loop {
             tokio::select! {
@@ -338,12 +454,18 @@ impl CertificateManager {
             self.keeper.add_issuer(issuer);
         }
         for name in changed {
-            self.requests(|requests| requests.touch_issuer(&IssuerKey::Named(name.as_str().into())));
+            self.requests(|requests| {
+                requests.touch_issuer(&IssuerKey::Named(name.as_str().into()))
+            });
         }
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    async fn exchange(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, mut stop: watch::Receiver<bool>) {
+    async fn exchange(
+        &self,
+        out: mpsc::Sender<Vec<CertificateUpdate>>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         let mut certificates = self.keeper.changes();
         let mut report = self.report.subscribe();
         let mut account_changes = self.endpoints.account_changes();
@@ -357,7 +479,9 @@ impl CertificateManager {
             let knows_refusals = self.pass_on_refusals().await;
             let certificate_updates = self.settle();
             let has_new_roots = self.make_cas().await;
-            if (has_new_roots || !certificate_updates.is_empty()) && out.send(certificate_updates).await.is_err() {
+            if (has_new_roots || !certificate_updates.is_empty())
+                && out.send(certificate_updates).await.is_err()
+            {
                 return;
             }
             tokio::select! {
@@ -376,19 +500,31 @@ impl CertificateManager {
         }
     }
 
-    /// Creates the internal CAs that found certificates lack. Their roots are published from the start; the certificates
-    /// stay until renewal. Returns whether there is a new one.
+    /// Creates the internal CAs that found certificates lack. Their roots are published from the
+    /// start; the certificates stay until renewal. Returns whether there is a new one.
     async fn make_cas(&self) -> bool {
-        let lacking = std::mem::take(&mut *self.without_ca.lock().expect("nobody panics while holding it"));
+        let lacking = std::mem::take(
+            &mut *self
+                .without_ca
+                .lock()
+                .expect("nobody panics while holding it"),
+        );
         let (mut is_new, mut again) = (false, Vec::new());
         for (tenant, names) in lacking {
-            match self.authority.prepare(&tenant, &names, Timestamp::now()).await {
+            match self
+                .authority
+                .prepare(&tenant, &names, Timestamp::now())
+                .await
+            {
                 Ok(()) => is_new = true,
                 Err(failure) if failure.class == Class::Transient => again.push((tenant, names)),
                 Err(failure) => warn!("{tenant}: {failure}"),
             }
         }
-        self.without_ca.lock().expect("nobody panics while holding it").extend(again);
+        self.without_ca
+            .lock()
+            .expect("nobody panics while holding it")
+            .extend(again);
         is_new
     }
 
@@ -402,36 +538,63 @@ impl CertificateManager {
             if known == settings {
                 continue;
             }
-            let gone = self.own.lock().expect("nobody panics while holding it").remove(&owner);
-            if let Some(Own { opened: Ok(opened), .. }) = gone {
+            let gone = self
+                .own
+                .lock()
+                .expect("nobody panics while holding it")
+                .remove(&owner);
+            if let Some(Own {
+                opened: Ok(opened), ..
+            }) = gone
+            {
                 self.keeper.remove_issuer(&opened.id);
             }
             let issuer_key = IssuerKey::Own(owner.clone());
-            self.thumbprints.lock().expect("nobody panics while holding it").remove(&issuer_key);
+            self.thumbprints
+                .lock()
+                .expect("nobody panics while holding it")
+                .remove(&issuer_key);
             if let Some(settings) = settings {
-                let opened = open(&owner.to_string(), &settings, &self.storage, &self.endpoints).await;
+                let opened = open(
+                    &owner.to_string(),
+                    &settings,
+                    &self.storage,
+                    &self.endpoints,
+                )
+                .await;
                 let opened = opened.map_err(|error| error.to_string());
                 if let Ok(opened) = &opened {
                     self.keeper.add_issuer(listed(opened, Vec::new()));
                 }
-                self.own.lock().expect("nobody panics while holding it").insert(owner, Own { settings, opened });
+                self.own
+                    .lock()
+                    .expect("nobody panics while holding it")
+                    .insert(owner, Own { settings, opened });
             }
             self.requests(|requests| requests.touch_issuer(&issuer_key));
         }
     }
 
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
-        let of = |opened: &Opened| Resolved { id: opened.id.clone(), challenge: opened.answer() };
+        let of = |opened: &Opened| Resolved {
+            id: opened.id.clone(),
+            challenge: opened.answer(),
+        };
         match issuer {
             IssuerRef::Named(name) if [INTERNAL_CA, SELF_SIGNED].contains(&&**name) => {
-                Ok(Resolved { id: name.to_string(), challenge: None })
+                Ok(Resolved {
+                    id: name.to_string(),
+                    challenge: None,
+                })
             }
             IssuerRef::Named(name) => match self.named.get(name) {
                 Some(opened) => opened.as_ref().map(of).map_err(Clone::clone),
                 None => {
                     let known = names(&self.named);
                     let text = "--acme-directory makes one called \"acme\"";
-                    Err(format!("no issuer is called {name:?}: there are {known}; {text}"))
+                    Err(format!(
+                        "no issuer is called {name:?}: there are {known}; {text}"
+                    ))
                 }
             },
             IssuerRef::Own { owner, .. } => {
@@ -445,12 +608,15 @@ impl CertificateManager {
         }
     }
 
-    /// Deletes unwanted certificates once they have expired. They are kept until then, so that a name that returns
-    /// needs no order.
+    /// Deletes unwanted certificates once they have expired. They are kept until then, so that a
+    /// name that returns needs no order.
     async fn forget_ended(&self, pass: &Pass) {
         let now = Timestamp::now();
         for id in &pass.retired {
-            if self.keeper.held_as(id).is_some_and(|stored| stored.certificate.not_after <= now)
+            if self
+                .keeper
+                .held_as(id)
+                .is_some_and(|stored| stored.certificate.not_after <= now)
                 && let Err(error) = self.keeper.forget(id).await
             {
                 warn!("{id}: {error}");
@@ -461,13 +627,28 @@ impl CertificateManager {
     /// Returns the report about all certificates.
     pub fn tell(&self) -> Report {
         let now = Timestamp::now();
-        let resolve = |want: &CertificateRequest| self.resolve(&want.issuer).map(|issuer| issuer.id);
+        let resolve =
+            |want: &CertificateRequest| self.resolve(&want.issuer).map(|issuer| issuer.id);
         let (pass, budgets) = (self.report.borrow().clone(), self.keeper.limits());
         self.requests(|requests| {
             requests.expire(now);
-            Report::of(&requests.wants(), &pass, requests.held_certificates(), &budgets, &resolve, now)
+            Report::of(
+                &requests.wants(),
+                &pass,
+                requests.held_certificates(),
+                &budgets,
+                &resolve,
+                now,
+            )
         })
-        .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.storage_problems()].concat())
+        .with_troubles(
+            [
+                self.named.troubles(),
+                self.authority.troubles(),
+                self.keeper.storage_problems(),
+            ]
+            .concat(),
+        )
     }
 
     /// Returns the metrics for Prometheus.
@@ -475,7 +656,9 @@ impl CertificateManager {
         // A copy, so that no two locks are held at a time.
         let own: Vec<Opened> = {
             let own = self.own.lock().expect("nobody panics while holding it");
-            own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect()
+            own.values()
+                .filter_map(|own| own.opened.as_ref().ok().cloned())
+                .collect()
         };
         let mut requests = BTreeMap::new();
         let named = self.named.opened();
@@ -486,7 +669,10 @@ impl CertificateManager {
                 }
             }
         }
-        CertificateMetrics { wants: self.requests(|requests| requests.counts()), requests }
+        CertificateMetrics {
+            wants: self.requests(|requests| requests.counts()),
+            requests,
+        }
     }
 
     /// Forces new certificates for a host. Returns their number.
@@ -504,13 +690,22 @@ impl CertificateManager {
 }
 
 /// Returns the issuers of the installation for the keeper, each with its fallbacks.
-fn lists(named: &Named, fallbacks: &BTreeMap<String, Vec<String>>, authority: &Arc<Authority>) -> Vec<Arc<dyn Issuer>> {
+fn lists(
+    named: &Named,
+    fallbacks: &BTreeMap<String, Vec<String>>,
+    authority: &Arc<Authority>,
+) -> Vec<Arc<dyn Issuer>> {
     let other = |name: &String| match named.get(name) {
         Some(opened) => opened.ok().map(|opened| opened.issuer as Arc<dyn Issuer>),
         None => (name == INTERNAL_CA).then(|| authority.clone() as Arc<dyn Issuer>),
     };
     let list = |(name, opened): (String, Opened)| {
-        let others = fallbacks.get(&name).into_iter().flatten().filter_map(other).collect();
+        let others = fallbacks
+            .get(&name)
+            .into_iter()
+            .flatten()
+            .filter_map(other)
+            .collect();
         listed(&opened, others)
     };
     named.opened().into_iter().map(list).collect()
@@ -528,7 +723,10 @@ fn listed(opened: &Opened, others: Vec<Arc<dyn Issuer>>) -> Arc<dyn Issuer> {
 }
 
 fn names(named: &Named) -> String {
-    std::iter::once(INTERNAL_CA.to_owned()).chain(named.names()).collect::<Vec<_>>().join(", ")
+    std::iter::once(INTERNAL_CA.to_owned())
+        .chain(named.names())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn id_of(want: &CertificateRequest, names: &Names) -> CertificateId {
@@ -549,7 +747,11 @@ fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<Certificate
     let own = |want: &&CertificateRequest| want.names().is_ok_and(|names| names.contains(&name));
     let mut asked: Vec<CertificateRequest> = wants.iter().filter(own).cloned().collect();
     if asked.is_empty() {
-        asked = wants.iter().filter(|want| want.covers(&name)).cloned().collect();
+        asked = wants
+            .iter()
+            .filter(|want| want.covers(&name))
+            .cloned()
+            .collect();
     }
     match asked.is_empty() {
         true => Err(check::not_wanted(&name)),

@@ -5,9 +5,9 @@
 //!              └══> updates: certificates for Secrets, answers to challenges, why there is no certificate yet
 //! ```
 //!
-//! The caller passes in what is wanted ([`CertificateRequest`]) and applies the results ([`CertificateUpdate`]): the
-//! standalone program puts them into its engine, a controller writes Secrets. The CA, the account and the challenge
-//! type are in [`IssuerSettings`].
+//! The caller passes in what is wanted ([`CertificateRequest`]) and applies the results
+//! ([`CertificateUpdate`]): the standalone program puts them into its engine, a controller writes
+//! Secrets. The CA, the account and the challenge type are in [`IssuerSettings`].
 
 mod admin;
 mod authority;
@@ -34,7 +34,9 @@ pub use admin::routes;
 pub use authority::{Authority, AuthorityLimits};
 pub use challenge_accounts::{ChallengeAccounts, ChallengeIndex};
 pub use issuers::{IssuerError, Opened, open};
-pub use manager::{CertificateManager, CertificateManagerConfig, CertificateManagerError, RefusedCertificate};
+pub use manager::{
+    CertificateManager, CertificateManagerConfig, CertificateManagerError, RefusedCertificate,
+};
 pub use metrics::CertificateMetrics;
 pub use proxy_self_check::{AddressQuery, ProxyEndpoints, ProxySelfCheck};
 pub use report::{Check, Report, Row, findings, limits, table, troubles};
@@ -42,8 +44,8 @@ pub use request::{CertificateRequest, IssuerRef};
 pub use responder::{ThumbprintIndex, Thumbprints, respond};
 pub use secret_targets::{ExistingCertificate, SecretTarget, SecretTargets, issuer_of, usable};
 pub use settings::{
-    CaLimit, CaLimits, Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError,
-    issuers_from,
+    CaLimit, CaLimits, Credential, DnsSettings, ExternalAccount, IssuerSettings, Network,
+    Preflight, SettingsError, issuers_from,
 };
 pub use tenant::TenantIssuers;
 pub use tls_alpn::TlsAlpnResponder;

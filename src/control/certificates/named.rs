@@ -1,5 +1,5 @@
-//! The issuers of the installation: set up at the start, and again when a file that their settings name changes, or
-//! when the problem that prevented the setup is repaired.
+//! The issuers of the installation: set up at the start, and again when a file that their settings
+//! name changes, or when the problem that prevented the setup is repaired.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,12 +36,21 @@ struct Issuer {
 type Files = BTreeMap<PathBuf, Option<[u8; 32]>>;
 
 fn digests(settings: &IssuerSettings) -> Files {
-    let digest = |path: &PathBuf| std::fs::read(path).ok().map(|bytes| Sha256::digest(bytes).into());
-    settings.files().into_iter().map(|path| (path.clone(), digest(path))).collect()
+    let digest = |path: &PathBuf| {
+        std::fs::read(path)
+            .ok()
+            .map(|bytes| Sha256::digest(bytes).into())
+    };
+    settings
+        .files()
+        .into_iter()
+        .map(|path| (path.clone(), digest(path)))
+        .collect()
 }
 
 impl Named {
-    /// Sets up all issuers. An issuer whose stored account is damaged waits; the others are not affected.
+    /// Sets up all issuers. An issuer whose stored account is damaged waits; the others are not
+    /// affected.
     ///
     /// # Errors
     /// When the settings of an issuer are invalid: its name, and the error.
@@ -55,24 +64,41 @@ impl Named {
             let files = digests(settings);
             let opened = match open(name, settings, storage, endpoints).await {
                 Ok(opened) => Ok(opened),
-                Err(error) if damaged(name, settings, storage).await.is_empty() => return Err((name.clone(), error)),
+                Err(error) if damaged(name, settings, storage).await.is_empty() => {
+                    return Err((name.clone(), error));
+                }
                 Err(error) => {
                     let text = waiting(name, &error.to_string());
                     error!(issuer = name, "{text}");
                     Err(text)
                 }
             };
-            let issuer = Issuer { settings: settings.clone(), files, opened, stale: None };
+            let issuer = Issuer {
+                settings: settings.clone(),
+                files,
+                opened,
+                stale: None,
+            };
             named.write(|all| drop(all.insert(name.clone(), issuer)));
         }
         Ok(named)
     }
 
     /// Sets up again the issuers whose files changed, and those that wait. Returns their names.
-    pub(super) async fn reopen(&self, storage: &Arc<dyn Storage>, endpoints: &Arc<ProxyEndpoints>) -> Vec<String> {
+    pub(super) async fn reopen(
+        &self,
+        storage: &Arc<dyn Storage>,
+        endpoints: &Arc<ProxyEndpoints>,
+    ) -> Vec<String> {
         let known: Vec<_> = self.read(|all| {
-            let known =
-                all.iter().map(|(name, i)| (name.clone(), i.settings.clone(), i.files.clone(), i.opened.is_err()));
+            let known = all.iter().map(|(name, i)| {
+                (
+                    name.clone(),
+                    i.settings.clone(),
+                    i.files.clone(),
+                    i.opened.is_err(),
+                )
+            });
             known.collect()
         });
         let mut changed = Vec::new();
@@ -85,19 +111,28 @@ impl Named {
             }
             let opened = open(&name, &settings, storage, endpoints).await;
             self.write(|all| {
-                let Some(issuer) = all.get_mut(&name) else { return };
+                let Some(issuer) = all.get_mut(&name) else {
+                    return;
+                };
                 issuer.files = files;
                 match opened {
                     Ok(opened) => {
-                        info!(issuer = name, "the changed settings of the issuer are in use");
+                        info!(
+                            issuer = name,
+                            "the changed settings of the issuer are in use"
+                        );
                         (issuer.opened, issuer.stale) = (Ok(opened), None);
                         changed.push(name.clone());
                     }
-                    Err(error) if issuer.opened.is_err() => issuer.opened = Err(waiting(&name, &error.to_string())),
+                    Err(error) if issuer.opened.is_err() => {
+                        issuer.opened = Err(waiting(&name, &error.to_string()))
+                    }
                     // The issuer goes on with its last valid setup.
                     Err(error) => {
                         warn!(issuer = name, %error, "changed files of the issuer cannot be used");
-                        issuer.stale = Some(format!("issuer {name}: {error}; it keeps its previous settings"));
+                        issuer.stale = Some(format!(
+                            "issuer {name}: {error}; it keeps its previous settings"
+                        ));
                     }
                 }
             });
@@ -114,19 +149,28 @@ impl Named {
     ///
     /// # Errors
     /// When an account cannot be moved.
-    pub(super) async fn discard_damaged(&self, name: &str, storage: &Arc<dyn Storage>) -> Result<(), String> {
-        let Some(settings) = self.read(|all| all.get(name).map(|issuer| issuer.settings.clone())) else {
+    pub(super) async fn discard_damaged(
+        &self,
+        name: &str,
+        storage: &Arc<dyn Storage>,
+    ) -> Result<(), String> {
+        let Some(settings) = self.read(|all| all.get(name).map(|issuer| issuer.settings.clone()))
+        else {
             return Ok(());
         };
         for entry in damaged(name, &settings, storage).await {
-            discard(&**storage, &entry).await.map_err(|error| error.to_string())?;
+            discard(&**storage, &entry)
+                .await
+                .map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
     /// Returns the issuers that are set up.
     pub(super) fn opened(&self) -> Vec<(String, Opened)> {
-        let opened = |(name, issuer): (&String, &Issuer)| Some((name.clone(), issuer.opened.as_ref().ok()?.clone()));
+        let opened = |(name, issuer): (&String, &Issuer)| {
+            Some((name.clone(), issuer.opened.as_ref().ok()?.clone()))
+        };
         self.read(|all| all.iter().filter_map(opened).collect())
     }
 
@@ -137,7 +181,14 @@ impl Named {
 
     /// Returns the messages about issuers that need an operator.
     pub(super) fn troubles(&self) -> Vec<String> {
-        let trouble = |issuer: &Issuer| issuer.opened.as_ref().err().cloned().or(issuer.stale.clone());
+        let trouble = |issuer: &Issuer| {
+            issuer
+                .opened
+                .as_ref()
+                .err()
+                .cloned()
+                .or(issuer.stale.clone())
+        };
         self.read(|all| all.values().filter_map(trouble).collect())
     }
 
@@ -184,13 +235,16 @@ mod tests {
 
     fn roots() -> String {
         let name = DnsName::parse("ca.example.org").expect("a name");
-        self_signed(&name, Timestamp::now()).expect("made").chain_pem
+        self_signed(&name, Timestamp::now())
+            .expect("made")
+            .chain_pem
     }
 
     #[tokio::test]
     async fn a_damaged_account_waits_and_what_is_mended_or_changed_is_seen() {
         let tmp = tempfile::tempdir().expect("a directory");
-        let storage: Arc<dyn Storage> = Arc::new(Directory::open(tmp.path().join("acme")).expect("opened"));
+        let storage: Arc<dyn Storage> =
+            Arc::new(Directory::open(tmp.path().join("acme")).expect("opened"));
         let endpoints = Arc::new(ProxyEndpoints::new(None, BTreeMap::new()));
         let bundle = tmp.path().join("roots.pem");
         std::fs::write(&bundle, roots()).expect("written");
@@ -200,14 +254,27 @@ mod tests {
             ..IssuerSettings::default()
         };
         let entry = Key::new(Kind::Account, "acme@127.0.0.1:1");
-        let account = tmp.path().join("acme/accounts").join(format!("{}.json", entry.name()));
+        let account = tmp
+            .path()
+            .join("acme/accounts")
+            .join(format!("{}.json", entry.name()));
         let mut file = std::fs::OpenOptions::new();
-        let mut file = file.create_new(true).write(true).mode(0o600).open(&account).expect("made");
+        let mut file = file
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(&account)
+            .expect("made");
         std::io::Write::write_all(&mut file, b"{\"directory\": ").expect("written");
 
-        let all = BTreeMap::from([("acme".to_owned(), settings.clone()), ("other".to_owned(), settings)]);
-        let named =
-            Named::open(&all, &storage, &endpoints).await.map_err(|(_, error)| error).expect("opens all the same");
+        let all = BTreeMap::from([
+            ("acme".to_owned(), settings.clone()),
+            ("other".to_owned(), settings),
+        ]);
+        let named = Named::open(&all, &storage, &endpoints)
+            .await
+            .map_err(|(_, error)| error)
+            .expect("opens all the same");
         assert!(named.get("other").expect("there").is_ok() && named.opened().len() == 1);
         let why = named.get("acme").expect("there").err().expect("it waits");
         assert!(
@@ -215,14 +282,21 @@ mod tests {
             "{:?}",
             named.troubles()
         );
-        assert!(named.reopen(&storage, &endpoints).await.is_empty(), "nothing is mended");
+        assert!(
+            named.reopen(&storage, &endpoints).await.is_empty(),
+            "nothing is mended"
+        );
         std::fs::remove_file(&account).expect("removed");
         assert_eq!(named.reopen(&storage, &endpoints).await, ["acme"]);
         assert!(named.get("acme").expect("there").is_ok() && named.troubles().is_empty());
 
         std::fs::write(&bundle, "no roots").expect("written");
         assert!(named.reopen(&storage, &endpoints).await.is_empty());
-        assert!(named.opened().len() == 2 && named.troubles().len() == 2, "they go on: {:?}", named.troubles());
+        assert!(
+            named.opened().len() == 2 && named.troubles().len() == 2,
+            "they go on: {:?}",
+            named.troubles()
+        );
         std::fs::write(&bundle, roots()).expect("written");
         assert_eq!(named.reopen(&storage, &endpoints).await, ["acme", "other"]);
         assert!(named.troubles().is_empty() && named.reopen(&storage, &endpoints).await.is_empty());

@@ -1,5 +1,5 @@
-//! Pre-flight check before an order is placed, and self-check before the CA is told to validate: whether our own Envoy
-//! answers on port 80, DNS resolves to us, and CAA permits the CA.
+//! Pre-flight check before an order is placed, and self-check before the CA is told to validate:
+//! whether our own Envoy answers on port 80, DNS resolves to us, and CAA permits the CA.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -32,8 +32,8 @@ const ANSWER: Duration = Duration::from_secs(3);
 /// The shortest and the longest pause between attempts.
 const SOON: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(500);
-/// A pause is this fraction of the elapsed time, so that an answer is found with at most that relative delay: an Envoy
-/// that just starts takes half a second, and polling must not double it.
+/// A pause is this fraction of the elapsed time, so that an answer is found with at most that
+/// relative delay: an Envoy that just starts takes half a second, and polling must not double it.
 const PART: u32 = 4;
 
 /// The pauses between attempts.
@@ -54,9 +54,9 @@ fn pause_after(passed: Duration) -> Duration {
     (passed / PART).clamp(SOON, SELDOM)
 }
 
-/// The number of consecutive successful connections before the CA is told to validate. Several servers may share an
-/// address, and one of them may be dead without being noticed yet: the CA's single request could be lost, and the order
-/// with it.
+/// The number of consecutive successful connections before the CA is told to validate. Several
+/// servers may share an address, and one of them may be dead without being noticed yet: the CA's
+/// single request could be lost, and the order with it.
 const CONSECUTIVE_SUCCESSES: usize = 6;
 
 /// A query for the addresses that serve a host.
@@ -73,7 +73,8 @@ pub struct AddressQuery {
 /// The name of an issuer, and its account's thumbprint.
 type IssuerAccount = (Arc<str>, Arc<str>);
 
-/// The state that issuers share: the channel for addresses of Envoys, and the account that proves each host.
+/// The state that issuers share: the channel for addresses of Envoys, and the account that proves
+/// each host.
 #[derive(Debug)]
 pub struct ProxyEndpoints {
     /// The channel for address queries; `None` skips the self-check.
@@ -86,8 +87,8 @@ pub struct ProxyEndpoints {
     pub(super) rate_limits: Arc<RateLimits>,
     /// The client that asks Envoys as a CA would.
     self_check: SelfCheck,
-    /// The issuers that were about to prove a host, each with its account's thumbprint; the last one is at the end. It
-    /// may differ from the host's own issuer: a trial, a fallback, a new key.
+    /// The issuers that were about to prove a host, each with its account's thumbprint; the last
+    /// one is at the end. It may differ from the host's own issuer: a trial, a fallback, a new key.
     active_accounts: RwLock<BTreeMap<String, Vec<IssuerAccount>>>,
     /// The hosts whose account has changed since [`Self::news`] was last called.
     news: Mutex<BTreeSet<String>>,
@@ -95,7 +96,10 @@ pub struct ProxyEndpoints {
 }
 
 impl ProxyEndpoints {
-    pub(super) fn new(places: Option<mpsc::Sender<AddressQuery>>, fallbacks: BTreeMap<String, Vec<String>>) -> Self {
+    pub(super) fn new(
+        places: Option<mpsc::Sender<AddressQuery>>,
+        fallbacks: BTreeMap<String, Vec<String>>,
+    ) -> Self {
         Self {
             places,
             fallbacks,
@@ -118,50 +122,74 @@ impl ProxyEndpoints {
         self.account_changes.subscribe()
     }
 
-    /// Returns the thumbprint of the account with which one of these issuers, or a fallback of them, was last about to
-    /// prove a host. Other issuers are ignored, since the namespace does not use them.
+    /// Returns the thumbprint of the account with which one of these issuers, or a fallback of
+    /// them, was last about to prove a host. Other issuers are ignored, since the namespace does
+    /// not use them.
     pub(super) fn active_account(&self, asked: &Asked, issuers: &[&IssuerRef]) -> Option<Arc<str>> {
         let is_asked = |asked_issuer: &str| {
             issuers.iter().any(|issuer| match issuer {
                 IssuerRef::Named(name) => {
                     **name == *asked_issuer
-                        || self.fallbacks.get(&**name).is_some_and(|all| all.iter().any(|o| o == asked_issuer))
+                        || self
+                            .fallbacks
+                            .get(&**name)
+                            .is_some_and(|all| all.iter().any(|o| o == asked_issuer))
                 }
                 IssuerRef::Own { owner, .. } => owner.to_string() == asked_issuer,
             })
         };
-        let accounts = self.active_accounts.read().expect("nobody panics while holding it");
+        let accounts = self
+            .active_accounts
+            .read()
+            .expect("nobody panics while holding it");
         let mut latest = accounts.get(asked.hostname.as_str())?.iter().rev();
-        latest.find(|(issuer, _)| is_asked(issuer)).map(|(_, thumbprint)| thumbprint.clone())
+        latest
+            .find(|(issuer, _)| is_asked(issuer))
+            .map(|(_, thumbprint)| thumbprint.clone())
     }
 
     /// Returns the hosts that accounts were about to prove.
     pub(super) fn active_hosts(&self) -> Vec<Hostname> {
-        let accounts = self.active_accounts.read().expect("nobody panics while holding it");
-        accounts.keys().filter_map(|host| Hostname::parse(host).ok()).collect()
+        let accounts = self
+            .active_accounts
+            .read()
+            .expect("nobody panics while holding it");
+        accounts
+            .keys()
+            .filter_map(|host| Hostname::parse(host).ok())
+            .collect()
     }
 
     /// Removes a thumbprint that is not valid any more, since the account has another key.
     pub(super) fn release(&self, thumbprint: &str) {
         let mut released = BTreeSet::new();
-        self.active_accounts.write().expect("nobody panics while holding it").retain(|host, accounts| {
-            let before = accounts.len();
-            accounts.retain(|(_, known)| **known != *thumbprint);
-            if accounts.len() < before {
-                released.insert(host.clone());
-            }
-            !accounts.is_empty()
-        });
+        self.active_accounts
+            .write()
+            .expect("nobody panics while holding it")
+            .retain(|host, accounts| {
+                let before = accounts.len();
+                accounts.retain(|(_, known)| **known != *thumbprint);
+                if accounts.len() < before {
+                    released.insert(host.clone());
+                }
+                !accounts.is_empty()
+            });
         self.tell(released);
     }
 
     /// Removes a host that is not wanted any more.
     pub(super) fn forget(&self, host: &str) {
-        self.active_accounts.write().expect("nobody panics while holding it").remove(host);
+        self.active_accounts
+            .write()
+            .expect("nobody panics while holding it")
+            .remove(host);
     }
 
     fn set_active_account(&self, issuer: &Arc<str>, host: &str, thumbprint: &str) {
-        let mut accounts = self.active_accounts.write().expect("nobody panics while holding it");
+        let mut accounts = self
+            .active_accounts
+            .write()
+            .expect("nobody panics while holding it");
         let last = accounts.get(host).and_then(|all| all.last());
         if last.is_some_and(|(by, known)| by == issuer && **known == *thumbprint) {
             return;
@@ -174,12 +202,15 @@ impl ProxyEndpoints {
     }
 
     fn tell(&self, hosts: impl IntoIterator<Item = String>) {
-        self.news.lock().expect("nobody panics while holding it").extend(hosts);
+        self.news
+            .lock()
+            .expect("nobody panics while holding it")
+            .extend(hosts);
         self.account_changes.send_modify(|n| *n += 1);
     }
 
-    /// Returns the addresses where Envoys answer for a host with this account, waiting until there are any: a
-    /// certificate may be wanted before its listener exists.
+    /// Returns the addresses where Envoys answer for a host with this account, waiting until there
+    /// are any: a certificate may be wanted before its listener exists.
     async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> BTreeSet<IpAddr> {
         let mut pauses = Pauses::new();
         loop {
@@ -197,10 +228,20 @@ impl ProxyEndpoints {
     }
 
     async fn ask(&self, host: &str, thumbprint: Option<Arc<str>>) -> BTreeSet<IpAddr> {
-        let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else { return BTreeSet::new() };
+        let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else {
+            return BTreeSet::new();
+        };
         let (answer, answered) = oneshot::channel();
         // The receiver may be shutting down.
-        if places.send(AddressQuery { host, thumbprint, answer }).await.is_err() {
+        if places
+            .send(AddressQuery {
+                host,
+                thumbprint,
+                answer,
+            })
+            .await
+            .is_err()
+        {
             return BTreeSet::new();
         }
         answered.await.unwrap_or_default()
@@ -229,21 +270,39 @@ impl ProxySelfCheck {
     /// # Errors
     /// When there are none.
     pub fn lookup(resolvers: &[SocketAddr]) -> Result<Lookup, String> {
-        let resolver = if resolvers.is_empty() { Resolver::system() } else { Resolver::new(resolvers.to_vec()) };
+        let resolver = if resolvers.is_empty() {
+            Resolver::system()
+        } else {
+            Resolver::new(resolvers.to_vec())
+        };
         resolver.map(Lookup::new).map_err(|error| error.to_string())
     }
 
-    /// Waits until every known Envoy answers for the host with this account's thumbprint, over this number of
-    /// connections.
-    async fn answered(&self, name: &DnsName, thumbprint: &str, connections: usize) -> Vec<SelfCheckError> {
-        self.endpoints.set_active_account(&self.issuer, name.as_str(), thumbprint);
+    /// Waits until every known Envoy answers for the host with this account's thumbprint, over this
+    /// number of connections.
+    async fn answered(
+        &self,
+        name: &DnsName,
+        thumbprint: &str,
+        connections: usize,
+    ) -> Vec<SelfCheckError> {
+        self.endpoints
+            .set_active_account(&self.issuer, name.as_str(), thumbprint);
         let until = Instant::now() + SELF_CHECK_TIMEOUT;
-        let places = self.endpoints.places_of(name.as_str(), thumbprint, until).await;
+        let places = self
+            .endpoints
+            .places_of(name.as_str(), thumbprint, until)
+            .await;
         let asked = places.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             let mut pauses = Pauses::new();
             loop {
-                match self.endpoints.self_check.check(name, thumbprint, socket, connections).await {
+                match self
+                    .endpoints
+                    .self_check
+                    .check(name, thumbprint, socket, connections)
+                    .await
+                {
                     Ok(()) => return None,
                     Err(error) if Instant::now() >= until => return Some(error),
                     // Envoy does not have the host or the account yet.
@@ -269,9 +328,16 @@ impl AcmePreflight for ProxySelfCheck {
     async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
         let mut findings = Vec::new();
         if request.kind == ChallengeKind::Http01 {
-            findings.extend(self.answered(request.name, request.thumbprint, 1).await.iter().map(ToString::to_string));
+            findings.extend(
+                self.answered(request.name, request.thumbprint, 1)
+                    .await
+                    .iter()
+                    .map(ToString::to_string),
+            );
         }
-        let Some(lookup) = &self.lookup else { return findings };
+        let Some(lookup) = &self.lookup else {
+            return findings;
+        };
         match lookup.facts(request.name.as_str(), request.kind).await {
             Ok(facts) => {
                 let expected = Expected {
@@ -289,18 +355,32 @@ impl AcmePreflight for ProxySelfCheck {
     }
 }
 
-/// Answers of Envoy are stateless, but the CA is told to validate only once they are there. Otherwise an order that is
-/// resumed after a restart, or after a change of the account's key, would fail.
+/// Answers of Envoy are stateless, but the CA is told to validate only once they are there.
+/// Otherwise an order that is resumed after a restart, or after a change of the account's key,
+/// would fail.
 #[async_trait]
 impl HttpSolver for ProxySelfCheck {
-    async fn present(&self, name: &str, _token: &str, key_authorization: &str) -> Result<(), Failure> {
-        let Some((_, thumbprint)) = key_authorization.split_once('.') else { return Ok(()) };
-        let Ok(parsed) = DnsName::parse(name) else { return Ok(()) };
+    async fn present(
+        &self,
+        name: &str,
+        _token: &str,
+        key_authorization: &str,
+    ) -> Result<(), Failure> {
+        let Some((_, thumbprint)) = key_authorization.split_once('.') else {
+            return Ok(());
+        };
+        let Ok(parsed) = DnsName::parse(name) else {
+            return Ok(());
+        };
         if self.strictness == Preflight::Skip {
             return Ok(());
         }
-        let found = self.answered(&parsed, thumbprint, CONSECUTIVE_SUCCESSES).await;
-        let Some(first) = found.first() else { return Ok(()) };
+        let found = self
+            .answered(&parsed, thumbprint, CONSECUTIVE_SUCCESSES)
+            .await;
+        let Some(first) = found.first() else {
+            return Ok(());
+        };
         if self.strictness == Preflight::Warn {
             warn!("{first}; the CA is asked to validate all the same");
             return Ok(());
@@ -312,16 +392,26 @@ impl HttpSolver for ProxySelfCheck {
     async fn cleanup(&self, _: &str, _: &str) {}
 }
 
-/// Returns whether a CA with this directory URL uses public DNS; a CA at a private name or address is assumed not to.
+/// Returns whether a CA with this directory URL uses public DNS; a CA at a private name or address
+/// is assumed not to.
 pub(super) fn is_public(directory_url: &str) -> bool {
-    let Ok(uri) = directory_url.parse::<hyper::Uri>() else { return false };
-    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let Ok(uri) = directory_url.parse::<hyper::Uri>() else {
+        return false;
+    };
+    let host = uri
+        .host()
+        .unwrap_or_default()
+        .trim_matches(['[', ']'])
+        .to_owned();
     let is_private = match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private(),
         Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),
         Err(_) => Names::parse([&host]).map_or(true, |names| {
             let inside = [".internal", ".local", ".lan", ".test", ".localhost", ".svc"];
-            !host.contains('.') || inside.iter().any(|suffix| names.first().as_str().ends_with(suffix))
+            !host.contains('.')
+                || inside
+                    .iter()
+                    .any(|suffix| names.first().as_str().ends_with(suffix))
         }),
     };
     !is_private
@@ -336,10 +426,13 @@ mod tests {
 
     use super::*;
 
-    /// Accepts for two servers behind one address in turn, of which one is dead until it is removed.
+    /// Accepts for two servers behind one address in turn, of which one is dead until it is
+    /// removed.
     async fn half_dead(listener: TcpListener, dead: usize, asked: Arc<AtomicUsize>) {
         loop {
-            let Ok((mut stream, _)) = listener.accept().await else { return };
+            let Ok((mut stream, _)) = listener.accept().await else {
+                return;
+            };
             let number = asked.fetch_add(1, Ordering::Relaxed);
             if number % 2 == 1 && number < dead {
                 continue;
@@ -349,7 +442,9 @@ mod tests {
             let request = String::from_utf8_lossy(&request[..read]).into_owned();
             let path = request.split(' ').nth(1).unwrap_or_default();
             let token = path.rsplit('/').next().unwrap_or_default();
-            let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{token}.thumbprint").as_bytes()).await;
+            let _ = stream
+                .write_all(format!("HTTP/1.1 200 OK\r\n\r\n{token}.thumbprint").as_bytes())
+                .await;
         }
     }
 
@@ -362,7 +457,9 @@ mod tests {
         let (places, mut questions) = mpsc::channel::<AddressQuery>(1);
         let gateway = tokio::spawn(async move {
             while let Some(request) = questions.recv().await {
-                let _ = request.answer.send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
+                let _ = request
+                    .answer
+                    .send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
             }
         });
         let endpoints = Arc::new(ProxyEndpoints::new(Some(places), BTreeMap::new()));
@@ -375,9 +472,16 @@ mod tests {
             lookup: None,
             addresses: Vec::new(),
         };
-        self_check.present("x.example.org", "token", "token.thumbprint").await.expect("all answer in the end");
-        // The eighth connection is the last one that is lost; all connections that count were made after it.
-        assert!(asked.load(Ordering::Relaxed) >= 8 + CONSECUTIVE_SUCCESSES, "{asked:?}");
+        self_check
+            .present("x.example.org", "token", "token.thumbprint")
+            .await
+            .expect("all answer in the end");
+        // The eighth connection is the last one that is lost; all connections that count were made
+        // after it.
+        assert!(
+            asked.load(Ordering::Relaxed) >= 8 + CONSECUTIVE_SUCCESSES,
+            "{asked:?}"
+        );
         drop(self_check);
         gateway.await.expect("it ends with the last request");
         server.abort();
@@ -388,7 +492,10 @@ mod tests {
         let (mut passed, mut asked) = (Duration::ZERO, 0);
         while passed < SELF_CHECK_TIMEOUT {
             let pause = pause_after(passed);
-            assert!(pause <= (passed / 4).max(Duration::from_millis(10)), "{pause:?} after {passed:?}");
+            assert!(
+                pause <= (passed / 4).max(Duration::from_millis(10)),
+                "{pause:?} after {passed:?}"
+            );
             passed += pause;
             asked += 1;
         }
@@ -400,12 +507,24 @@ mod tests {
         let fallbacks = BTreeMap::from([("acme".to_owned(), vec!["second".to_owned()])]);
         let endpoints = ProxyEndpoints::new(None, fallbacks);
         let hostname = Hostname::parse("a.example.org").expect("a hostname");
-        let asked = Asked { hostname, namespace: "alice".into() };
-        let (acme, foreign) = (IssuerRef::Named("acme".into()), IssuerRef::Named("foreign".into()));
-        let active_account =
-            |issuer: &IssuerRef| endpoints.active_account(&asked, &[issuer]).map(|thumbprint| thumbprint.to_string());
+        let asked = Asked {
+            hostname,
+            namespace: "alice".into(),
+        };
+        let (acme, foreign) = (
+            IssuerRef::Named("acme".into()),
+            IssuerRef::Named("foreign".into()),
+        );
+        let active_account = |issuer: &IssuerRef| {
+            endpoints
+                .active_account(&asked, &[issuer])
+                .map(|thumbprint| thumbprint.to_string())
+        };
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs");
-        assert_eq!((active_account(&acme), active_account(&foreign).as_deref()), (None, Some("theirs")));
+        assert_eq!(
+            (active_account(&acme), active_account(&foreign).as_deref()),
+            (None, Some("theirs"))
+        );
         endpoints.set_active_account(&"acme".into(), "a.example.org", "first");
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs again");
         assert_eq!(active_account(&acme).as_deref(), Some("first"));
@@ -418,9 +537,12 @@ mod tests {
     #[test]
     fn dns_is_asked_about_names_of_public_cas_only() {
         assert!(is_public("https://acme-v02.api.letsencrypt.org/directory"));
-        for inside in
-            ["https://127.0.0.1:14000/dir", "https://10.0.0.1/dir", "https://ca.corp.internal/dir", "https://ca/d"]
-        {
+        for inside in [
+            "https://127.0.0.1:14000/dir",
+            "https://10.0.0.1/dir",
+            "https://ca.corp.internal/dir",
+            "https://ca/d",
+        ] {
             assert!(!is_public(inside), "{inside}");
         }
     }

@@ -1,4 +1,5 @@
-//! The report about certificates: one row for each wanted certificate, and the remaining rate limits.
+//! The report about certificates: one row for each wanted certificate, and the remaining rate
+//! limits.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ pub struct Row {
     pub hosts: Vec<String>,
     /// `namespace/name` of the Secret.
     pub secret: String,
-    /// The issuer that it is wanted from; `certificateRefs` where listeners refer to a Secret that none of ours fills.
+    /// The issuer that it is wanted from; `certificateRefs` where listeners refer to a Secret that
+    /// none of ours fills.
     pub issuer: String,
     /// The issuer of the served certificate, where it differs: an earlier issuer, or a fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +58,8 @@ pub struct Budget {
     pub scope: String,
     /// The remaining number.
     pub left: Option<u32>,
-    /// The part of the remaining number that is reserved for expiring certificates and for `certs renew`.
+    /// The part of the remaining number that is reserved for expiring certificates and for
+    /// `certs renew`.
     #[serde(default)]
     pub reserved: u32,
     /// The limit.
@@ -86,17 +89,22 @@ pub struct Check {
 const BROUGHT: &str = "certificateRefs";
 
 impl Row {
-    /// The row of a certificate that no issuer of ours renews; `refused` is what Envoys say of a listener that serves it.
+    /// The row of a certificate that no issuer of ours renews; `refused` is what Envoys say of a
+    /// listener that serves it.
     pub(crate) fn of_brought(brought: &BroughtCertificate, refused: Option<&String>) -> Self {
         let certificate = brought.certificate.as_ref();
-        let expires = certificate.and_then(|certificate| Timestamp::try_from(certificate.not_after).ok());
+        let expires =
+            certificate.and_then(|certificate| Timestamp::try_from(certificate.not_after).ok());
         Self {
             hosts: brought.hosts.iter().cloned().collect(),
             secret: brought.secret.to_string(),
             issuer: BROUGHT.to_owned(),
             issued_by: certificate.map(|certificate| certificate.issuer.to_string()),
             expires,
-            next: format!("nothing here: whoever fills Secret {} renews it", brought.secret),
+            next: format!(
+                "nothing here: whoever fills Secret {} renews it",
+                brought.secret
+            ),
             at: expires,
             last_error: refused.or(brought.problem.as_ref()).cloned(),
         }
@@ -113,7 +121,8 @@ impl Report {
     #[must_use]
     pub fn with_brought(mut self, rows: Vec<Row>) -> Self {
         self.certificates.extend(rows);
-        self.certificates.sort_by(|a, b| (&a.hosts, &a.secret).cmp(&(&b.hosts, &b.secret)));
+        self.certificates
+            .sort_by(|a, b| (&a.hosts, &a.secret).cmp(&(&b.hosts, &b.secret)));
         self
     }
 
@@ -125,7 +134,8 @@ impl Report {
         issuer: &dyn Fn(&CertificateRequest) -> Result<String, String>,
         now: Timestamp,
     ) -> Self {
-        let lines: BTreeMap<&CertificateId, &Outlook> = pass.outlook.iter().map(|line| (&line.id, line)).collect();
+        let lines: BTreeMap<&CertificateId, &Outlook> =
+            pass.outlook.iter().map(|line| (&line.id, line)).collect();
         let row = |want: &CertificateRequest| {
             let base = Row {
                 hosts: want.hostnames.iter().map(ToString::to_string).collect(),
@@ -142,9 +152,16 @@ impl Report {
             };
             let names = match want.names() {
                 Ok(names) => names,
-                Err(error) => return Row { last_error: Some(error.to_string()), ..base },
+                Err(error) => {
+                    return Row {
+                        last_error: Some(error.to_string()),
+                        ..base
+                    };
+                }
             };
-            let held = held_certificates.find(&want.secret.namespace, &names).map(|held| &held.certificate);
+            let held = held_certificates
+                .find(&want.secret.namespace, &names)
+                .map(|held| &held.certificate);
             let line = lines.get(&CertificateId::of(&want.secret.namespace, &names));
             // Envoy serves none that it refuses.
             let refused = line.and_then(|line| line.refused.as_ref());
@@ -155,10 +172,19 @@ impl Report {
                 Ok(issuer) => issuer,
                 Err(text) => {
                     let next = "nothing, until the issuer is corrected".to_owned();
-                    return Row { expires, issued_by: by, next, last_error: Some(text), ..base };
+                    return Row {
+                        expires,
+                        issued_by: by,
+                        next,
+                        last_error: Some(text),
+                        ..base
+                    };
                 }
             };
-            let base = Row { issued_by: by.filter(|by| *by != issuer), ..base };
+            let base = Row {
+                issued_by: by.filter(|by| *by != issuer),
+                ..base
+            };
             match line {
                 Some(line) => Row {
                     issuer,
@@ -168,7 +194,12 @@ impl Report {
                     last_error: line.last_error.clone().or_else(|| held?.refusal(now)),
                     ..base
                 },
-                None => Row { issuer, expires, next: "planning".to_owned(), ..base },
+                None => Row {
+                    issuer,
+                    expires,
+                    next: "planning".to_owned(),
+                    ..base
+                },
             }
         };
         let mut certificates: Vec<Row> = wants.iter().map(row).collect();
@@ -183,7 +214,11 @@ impl Report {
                 next: line.next,
             })
         });
-        Self { certificates, budgets: limits.collect(), troubles: Vec::new() }
+        Self {
+            certificates,
+            budgets: limits.collect(),
+            troubles: Vec::new(),
+        }
     }
 
     pub(super) fn with_troubles(self, troubles: Vec<String>) -> Self {
@@ -206,7 +241,9 @@ fn next(next: &Next, notice: Option<&str>) -> String {
             Class::Transient => "trying again",
             Class::RateLimited => "trying again when the CA's limit allows it",
             Class::Paused => "trying again; resume the name at the CA first",
-            Class::HostFault => "trying again; correct the DNS of the name, or the server that answers for it",
+            Class::HostFault => {
+                "trying again; correct the DNS of the name, or the server that answers for it"
+            }
             Class::Policy => "trying again; the CA's policy refuses it, see the error",
             Class::Account => "trying again; correct the account of the issuer",
             Class::Config => "trying again; correct the configuration",
@@ -223,7 +260,8 @@ fn next(next: &Next, notice: Option<&str>) -> String {
 
 /// Formats the report as table rows.
 pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
-    let mut rows = vec![["HOST", "ISSUER", "EXPIRES", "NEXT", "WHEN", "LAST ERROR"].map(str::to_owned)];
+    let mut rows =
+        vec![["HOST", "ISSUER", "EXPIRES", "NEXT", "WHEN", "LAST ERROR"].map(str::to_owned)];
     let dash = || "-".to_owned();
     rows.extend(report.certificates.iter().map(|row| {
         [
@@ -232,7 +270,8 @@ pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
                 Some(by) => format!("{} (issued by {by})", row.issuer),
                 None => row.issuer.clone(),
             },
-            row.expires.map_or_else(dash, |at| at.strftime("%Y-%m-%d %H:%MZ").to_string()),
+            row.expires
+                .map_or_else(dash, |at| at.strftime("%Y-%m-%d %H:%MZ").to_string()),
             row.next.clone(),
             row.at.map_or_else(dash, |at| away(at, now)),
             row.last_error.clone().unwrap_or_else(dash),
@@ -245,16 +284,25 @@ pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
 pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
     let number = |n: Option<u32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let line = |budget: &Budget| {
-        let more = budget.next.map(|at| format!(", more {}", away(at, now))).unwrap_or_default();
+        let more = budget
+            .next
+            .map(|at| format!(", more {}", away(at, now)))
+            .unwrap_or_default();
         let reserved = match budget.reserved {
             0 => String::new(),
             n if budget.left == Some(n) => {
-                ", all of them reserved for certificates about to end and for `certs renew`".to_owned()
+                ", all of them reserved for certificates about to end and for `certs renew`"
+                    .to_owned()
             }
-            n => format!(", {n} of them reserved for certificates about to end and for `certs renew`"),
+            n => format!(
+                ", {n} of them reserved for certificates about to end and for `certs renew`"
+            ),
         };
         let (left, of) = (number(budget.left), number(budget.of));
-        format!("{}: {}: {left} of {of} left{reserved}{more}", budget.issuer, budget.scope)
+        format!(
+            "{}: {}: {left} of {of} left{reserved}{more}",
+            budget.issuer, budget.scope
+        )
     };
     report.budgets.iter().map(line).collect()
 }
@@ -262,15 +310,26 @@ pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
 /// Formats the result of a pre-flight check, one line per finding.
 pub fn findings(check: &Check, now: Timestamp) -> Vec<String> {
     let hosts = check.hosts.join(",");
-    let mut lines: Vec<String> = check.findings.iter().map(|finding| format!("{hosts}: {finding}")).collect();
+    let mut lines: Vec<String> = check
+        .findings
+        .iter()
+        .map(|finding| format!("{hosts}: {finding}"))
+        .collect();
     if lines.is_empty() {
-        lines.push(format!("{hosts}: no problem found for a certificate of {}", check.issuer));
+        lines.push(format!(
+            "{hosts}: no problem found for a certificate of {}",
+            check.issuer
+        ));
     }
     if let Some(error) = &check.last_error {
         lines.push(format!("{hosts}: the last attempt failed: {error}"));
         if let Some((next, at)) = &check.next {
-            let when = at.map(|at| format!(" {}", away(at, now))).unwrap_or_default();
-            lines.push(format!("{hosts}: next: {next}{when}; at once by `gatewright certs renew`"));
+            let when = at
+                .map(|at| format!(" {}", away(at, now)))
+                .unwrap_or_default();
+            lines.push(format!(
+                "{hosts}: next: {next}{when}; at once by `gatewright certs renew`"
+            ));
         }
     }
     lines
@@ -278,7 +337,11 @@ pub fn findings(check: &Check, now: Timestamp) -> Vec<String> {
 
 /// Formats the problems that need an operator, one line each.
 pub fn troubles(report: &Report) -> Vec<String> {
-    report.troubles.iter().map(|text| format!("! {text}")).collect()
+    report
+        .troubles
+        .iter()
+        .map(|text| format!("! {text}"))
+        .collect()
 }
 
 /// Formats the time until a moment, in one unit.
@@ -302,7 +365,12 @@ mod tests {
     #[test]
     fn moments_are_told_in_one_unit() {
         let now = Timestamp::from_second(1_000_000_000).expect("a time");
-        let at = |s: i64| away(Timestamp::from_second(1_000_000_000 + s).expect("a time"), now);
+        let at = |s: i64| {
+            away(
+                Timestamp::from_second(1_000_000_000 + s).expect("a time"),
+                now,
+            )
+        };
         assert_eq!(
             [at(-5), at(60), at(600), at(9000), at(200_000)],
             ["now", "in 60 s", "in 10 min", "in 2 h", "in 2 days"]

@@ -12,7 +12,8 @@ use gatewright_core::model::{Hostname, ObjectName};
 /// A request for a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateRequest {
-    /// The target Secret. Its namespace is the tenant: names of two namespaces never share a certificate.
+    /// The target Secret. Its namespace is the tenant: names of two namespaces never share a
+    /// certificate.
     pub secret: ObjectName,
     /// The names of the certificate.
     pub hostnames: BTreeSet<Hostname>,
@@ -45,7 +46,8 @@ impl CertificateRequest {
 
     /// Returns whether the certificate would be valid for this host.
     pub fn covers(&self, host: &DnsName) -> bool {
-        self.names().is_ok_and(|names| acme::certificate::serves(&names, host))
+        self.names()
+            .is_ok_and(|names| acme::certificate::serves(&names, host))
     }
 }
 
@@ -54,5 +56,9 @@ const NOBODY: &str = "no-name.invalid";
 
 /// Returns the name in a certificate for a hostname of a listener.
 pub(super) fn name_in_certificate(hostname: &Hostname) -> Hostname {
-    if hostname.is_any() { Hostname::parse(NOBODY).expect("a hostname") } else { hostname.clone() }
+    if hostname.is_any() {
+        Hostname::parse(NOBODY).expect("a hostname")
+    } else {
+        hostname.clone()
+    }
 }

@@ -1,7 +1,8 @@
-//! The index of the certificate manager: requests, held certificates and the last updates, by Secret, host and issuer.
+//! The index of the certificate manager: requests, held certificates and the last updates, by
+//! Secret, host and issuer.
 //!
-//! A change affects only the wanted certificates that it concerns; no other is examined. Nothing here does input or
-//! output or reads the clock.
+//! A change affects only the wanted certificates that it concerns; no other is examined. Nothing
+//! here does input or output or reads the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use gatewright_core::tenancy::names::issuer as issuer_object;
 use gatewright_core::translate::{Asked, ChallengeAnswer};
 use gatewright_core::wanted::INTERNAL_CA;
 
-/// Returns the thumbprint of the account with which one of these issuers was last about to prove a host.
+/// Returns the thumbprint of the account with which one of these issuers was last about to prove a
+/// host.
 pub(super) type ActiveAccount<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
 
 /// The issuer of a wanted certificate, as far as planning needs it.
@@ -52,7 +54,8 @@ impl From<&IssuerRef> for IssuerKey {
 
 struct Entry {
     want: CertificateRequest,
-    /// The names in the form of certificates and the certificate's id, or the reason for which they are invalid.
+    /// The names in the form of certificates and the certificate's id, or the reason for which they
+    /// are invalid.
     names: Result<(Names, CertificateId), String>,
 }
 
@@ -87,8 +90,8 @@ pub(super) struct RequestIndex {
     /// The certificates that Envoys or TLS clients refuse, or whose successor Envoys refused.
     refused: BTreeSet<CertificateId>,
     issued: IssuedCertificates,
-    /// The certificates in Secrets that others may write too, each with the id and issuer under which it was passed to
-    /// the keeper.
+    /// The certificates in Secrets that others may write too, each with the id and issuer under
+    /// which it was passed to the keeper.
     present: BTreeMap<ObjectName, (ExistingCertificate, Option<(CertificateId, String)>)>,
     /// The wanted certificates that are neither there nor have a reason for their absence.
     pending: BTreeSet<ObjectName>,
@@ -122,7 +125,12 @@ impl RequestIndex {
     }
 
     fn index(&mut self, secret: &ObjectName, entry: &Entry, there: bool) {
-        fn set<K: Ord + Clone>(index: &mut MultiMap<K, ObjectName>, key: K, secret: &ObjectName, there: bool) {
+        fn set<K: Ord + Clone>(
+            index: &mut MultiMap<K, ObjectName>,
+            key: K,
+            secret: &ObjectName,
+            there: bool,
+        ) {
             match there {
                 true => index.insert(key, secret.clone()),
                 false => index.remove(&key, secret),
@@ -135,17 +143,25 @@ impl RequestIndex {
         if let IssuerRef::Own { owner, .. } = &entry.want.issuer {
             self.owners.insert(owner.clone());
         }
-        set(&mut self.by_issuer, IssuerKey::from(&entry.want.issuer), secret, there);
+        set(
+            &mut self.by_issuer,
+            IssuerKey::from(&entry.want.issuer),
+            secret,
+            there,
+        );
         if let Ok((names, id)) = &entry.names {
             set(&mut self.by_id, id.clone(), secret, there);
-            let place = (secret.namespace.to_string(), names.first().as_str().to_owned());
+            let place = (
+                secret.namespace.to_string(),
+                names.first().as_str().to_owned(),
+            );
             set(&mut self.by_name, place, secret, there);
             self.ids.insert(id.clone());
         }
     }
 
-    /// Sets the held certificate of an id, the reason for which there is no better one, and whether that is a refusal
-    /// by Envoys or TLS clients.
+    /// Sets the held certificate of an id, the reason for which there is no better one, and whether
+    /// that is a refusal by Envoys or TLS clients.
     pub(super) fn take_in(
         &mut self,
         id: &CertificateId,
@@ -169,8 +185,8 @@ impl RequestIndex {
         }
     }
 
-    /// Sets the certificate that is in a Secret, whoever wrote it. Returns the id of a removed certificate that was not
-    /// ours: it is not put back.
+    /// Sets the certificate that is in a Secret, whoever wrote it. Returns the id of a removed
+    /// certificate that was not ours: it is not put back.
     pub(super) fn present(
         &mut self,
         secret: &ObjectName,
@@ -182,7 +198,9 @@ impl RequestIndex {
         self.touched.insert(secret.clone());
         match present {
             Some(present) => {
-                self.issued.certificates.insert(secret.clone(), present.certificate.serial());
+                self.issued
+                    .certificates
+                    .insert(secret.clone(), present.certificate.serial());
                 self.present.insert(secret.clone(), (present, None));
                 None
             }
@@ -196,7 +214,13 @@ impl RequestIndex {
     }
 
     /// Returns the certificate in a Secret when it is first recognized as the wanted one.
-    fn find(&mut self, secret: &ObjectName, names: &Names, id: &CertificateId, issuer: &str) -> Option<Stored> {
+    fn find(
+        &mut self,
+        secret: &ObjectName,
+        names: &Names,
+        id: &CertificateId,
+        issuer: &str,
+    ) -> Option<Stored> {
         let (present, found) = self.present.get_mut(secret)?;
         let about = (id.clone(), issuer.to_owned());
         if found.as_ref() == Some(&about) {
@@ -228,13 +252,15 @@ impl RequestIndex {
         for secret in self.by_issuer.of(issuer).cloned().collect::<Vec<_>>() {
             if let Some(entry) = self.entries.get(&secret) {
                 self.hosts.extend(entry.want.hostnames.iter().cloned());
-                self.ids.extend(entry.names.iter().map(|(_, id)| id.clone()));
+                self.ids
+                    .extend(entry.names.iter().map(|(_, id)| id.clone()));
             }
             self.touched.insert(secret);
         }
     }
 
-    /// Returns the objects whose own issuers may have changed, each with the settings, if it still has one.
+    /// Returns the objects whose own issuers may have changed, each with the settings, if it still
+    /// has one.
     pub(super) fn owners(&mut self) -> Vec<(ObjectName, Option<Arc<IssuerSettings>>)> {
         let owners = std::mem::take(&mut self.owners);
         let settings = |owner: &ObjectName| {
@@ -244,7 +270,10 @@ impl RequestIndex {
                 IssuerRef::Named(_) => None,
             }
         };
-        owners.iter().map(|owner| (owner.clone(), settings(owner))).collect()
+        owners
+            .iter()
+            .map(|owner| (owner.clone(), settings(owner)))
+            .collect()
     }
 
     /// Returns everything that has changed since the last call.
@@ -258,11 +287,16 @@ impl RequestIndex {
             if self.by_host.of(&host).next().is_none() {
                 settled.gone.push(host.clone());
             }
-            let answered = self.issued.answers_of(&host).map(|(asked, _)| asked.clone());
+            let answered = self
+                .issued
+                .answers_of(&host)
+                .map(|(asked, _)| asked.clone());
             let all: BTreeSet<Asked> = answered.chain(self.askers(&host)).collect();
             for asked in all {
                 let answer = self.answer(&asked, resolve, active_account);
-                settled.certificate_updates.extend(self.issued.answer(asked, answer));
+                settled
+                    .certificate_updates
+                    .extend(self.issued.answer(asked, answer));
             }
         }
         let mut troubles = Vec::new();
@@ -271,25 +305,45 @@ impl RequestIndex {
             let Some(entry) = self.entries.get(&secret) else {
                 self.pending.remove(&secret);
                 settled.targets.push((secret.clone(), None));
-                settled.certificate_updates.extend(self.issued.certificate(secret.clone(), None));
+                settled
+                    .certificate_updates
+                    .extend(self.issued.certificate(secret.clone(), None));
                 troubles.extend(self.issued.trouble(secret, None));
                 continue;
             };
             let resolved = resolve(&entry.want.issuer).map(|issuer| issuer.id);
-            let about = entry.names.as_ref().ok().cloned().zip(resolved.as_ref().ok());
+            let about = entry
+                .names
+                .as_ref()
+                .ok()
+                .cloned()
+                .zip(resolved.as_ref().ok());
             let target = about.map(|((names, id), issuer)| {
-                let present = self.present.get(&secret).map(|(present, _)| present.certificate.serial());
+                let present = self
+                    .present
+                    .get(&secret)
+                    .map(|(present, _)| present.certificate.serial());
                 let twin = match &entry.want.issuer {
                     IssuerRef::Own { owner, .. } => Some(Arc::from(issuer_object(&owner.name))),
                     IssuerRef::Named(_) => None,
                 };
-                SecretTarget { id, names, issuer: issuer.clone(), twin, present }
+                SecretTarget {
+                    id,
+                    names,
+                    issuer: issuer.clone(),
+                    twin,
+                    present,
+                }
             });
-            if let Some(SecretTarget { id, names, issuer, .. }) = &target
+            if let Some(SecretTarget {
+                id, names, issuer, ..
+            }) = &target
                 && let Some(found) = self.find(&secret, names, id, issuer)
             {
                 if issuer == INTERNAL_CA {
-                    settled.renewed_internally.push((secret.namespace.to_string(), names.clone()));
+                    settled
+                        .renewed_internally
+                        .push((secret.namespace.to_string(), names.clone()));
                 }
                 settled.found.push(found);
             }
@@ -298,7 +352,10 @@ impl RequestIndex {
             let (held, trouble) = match &entry.names {
                 Err(error) => (None, Some(error.clone())),
                 Ok((names, id)) => {
-                    let held = self.held_certificates.find(&secret.namespace, names).cloned();
+                    let held = self
+                        .held_certificates
+                        .find(&secret.namespace, names)
+                        .cloned();
                     let reason = || self.reasons.get(id).filter(|_| held.is_none()).cloned();
                     let trouble = resolved.err().or_else(reason);
                     (held, trouble)
@@ -308,7 +365,9 @@ impl RequestIndex {
                 true => self.pending.insert(secret.clone()),
                 false => self.pending.remove(&secret),
             };
-            settled.certificate_updates.extend(self.issued.certificate(secret.clone(), held));
+            settled
+                .certificate_updates
+                .extend(self.issued.certificate(secret.clone(), held));
             troubles.extend(self.issued.trouble(secret, trouble));
         }
         settled.certificate_updates.extend(troubles);
@@ -322,11 +381,14 @@ impl RequestIndex {
     /// Returns the namespaces that want a certificate for a host.
     fn askers(&self, host: &Hostname) -> impl Iterator<Item = Asked> {
         let namespaces = self.by_host.of(host).map(|secret| secret.namespace.clone());
-        namespaces.map(|namespace| Asked { hostname: host.clone(), namespace })
+        namespaces.map(|namespace| Asked {
+            hostname: host.clone(),
+            namespace,
+        })
     }
 
-    /// Returns the answer to HTTP-01 challenges of a host in a namespace: by the issuer of the namespace that is about
-    /// to prove the host, otherwise by the last of its issuers.
+    /// Returns the answer to HTTP-01 challenges of a host in a namespace: by the issuer of the
+    /// namespace that is about to prove the host, otherwise by the last of its issuers.
     fn answer(
         &self,
         asked: &Asked,
@@ -336,16 +398,34 @@ impl RequestIndex {
         if !asked.hostname.is_exact() {
             return None;
         }
-        let own = self.by_host.of(&asked.hostname).filter(|secret| secret.namespace == asked.namespace);
-        let wants = own.filter_map(|secret| self.entries.get(secret)).filter(|entry| entry.names.is_ok());
+        let own = self
+            .by_host
+            .of(&asked.hostname)
+            .filter(|secret| secret.namespace == asked.namespace);
+        let wants = own
+            .filter_map(|secret| self.entries.get(secret))
+            .filter(|entry| entry.names.is_ok());
         let issuers: Vec<&IssuerRef> = wants.map(|entry| &entry.want.issuer).collect();
-        let answer = issuers.iter().filter_map(|issuer| resolve(issuer).ok()?.challenge).last()?;
-        Some(ChallengeAnswer { thumbprint: active_account(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
+        let answer = issuers
+            .iter()
+            .filter_map(|issuer| resolve(issuer).ok()?.challenge)
+            .last()?;
+        Some(ChallengeAnswer {
+            thumbprint: active_account(asked, &issuers).unwrap_or(answer.thumbprint),
+            ..answer
+        })
     }
 
-    /// Returns the wanted certificate of an id for the keeper, from the first request that can be fulfilled.
-    fn wanted(&self, id: &CertificateId, resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>) -> Option<Wanted> {
-        self.by_id.of(id).find_map(|secret| self.wanted_for(secret, resolve))
+    /// Returns the wanted certificate of an id for the keeper, from the first request that can be
+    /// fulfilled.
+    fn wanted(
+        &self,
+        id: &CertificateId,
+        resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
+    ) -> Option<Wanted> {
+        self.by_id
+            .of(id)
+            .find_map(|secret| self.wanted_for(secret, resolve))
     }
 
     /// Returns the wanted certificate of a Secret for the keeper, if the request can be fulfilled.
@@ -368,8 +448,8 @@ impl RequestIndex {
         })
     }
 
-    /// Returns the given hosts that an account other than their issuer's is about to prove: thumbprints by host and
-    /// namespace.
+    /// Returns the given hosts that an account other than their issuer's is about to prove:
+    /// thumbprints by host and namespace.
     pub(super) fn exceptions(
         &self,
         hosts: impl IntoIterator<Item = Hostname>,
@@ -377,7 +457,10 @@ impl RequestIndex {
         active_account: ActiveAccount<'_>,
     ) -> BTreeMap<String, BTreeMap<String, Arc<str>>> {
         let mut all: BTreeMap<String, BTreeMap<String, Arc<str>>> = BTreeMap::new();
-        for asked in hosts.into_iter().flat_map(|host| self.askers(&host).collect::<Vec<_>>()) {
+        for asked in hosts
+            .into_iter()
+            .flat_map(|host| self.askers(&host).collect::<Vec<_>>())
+        {
             let usual = self.answer(&asked, resolve, &|_, _| None);
             if let Some(now) = self.answer(&asked, resolve, active_account)
                 && usual.is_some_and(|usual| usual.thumbprint != now.thumbprint)
@@ -391,7 +474,10 @@ impl RequestIndex {
 
     /// Returns the thumbprint of the account that answers for a known host.
     pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
-        self.issued.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
+        self.issued
+            .answers_of(host)
+            .last()
+            .map(|(_, answer)| answer.thumbprint.clone())
     }
 
     /// Returns whether every wanted certificate is there, or has a reason for its absence.
@@ -416,7 +502,10 @@ impl RequestIndex {
 
     /// Returns all wanted certificates.
     pub(super) fn wants(&self) -> Vec<CertificateRequest> {
-        self.entries.values().map(|entry| entry.want.clone()).collect()
+        self.entries
+            .values()
+            .map(|entry| entry.want.clone())
+            .collect()
     }
 
     /// Returns the held certificates.
@@ -424,14 +513,21 @@ impl RequestIndex {
         &self.held_certificates
     }
 
-    /// Returns the numbers of wanted certificates that are there and good, that are pending, that have a reason for
-    /// their absence, and that Envoys or TLS clients refuse.
+    /// Returns the numbers of wanted certificates that are there and good, that are pending, that
+    /// have a reason for their absence, and that Envoys or TLS clients refuse.
     pub(super) fn counts(&self) -> [(&'static str, usize); 4] {
         let (there, waiting) = (self.issued.certificates.len(), self.pending.len());
         let secrets = self.refused.iter().flat_map(|id| self.by_id.of(id));
-        let refused = secrets.filter(|secret| self.issued.certificates.contains_key(secret)).count();
+        let refused = secrets
+            .filter(|secret| self.issued.certificates.contains_key(secret))
+            .count();
         let failing = self.entries.len().saturating_sub(there + waiting);
-        [("held", there.saturating_sub(refused)), ("waiting", waiting), ("failing", failing), ("refused", refused)]
+        [
+            ("held", there.saturating_sub(refused)),
+            ("waiting", waiting),
+            ("failing", failing),
+            ("refused", refused),
+        ]
     }
 
     /// Returns the number of wanted certificates that were examined so far.
@@ -457,8 +553,14 @@ mod tests {
     }
 
     fn resolve(_: &IssuerRef) -> Result<Resolved, String> {
-        let challenge = Some(ChallengeAnswer { port: 80, thumbprint: "thumb".into() });
-        Ok(Resolved { id: INTERNAL_CA.to_owned(), challenge })
+        let challenge = Some(ChallengeAnswer {
+            port: 80,
+            thumbprint: "thumb".into(),
+        });
+        Ok(Resolved {
+            id: INTERNAL_CA.to_owned(),
+            challenge,
+        })
     }
 
     fn settle(requests: &mut RequestIndex) -> Settled {
@@ -473,21 +575,54 @@ mod tests {
                 requests.change(want(i).secret, Some(want(i)));
             }
             let first = settle(&mut requests);
-            assert_eq!((first.certificate_updates.len(), first.wanted.len(), requests.looked()), (n, n, n as u64));
+            assert_eq!(
+                (
+                    first.certificate_updates.len(),
+                    first.wanted.len(),
+                    requests.looked()
+                ),
+                (n, n, n as u64)
+            );
             assert!(!requests.is_settled());
             let before = requests.looked();
-            // An equal request, one more, one less, a reason, another account: each affects one wanted certificate.
+            // An equal request, one more, one less, a reason, another account: each affects one
+            // wanted certificate.
             requests.change(want(5).secret, Some(want(5)));
-            assert_eq!((settle(&mut requests).certificate_updates.len(), requests.looked() - before), (0, 0));
+            assert_eq!(
+                (
+                    settle(&mut requests).certificate_updates.len(),
+                    requests.looked() - before
+                ),
+                (0, 0)
+            );
             requests.change(want(n).secret, Some(want(n)));
             let more = settle(&mut requests);
-            assert_eq!((more.certificate_updates.len(), more.wanted.len(), requests.looked() - before), (1, 1, 1));
+            assert_eq!(
+                (
+                    more.certificate_updates.len(),
+                    more.wanted.len(),
+                    requests.looked() - before
+                ),
+                (1, 1, 1)
+            );
             requests.change(want(7).secret, None);
             let less = settle(&mut requests);
-            assert_eq!((less.certificate_updates.len(), less.wanted.len(), less.gone.len()), (1, 1, 1));
+            assert_eq!(
+                (
+                    less.certificate_updates.len(),
+                    less.wanted.len(),
+                    less.gone.len()
+                ),
+                (1, 1, 1)
+            );
             assert!(less.wanted[0].1.is_none() && less.gone == [host(7)]);
             let names = want(9).names().expect("names");
-            requests.take_in(&CertificateId::of("t", &names), None, Some("the CA is gone".to_owned()), false);
+            requests.take_in(
+                &CertificateId::of("t", &names),
+                None,
+                Some("the CA is gone".to_owned()),
+                false,
+            );
             assert!(
                 matches!(&settle(&mut requests).certificate_updates[..], [CertificateUpdate::Trouble(secret, Some(_))] if *secret == want(9).secret)
             );
@@ -503,7 +638,10 @@ mod tests {
     #[test]
     fn of_two_wanted_certificates_for_one_certificate_the_other_stays_when_one_goes() {
         let mut requests = RequestIndex::default();
-        let twin = CertificateRequest { secret: ObjectName::new("t", "twin"), ..want(1) };
+        let twin = CertificateRequest {
+            secret: ObjectName::new("t", "twin"),
+            ..want(1)
+        };
         requests.change(want(1).secret, Some(want(1)));
         requests.change(twin.secret.clone(), Some(twin));
         assert_eq!(settle(&mut requests).wanted.len(), 1);

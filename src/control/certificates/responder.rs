@@ -1,4 +1,5 @@
-//! Answers HTTP-01 challenges where Envoy is not ours: any replica answers any challenge of a known host.
+//! Answers HTTP-01 challenges where Envoy is not ours: any replica answers any challenge of a known
+//! host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock};
@@ -62,29 +63,61 @@ impl ThumbprintIndex {
 impl Thumbprints for ThumbprintIndex {
     fn of(&self, host: &str) -> Option<Arc<str>> {
         let host = Hostname::parse(host).ok()?;
-        self.0.read().expect("nobody panics while holding it").get(&host)?.values().next_back().cloned()
+        self.0
+            .read()
+            .expect("nobody panics while holding it")
+            .get(&host)?
+            .values()
+            .next_back()
+            .cloned()
     }
 }
 
 /// Serves until `stop`.
-pub async fn respond(listener: TcpListener, thumbprints: Arc<dyn Thumbprints>, stop: watch::Receiver<bool>) {
+pub async fn respond(
+    listener: TcpListener,
+    thumbprints: Arc<dyn Thumbprints>,
+    stop: watch::Receiver<bool>,
+) {
     let router = Router::new().fallback(challenge).with_state(thumbprints);
-    bounded_listener::receive(listener, "HTTP-01", EXCHANGE, stop, |stream| exchange(stream, router.clone())).await;
+    bounded_listener::receive(listener, "HTTP-01", EXCHANGE, stop, |stream| {
+        exchange(stream, router.clone())
+    })
+    .await;
 }
 
 /// Serves one request: a kept-alive connection would be closed in the middle of a later one.
 async fn exchange(stream: TcpStream, router: Router) -> hyper::Result<()> {
     let service = TowerToHyperService::new(router);
-    http1::Builder::new().keep_alive(false).max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service).await
+    http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
 }
 
-async fn challenge(State(thumbprints): State<Arc<dyn Thumbprints>>, headers: HeaderMap, uri: Uri) -> Response {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let host = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(host, _)| host);
-    let body = thumbprints.of(&host.to_ascii_lowercase()).and_then(|thumbprint| answer(uri.path(), &thumbprint));
+async fn challenge(
+    State(thumbprints): State<Arc<dyn Thumbprints>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
+    let host = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.parse::<u16>().is_ok())
+        .map_or(host, |(host, _)| host);
+    let body = thumbprints
+        .of(&host.to_ascii_lowercase())
+        .and_then(|thumbprint| answer(uri.path(), &thumbprint));
     match body {
         Some(body) => {
-            let fields = [(header::CONTENT_TYPE, "text/plain"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+            let fields = [
+                (header::CONTENT_TYPE, "text/plain"),
+                (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            ];
             (fields, body).into_response()
         }
         None => StatusCode::NOT_FOUND.into_response(),
@@ -100,9 +133,15 @@ mod tests {
     async fn ask(address: std::net::SocketAddr, host: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.expect("it listens");
         let question = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        stream.write_all(question.as_bytes()).await.expect("it reads");
+        stream
+            .write_all(question.as_bytes())
+            .await
+            .expect("it reads");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("it answers and closes");
+        stream
+            .read_to_string(&mut answer)
+            .await
+            .expect("it answers and closes");
         answer
     }
 
@@ -113,22 +152,42 @@ mod tests {
         let (stopper, stop) = watch::channel(false);
         let thumbprint_index = Arc::new(ThumbprintIndex::default());
         let host = Hostname::parse("a.example.org").expect("a hostname");
-        let asked = Asked { hostname: host, namespace: "t".into() };
-        thumbprint_index.set(&asked, Some(&ChallengeAnswer { port: 80, thumbprint: "thumb".into() }));
+        let asked = Asked {
+            hostname: host,
+            namespace: "t".into(),
+        };
+        thumbprint_index.set(
+            &asked,
+            Some(&ChallengeAnswer {
+                port: 80,
+                thumbprint: "thumb".into(),
+            }),
+        );
         let responder = tokio::spawn(respond(listener, thumbprint_index.clone(), stop));
         let path = "/.well-known/acme-challenge/0123456789abcdef";
         // A silent client does not delay others.
         let _silent = TcpStream::connect(address).await.expect("it listens");
         for host in ["a.example.org", "A.Example.org:80"] {
             let told = ask(address, host, path).await;
-            assert!(told.starts_with("HTTP/1.1 200") && told.ends_with("\r\n\r\n0123456789abcdef.thumb"), "{told}");
+            assert!(
+                told.starts_with("HTTP/1.1 200")
+                    && told.ends_with("\r\n\r\n0123456789abcdef.thumb"),
+                "{told}"
+            );
             assert!(told.contains("connection: close"), "{told}");
         }
         for (host, path) in [("b.example.org", path), ("a.example.org", "/"), ("", path)] {
-            assert!(ask(address, host, path).await.starts_with("HTTP/1.1 404"), "{host} {path}");
+            assert!(
+                ask(address, host, path).await.starts_with("HTTP/1.1 404"),
+                "{host} {path}"
+            );
         }
         thumbprint_index.set(&asked, None);
-        assert!(ask(address, "a.example.org", path).await.starts_with("HTTP/1.1 404"));
+        assert!(
+            ask(address, "a.example.org", path)
+                .await
+                .starts_with("HTTP/1.1 404")
+        );
         stopper.send_replace(true);
         responder.await.expect("it ends");
     }

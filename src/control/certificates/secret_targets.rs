@@ -1,5 +1,5 @@
-//! Certificates stored directly in the Secrets that listeners use. Others may write these Secrets; a valid certificate
-//! found there is used until renewal.
+//! Certificates stored directly in the Secrets that listeners use. Others may write these Secrets;
+//! a valid certificate found there is used until renewal.
 
 use std::sync::Arc;
 
@@ -42,8 +42,15 @@ pub struct ExistingCertificate {
 }
 
 impl ExistingCertificate {
-    /// Converts it to a held certificate for these names; `None` where it does not cover them, or has expired.
-    pub fn held(&self, id: &CertificateId, tenant: &str, names: &Names, by: &str) -> Option<Stored> {
+    /// Converts it to a held certificate for these names; `None` where it does not cover them, or
+    /// has expired.
+    pub fn held(
+        &self,
+        id: &CertificateId,
+        tenant: &str,
+        names: &Names,
+        by: &str,
+    ) -> Option<Stored> {
         let certificate = &self.certificate;
         let all = Names::parse(certificate.names.iter().map(|name| name.as_str())).ok()?;
         let not_before = acme::certificate::timestamp(certificate.not_before);
@@ -72,9 +79,9 @@ pub fn usable(certificate: &IssuedCertificate, names: &Names, now: Timestamp) ->
     certificate.not_after > now && certificate.names.cover(names)
 }
 
-/// Returns the issuer that a found certificate counts as being from. A certificate of any writer is kept until renewal;
-/// but one of cert-manager is replaced where the internal CA is wanted, since its certificates cost nothing and
-/// cert-manager cannot have one.
+/// Returns the issuer that a found certificate counts as being from. A certificate of any writer is
+/// kept until renewal; but one of cert-manager is replaced where the internal CA is wanted, since
+/// its certificates cost nothing and cert-manager cannot have one.
 pub fn issuer_of<'a>(says: Option<&'a str>, wanted: &'a str) -> &'a str {
     match says {
         Some(CERT_MANAGER) if wanted != INTERNAL_CA => wanted,
@@ -93,19 +100,33 @@ mod tests {
     fn a_found_certificate_is_held_for_its_names_and_its_issuer() {
         let name = DnsName::parse("a.example.org").expect("a name");
         let made = self_signed(&name, Timestamp::now()).expect("made");
-        let parsed =
-            gatewright_core::inputs::parse_certificate(made.chain_pem.as_bytes(), made.key_pem.expose().as_bytes());
+        let parsed = gatewright_core::inputs::parse_certificate(
+            made.chain_pem.as_bytes(),
+            made.key_pem.expose().as_bytes(),
+        );
         let certificate = Arc::new(parsed.expect("parses"));
         let names = Names::one(name);
         let id = CertificateId::of("t", &names);
         let held = |issued_by: Option<&str>, names: &Names| {
-            let present = ExistingCertificate { certificate: certificate.clone(), issued_by: issued_by.map(Arc::from) };
+            let present = ExistingCertificate {
+                certificate: certificate.clone(),
+                issued_by: issued_by.map(Arc::from),
+            };
             present.held(&id, "t", names, "acme@ca")
         };
         let found = held(None, &names).expect("it is good").certificate;
-        assert_eq!((&found.serial, &found.ari_id, &*found.issuer), (&made.serial, &made.ari_id, "acme@ca"));
+        assert_eq!(
+            (&found.serial, &found.ari_id, &*found.issuer),
+            (&made.serial, &made.ari_id, "acme@ca")
+        );
         assert_eq!(found.not_after, made.not_after);
-        assert_eq!(held(Some("other@ca"), &names).expect("it is good").certificate.issuer, "other@ca");
+        assert_eq!(
+            held(Some("other@ca"), &names)
+                .expect("it is good")
+                .certificate
+                .issuer,
+            "other@ca"
+        );
         assert!(held(None, &Names::parse(["b.example.org"]).expect("a name")).is_none());
         assert_eq!(issuer_of(Some(CERT_MANAGER), "acme@ca"), "acme@ca");
         assert_eq!(issuer_of(Some(CERT_MANAGER), INTERNAL_CA), CERT_MANAGER);

@@ -23,7 +23,8 @@ const LARGEST: u64 = 1 << 20;
 pub struct IssuerSettings {
     /// The directory: `letsencrypt`, `letsencrypt-staging`, or a URL.
     pub directory: String,
-    /// The CA certificates, in PEM, that the directory's server is verified with, in place of the machine's.
+    /// The CA certificates, in PEM, that the directory's server is verified with, in place of the
+    /// machine's.
     pub ca_bundle: Option<Credential>,
     /// The contacts of the account: `mailto:` addresses.
     #[serde(default)]
@@ -39,7 +40,8 @@ pub struct IssuerSettings {
     pub preferred_chain: Option<String>,
     /// Uses DNS-01 in place of HTTP-01; needed for wildcards.
     pub dns: Option<DnsSettings>,
-    /// Uses dns-persist-01 without a provider: the operator creates the record that binds a name to the account.
+    /// Uses dns-persist-01 without a provider: the operator creates the record that binds a name to
+    /// the account.
     #[serde(default)]
     pub dns_persist: bool,
     /// The effect of the pre-flight check.
@@ -47,8 +49,8 @@ pub struct IssuerSettings {
     pub preflight: Preflight,
     /// The port where HTTP-01 requests reach Envoy; 80 unless something in front maps it.
     pub http_port: Option<u16>,
-    /// Uses TLS-ALPN-01 in place of HTTP-01; the port where validation connections reach Envoy: 443 unless something in
-    /// front maps it.
+    /// Uses TLS-ALPN-01 in place of HTTP-01; the port where validation connections reach Envoy: 443
+    /// unless something in front maps it.
     pub tls_alpn_port: Option<u16>,
     /// The addresses that names should have in public DNS; empty skips the comparison.
     #[serde(default)]
@@ -56,27 +58,27 @@ pub struct IssuerSettings {
     /// The DNS resolvers; empty uses those of the machine.
     #[serde(default)]
     pub resolvers: Vec<SocketAddr>,
-    /// The rate limits of a CA whose limits are not known here: kept as a budget, so that names share certificates
-    /// where they must.
+    /// The rate limits of a CA whose limits are not known here: kept as a budget, so that names
+    /// share certificates where they must.
     pub limits: Option<CaLimits>,
     /// The directory of trial orders after a first failure, for example `letsencrypt-staging`.
     pub trial: Option<String>,
     /// The issuers of the installation that are tried, in order, where this one fails.
     #[serde(default)]
     pub fallback: Vec<String>,
-    /// The namespaces whose listeners may use the issuer, and for which hostnames; without a rule, --issuers-for
-    /// decides.
+    /// The namespaces whose listeners may use the issuer, and for which hostnames; without a rule,
+    /// --issuers-for decides.
     #[serde(default)]
     pub allow: Vec<IssuerAllow>,
     /// Private networks in which authoritative name servers may be queried all the same.
     #[serde(default)]
     pub allowed_networks: Vec<Network>,
-    /// The networks in which authoritative name servers are not queried; `None`: private networks except the allowed
-    /// ones.
+    /// The networks in which authoritative name servers are not queried; `None`: private networks
+    /// except the allowed ones.
     #[serde(skip)]
     pub authorities: Option<DeniedNetworks>,
-    /// The networks in which the directory is not contacted, where the author of the settings is not trusted with all
-    /// addresses.
+    /// The networks in which the directory is not contacted, where the author of the settings is
+    /// not trusted with all addresses.
     #[serde(skip)]
     pub denied: DeniedNetworks,
 }
@@ -105,9 +107,16 @@ impl CaLimits {
     /// Returns the known limits of a directory, overridden by these.
     pub fn over(&self, known: Limits) -> Limits {
         let rate = |limit: CaLimit| Rate::hours(limit.count.get(), i64::from(limit.hours.get()));
-        let Self { orders, certificates_per_domain } = *self;
+        let Self {
+            orders,
+            certificates_per_domain,
+        } = *self;
         let (orders, domain) = (orders.map(rate), certificates_per_domain.map(rate));
-        Limits { orders: orders.or(known.orders), domain: domain.or(known.domain), ..known }
+        Limits {
+            orders: orders.or(known.orders),
+            domain: domain.or(known.domain),
+            ..known
+        }
     }
 }
 
@@ -120,7 +129,9 @@ impl TryFrom<String> for Network {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|_| format!("{text:?}: expected a network, as 10.0.0.0/8"))
+        text.parse()
+            .map(Self)
+            .map_err(|_| format!("{text:?}: expected a network, as 10.0.0.0/8"))
     }
 }
 
@@ -161,7 +172,8 @@ pub struct DnsSettings {
     /// Prefers dns-account-01 where the CA offers it.
     #[serde(default)]
     pub account_label: bool,
-    /// Prefers dns-persist-01 where the CA offers it: a permanent record, which is written if it is missing.
+    /// Prefers dns-persist-01 where the CA offers it: a permanent record, which is written if it is
+    /// missing.
     #[serde(default)]
     pub persist: bool,
     /// The number of days for which such a record is valid; without it, for ever.
@@ -289,13 +301,20 @@ pub enum SettingsError {
 
 impl SettingsError {
     pub(super) fn value(field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
-        Self::Value { field: field.into(), problem: problem.to_string() }
+        Self::Value {
+            field: field.into(),
+            problem: problem.to_string(),
+        }
     }
 }
 
 impl Credential {
     pub(super) fn path(&self) -> Option<&PathBuf> {
-        if let Self::File(path) = self { Some(path) } else { None }
+        if let Self::File(path) = self {
+            Some(path)
+        } else {
+            None
+        }
     }
 
     /// Returns the text, without white space around it.
@@ -320,27 +339,41 @@ impl Credential {
     /// When they cannot be read, or there are none.
     pub fn read_bundle(&self, field: &str) -> Result<String, SettingsError> {
         let text = self.read(field)?.to_string();
-        let fix = "put the CA's root certificates there, each from BEGIN CERTIFICATE to END CERTIFICATE";
-        acme::client::Roots::check(&text).map_err(|problem| self.wrong(field, format!("{problem}; {fix}")))?;
+        let fix =
+            "put the CA's root certificates there, each from BEGIN CERTIFICATE to END CERTIFICATE";
+        acme::client::Roots::check(&text)
+            .map_err(|problem| self.wrong(field, format!("{problem}; {fix}")))?;
         Ok(text)
     }
 
     pub(super) fn wrong(&self, field: &str, problem: String) -> SettingsError {
         let field = field.to_owned();
         match self.path().cloned() {
-            Some(path) => SettingsError::File { field, path, problem },
+            Some(path) => SettingsError::File {
+                field,
+                path,
+                problem,
+            },
             None => SettingsError::Value { field, problem },
         }
     }
 }
 
 fn read(path: &Path, field: &str) -> Result<Zeroizing<String>, SettingsError> {
-    let failed = |problem: String| SettingsError::File { field: field.to_owned(), path: path.to_path_buf(), problem };
-    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    let failed = |problem: String| SettingsError::File {
+        field: field.to_owned(),
+        path: path.to_path_buf(),
+        problem,
+    };
+    let size = std::fs::metadata(path)
+        .map_err(|error| failed(error.to_string()))?
+        .len();
     if size > LARGEST {
         return Err(failed("larger than 1 MiB".to_owned()));
     }
-    std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| failed(error.to_string()))
+    std::fs::read_to_string(path)
+        .map(Zeroizing::new)
+        .map_err(|error| failed(error.to_string()))
 }
 
 impl DnsSettings {
@@ -356,9 +389,20 @@ impl DnsSettings {
 
     fn check(&self, field: &str) -> Result<(), SettingsError> {
         if self.persist_days == Some(0) || self.persist_days.is_some() && !self.persist {
-            return Err(SettingsError::value(format!("{field}.persistDays"), "expected days, beside persist: true"));
+            return Err(SettingsError::value(
+                format!("{field}.persistDays"),
+                "expected days, beside persist: true",
+            ));
         }
-        let Self { cloudflare, digitalocean, route53, rfc2136, webhook, exec, .. } = self;
+        let Self {
+            cloudflare,
+            digitalocean,
+            route53,
+            rfc2136,
+            webhook,
+            exec,
+            ..
+        } = self;
         let given = [
             cloudflare.is_some(),
             digitalocean.is_some(),
@@ -371,7 +415,9 @@ impl DnsSettings {
             1 => Ok(()),
             n => Err(SettingsError::value(
                 field,
-                format!("{n} providers: expected one of cloudflare, digitalocean, route53, rfc2136, webhook, exec"),
+                format!(
+                    "{n} providers: expected one of cloudflare, digitalocean, route53, rfc2136, webhook, exec"
+                ),
             )),
         }
     }
@@ -380,15 +426,32 @@ impl DnsSettings {
 impl IssuerSettings {
     /// Returns the files that are read when the issuer is opened.
     pub fn files(&self) -> Vec<&PathBuf> {
-        let Self { ca_bundle, external_account, dns, .. } = self;
+        let Self {
+            ca_bundle,
+            external_account,
+            dns,
+            ..
+        } = self;
         let mut all: Vec<&Credential> = ca_bundle.iter().collect();
         all.extend(external_account.iter().map(|external| &external.key_file));
-        if let Some(DnsSettings { cloudflare, digitalocean, route53, rfc2136, webhook, .. }) = dns {
+        if let Some(DnsSettings {
+            cloudflare,
+            digitalocean,
+            route53,
+            rfc2136,
+            webhook,
+            ..
+        }) = dns
+        {
             for token in cloudflare.iter().chain(digitalocean) {
                 all.push(&token.token_file);
                 all.extend(&token.ca_bundle);
             }
-            all.extend(route53.iter().flat_map(|of| of.secret_access_key_file.iter().chain(&of.ca_bundle)));
+            all.extend(
+                route53
+                    .iter()
+                    .flat_map(|of| of.secret_access_key_file.iter().chain(&of.ca_bundle)),
+            );
             all.extend(rfc2136.iter().map(|of| &of.key_file));
             if let Some(hook) = webhook {
                 all.push(&hook.token_file);
@@ -400,7 +463,10 @@ impl IssuerSettings {
 
     /// Returns the networks in which authoritative name servers are not queried.
     pub(super) fn denied_authorities(&self) -> DeniedNetworks {
-        let usual = || DeniedNetworks::private().allowing(self.allowed_networks.iter().map(|network| network.0));
+        let usual = || {
+            DeniedNetworks::private()
+                .allowing(self.allowed_networks.iter().map(|network| network.0))
+        };
         self.authorities.clone().unwrap_or_else(usual)
     }
 
@@ -410,15 +476,25 @@ impl IssuerSettings {
     /// When a setting is invalid; the error names it.
     pub fn check(&self, field: &str) -> Result<(), SettingsError> {
         let is_url = |text: &str| text.starts_with("https://") || text.starts_with("http://");
-        for (name, directory) in [("directory", Some(&self.directory)), ("trial", self.trial.as_ref())] {
+        for (name, directory) in [
+            ("directory", Some(&self.directory)),
+            ("trial", self.trial.as_ref()),
+        ] {
             let Some(directory) = directory else { continue };
-            if !is_url(directory) && !matches!(directory.as_str(), "letsencrypt" | "letsencrypt-staging") {
-                let text = format!("{directory:?}: expected letsencrypt, letsencrypt-staging, or an https:// URL");
+            if !is_url(directory)
+                && !matches!(directory.as_str(), "letsencrypt" | "letsencrypt-staging")
+            {
+                let text = format!(
+                    "{directory:?}: expected letsencrypt, letsencrypt-staging, or an https:// URL"
+                );
                 return Err(SettingsError::value(format!("{field}{name}"), text));
             }
         }
         for contact in &self.contacts {
-            if !contact.strip_prefix("mailto:").is_some_and(|address| address.contains('@')) {
+            if !contact
+                .strip_prefix("mailto:")
+                .is_some_and(|address| address.contains('@'))
+            {
                 let text = format!("{contact:?}: expected mailto:NAME@DOMAIN");
                 return Err(SettingsError::value(format!("{field}contact"), text));
             }
@@ -449,7 +525,9 @@ pub fn issuers_from(path: &Path) -> Result<BTreeMap<String, IssuerSettings>, Set
     for (name, settings) in &file.issuers {
         let fits = !name.is_empty()
             && name.len() <= 63
-            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if !fits || [INTERNAL_CA, SELF_SIGNED].contains(&name.as_str()) {
             let text = format!(
                 "{name:?}: expected lower-case letters, digits and dashes, and not {INTERNAL_CA} or {SELF_SIGNED}"
@@ -486,7 +564,10 @@ mod tests {
                     dns: {cloudflare: {tokenFile: /run/token}}\n    fallback: [internal-ca]\n";
         let issuers = issuers_from(file(text).path()).expect("they are fine");
         let le = &issuers["le"];
-        assert_eq!((le.directory.as_str(), le.preflight), ("letsencrypt", Preflight::Warn));
+        assert_eq!(
+            (le.directory.as_str(), le.preflight),
+            ("letsencrypt", Preflight::Warn)
+        );
         let given = Credential::Given(Zeroizing::new("s3cret".to_owned()));
         assert!(!format!("{given:?}").contains("s3cret"));
     }
@@ -494,28 +575,63 @@ mod tests {
     #[test]
     fn an_invalid_setting_is_named() {
         for (text, word) in [
-            ("issuers: {le: {directory: lets}}", "issuers.le.directory: \"lets\": expected letsencrypt"),
-            ("issuers: {le: {directory: letsencrypt, contacts: [me]}}", "issuers.le.contact: \"me\": expected mailto:"),
-            ("issuers: {le: {directory: letsencrypt, dns: {}}}", "issuers.le.dns: 0 providers"),
-            ("issuers: {le: {directory: letsencrypt, dnz: {}}}", "unknown field `dnz`"),
+            (
+                "issuers: {le: {directory: lets}}",
+                "issuers.le.directory: \"lets\": expected letsencrypt",
+            ),
+            (
+                "issuers: {le: {directory: letsencrypt, contacts: [me]}}",
+                "issuers.le.contact: \"me\": expected mailto:",
+            ),
+            (
+                "issuers: {le: {directory: letsencrypt, dns: {}}}",
+                "issuers.le.dns: 0 providers",
+            ),
+            (
+                "issuers: {le: {directory: letsencrypt, dnz: {}}}",
+                "unknown field `dnz`",
+            ),
             (
                 "issuers: {le: {directory: letsencrypt, allow: [{namespaces: [A], hostnames: [\"*\"]}]}}",
                 "namespace \"A\"",
             ),
-            ("issuers: {le: {directory: letsencrypt, allow: [{namespaces: [a], hostnames: []}]}}", "at least one"),
-            ("issuers: {internal-ca: {directory: letsencrypt}}", "and not internal-ca"),
+            (
+                "issuers: {le: {directory: letsencrypt, allow: [{namespaces: [a], hostnames: []}]}}",
+                "at least one",
+            ),
+            (
+                "issuers: {internal-ca: {directory: letsencrypt}}",
+                "and not internal-ca",
+            ),
         ] {
             let error = issuers_from(file(text).path()).expect_err(text).to_string();
             assert!(error.contains(word), "{error}");
         }
-        let error = Credential::File("/nowhere/token".into()).read("dns.cloudflare.tokenFile").expect_err("no file");
-        assert!(error.to_string().starts_with("dns.cloudflare.tokenFile: /nowhere/token: "), "{error}");
-        for (text, problem) in
-            [("", "it is empty"), ("no roots", "expected certificates in PEM: no certificate in PEM in it; put ")]
-        {
+        let error = Credential::File("/nowhere/token".into())
+            .read("dns.cloudflare.tokenFile")
+            .expect_err("no file");
+        assert!(
+            error
+                .to_string()
+                .starts_with("dns.cloudflare.tokenFile: /nowhere/token: "),
+            "{error}"
+        );
+        for (text, problem) in [
+            ("", "it is empty"),
+            (
+                "no roots",
+                "expected certificates in PEM: no certificate in PEM in it; put ",
+            ),
+        ] {
             let file = file(text);
-            let error = Credential::File(file.path().into()).read_bundle("caBundle").expect_err(text).to_string();
-            assert!(error.starts_with(&format!("caBundle: {}: {problem}", file.path().display())), "{error}");
+            let error = Credential::File(file.path().into())
+                .read_bundle("caBundle")
+                .expect_err(text)
+                .to_string();
+            assert!(
+                error.starts_with(&format!("caBundle: {}: {problem}", file.path().display())),
+                "{error}"
+            );
         }
     }
 }

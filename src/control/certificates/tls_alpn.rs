@@ -1,8 +1,8 @@
-//! Answers TLS-ALPN-01 (RFC 8737): Envoy forwards validation connections to this responder, which presents the
-//! challenge's certificate.
+//! Answers TLS-ALPN-01 (RFC 8737): Envoy forwards validation connections to this responder, which
+//! presents the challenge's certificate.
 //!
-//! Envoy is not reconfigured for a challenge: only the responder knows the names that are being proven, and presents no
-//! certificate for any other name.
+//! Envoy is not reconfigured for a challenge: only the responder knows the names that are being
+//! proven, and presents no certificate for any other name.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,15 +47,25 @@ pub struct TlsAlpnResponder(Mutex<BTreeMap<String, Arc<CertifiedKey>>>);
 
 impl TlsAlpnResponder {
     fn of(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        self.0.lock().expect("nobody panics while holding it").get(name).cloned()
+        self.0
+            .lock()
+            .expect("nobody panics while holding it")
+            .get(name)
+            .cloned()
     }
 
     fn set(&self, name: &str, key: Arc<CertifiedKey>) {
-        self.0.lock().expect("nobody panics while holding it").insert(name.to_owned(), key);
+        self.0
+            .lock()
+            .expect("nobody panics while holding it")
+            .insert(name.to_owned(), key);
     }
 
     fn remove(&self, name: &str) {
-        self.0.lock().expect("nobody panics while holding it").remove(name);
+        self.0
+            .lock()
+            .expect("nobody panics while holding it")
+            .remove(name);
     }
 
     /// Serves until `stop`.
@@ -98,22 +108,32 @@ impl TlsAlpnResponder {
             "metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": name}},
             "endpoints": [{"addresses": [address.ip().to_string()]}], "ports": [{"port": address.port()}],
         });
-        let put = |object| Object::parse(object).map(Change::put).map_err(|error| error.to_string());
+        let put = |object| {
+            Object::parse(object)
+                .map(Change::put)
+                .map_err(|error| error.to_string())
+        };
         let service_port = ServicePort::tcp(Self::service(), port);
-        Ok(vec![put(service)?, put(slice)?, Change::Fact(Fact::TlsChallenges(Some(service_port)))])
+        Ok(vec![
+            put(service)?,
+            put(slice)?,
+            Change::Fact(Fact::TlsChallenges(Some(service_port))),
+        ])
     }
 }
 
 impl ResolvesServerCert for TlsAlpnResponder {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let validates = hello.alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == PROTOCOL));
+        let validates = hello
+            .alpn()
+            .is_some_and(|mut offered| offered.any(|protocol| protocol == PROTOCOL));
         let name = hello.server_name()?.to_ascii_lowercase();
         self.of(&name).filter(|_| validates)
     }
 }
 
-/// The TLS-ALPN-01 solver of one issuer: presents certificates in the responder, and checks them through the Envoys
-/// that serve a name.
+/// The TLS-ALPN-01 solver of one issuer: presents certificates in the responder, and checks them
+/// through the Envoys that serve a name.
 pub(super) struct TlsAlpnSolver {
     pub(super) responder: Arc<TlsAlpnResponder>,
     pub(super) endpoints: Arc<ProxyEndpoints>,
@@ -124,8 +144,8 @@ pub(super) struct TlsAlpnSolver {
 
 #[async_trait]
 impl AlpnSolver for TlsAlpnSolver {
-    /// Presents the certificate, and waits until it can be seen through every known Envoy before the CA is told to
-    /// validate: a failed challenge costs the order.
+    /// Presents the certificate, and waits until it can be seen through every known Envoy before
+    /// the CA is told to validate: a failed challenge costs the order.
     async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure> {
         let key = certified(certificate).map_err(|text| Failure::new(Class::Bug, text))?;
         self.responder.set(name, key.clone());
@@ -136,7 +156,11 @@ impl AlpnSolver for TlsAlpnSolver {
         let looks = self.endpoints.of(name).await.into_iter().map(|ip| {
             let address = SocketAddr::new(reachable(ip), self.port);
             let expected = &key.cert[0];
-            async move { until_shown(name, address, expected, until).await.map(|found| (address, found)) }
+            async move {
+                until_shown(name, address, expected, until)
+                    .await
+                    .map(|found| (address, found))
+            }
         });
         for (address, found) in join_all(looks).await.into_iter().flatten() {
             let text = format!(
@@ -158,20 +182,32 @@ impl AlpnSolver for TlsAlpnSolver {
 }
 
 fn certified(made: &ChallengeCertificate) -> Result<Arc<CertifiedKey>, String> {
-    let text = |error: &dyn std::fmt::Display| format!("a TLS-ALPN-01 certificate cannot be shown: {error}");
-    let certificate = CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).map_err(|e| text(&e))?;
-    let key = PrivateKeyDer::from_pem_slice(made.key_pem.expose().as_bytes()).map_err(|e| text(&e))?;
+    let text = |error: &dyn std::fmt::Display| {
+        format!("a TLS-ALPN-01 certificate cannot be shown: {error}")
+    };
+    let certificate =
+        CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).map_err(|e| text(&e))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(made.key_pem.expose().as_bytes()).map_err(|e| text(&e))?;
     let key = ring::sign::any_supported_type(&key).map_err(|e| text(&e))?;
     Ok(Arc::new(CertifiedKey::new(vec![certificate], key)))
 }
 
-/// Waits until an address presents a certificate to validation connections; otherwise returns what it does instead.
-async fn until_shown(name: &str, address: SocketAddr, expected: &CertificateDer<'_>, until: Instant) -> Option<String> {
+/// Waits until an address presents a certificate to validation connections; otherwise returns what
+/// it does instead.
+async fn until_shown(
+    name: &str,
+    address: SocketAddr,
+    expected: &CertificateDer<'_>,
+    until: Instant,
+) -> Option<String> {
     let mut pauses = Pauses::new();
     loop {
         match shown(name, address).await {
             Ok(shown) if shown == *expected => return None,
-            Ok(_) if Instant::now() >= until => return Some("shows another certificate".to_owned()),
+            Ok(_) if Instant::now() >= until => {
+                return Some("shows another certificate".to_owned());
+            }
             Err(error) if Instant::now() >= until => return Some(error.to_string()),
             // Envoy does not have the host yet.
             Ok(_) | Err(_) => pauses.pause().await,
@@ -179,13 +215,15 @@ async fn until_shown(name: &str, address: SocketAddr, expected: &CertificateDer<
     }
 }
 
-/// Returns the TLS client of validation connections; without resumption, since a resumed session would have an earlier
-/// certificate.
+/// Returns the TLS client of validation connections; without resumption, since a resumed session
+/// would have an earlier certificate.
 fn client() -> &'static TlsConnector {
     static CLIENT: OnceLock<TlsConnector> = OnceLock::new();
     CLIENT.get_or_init(|| {
         let provider = Arc::new(ring::default_provider());
-        let schemes = provider.signature_verification_algorithms.supported_schemes();
+        let schemes = provider
+            .signature_verification_algorithms
+            .supported_schemes();
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("ring has TLS 1.2 and 1.3")
@@ -205,17 +243,22 @@ async fn shown(name: &str, address: SocketAddr) -> std::io::Result<CertificateDe
         let stream = TcpStream::connect(address).await?;
         client().connect(server, stream).await
     };
-    let stream = timeout(ANSWER, connect).await.map_err(std::io::Error::other)??;
+    let stream = timeout(ANSWER, connect)
+        .await
+        .map_err(std::io::Error::other)??;
     let (_, session) = stream.get_ref();
     if session.alpn_protocol() != Some(PROTOCOL) {
         return Err(std::io::Error::other("it does not speak acme-tls/1"));
     }
     let chain = session.peer_certificates().unwrap_or_default();
-    chain.first().map(|leaf| leaf.clone().into_owned()).ok_or_else(|| std::io::Error::other("it shows no certificate"))
+    chain
+        .first()
+        .map(|leaf| leaf.clone().into_owned())
+        .ok_or_else(|| std::io::Error::other("it shows no certificate"))
 }
 
-/// Accepts any certificate, which is then compared with the expected one. Nothing is sent on the connection, and no
-/// verifier supports a certificate with the critical extension of RFC 8737.
+/// Accepts any certificate, which is then compared with the expected one. Nothing is sent on the
+/// connection, and no verifier supports a certificate with the critical extension of RFC 8737.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Vec<SignatureScheme>);
 
@@ -266,15 +309,33 @@ mod tests {
         let (stopper, stop) = watch::channel(false);
         let serving = tokio::spawn(responder.clone().serve(listener, stop));
         let endpoints = Arc::new(ProxyEndpoints::new(None, BTreeMap::new()));
-        let alpn_solver = TlsAlpnSolver { responder, endpoints, port: address.port(), strictness: Preflight::Strict };
-        shown("a.example.org", address).await.expect_err("nobody proves it");
-        let made = acme::challenge::alpn::certificate("a.example.org", "token.thumb").expect("made");
-        alpn_solver.present("a.example.org", &made).await.expect("presented");
+        let alpn_solver = TlsAlpnSolver {
+            responder,
+            endpoints,
+            port: address.port(),
+            strictness: Preflight::Strict,
+        };
+        shown("a.example.org", address)
+            .await
+            .expect_err("nobody proves it");
+        let made =
+            acme::challenge::alpn::certificate("a.example.org", "token.thumb").expect("made");
+        alpn_solver
+            .present("a.example.org", &made)
+            .await
+            .expect("presented");
         let seen = shown("a.example.org", address).await.expect("shown");
-        assert_eq!(seen, CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).expect("PEM"));
-        shown("b.example.org", address).await.expect_err("another name");
+        assert_eq!(
+            seen,
+            CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).expect("PEM")
+        );
+        shown("b.example.org", address)
+            .await
+            .expect_err("another name");
         alpn_solver.cleanup("a.example.org").await;
-        shown("a.example.org", address).await.expect_err("it is over");
+        shown("a.example.org", address)
+            .await
+            .expect_err("it is over");
         stopper.send_replace(true);
         serving.await.expect("joined");
     }

@@ -38,7 +38,10 @@ impl CertificateUpdate {
 
 fn object(secret: &ObjectName, stored: &Stored) -> Result<Object, String> {
     let certificate = &stored.certificate;
-    let issuer = certificate.issued_by.as_ref().unwrap_or(&certificate.issuer);
+    let issuer = certificate
+        .issued_by
+        .as_ref()
+        .unwrap_or(&certificate.issuer);
     let object = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {"namespace": &*secret.namespace, "name": &*secret.name, "annotations": {ISSUED_BY: issuer}},
@@ -59,8 +62,13 @@ pub(super) struct IssuedCertificates {
 }
 
 impl IssuedCertificates {
-    /// Sets the answer to a host's challenges in a namespace. Returns the update, if it has changed.
-    pub(super) fn answer(&mut self, asked: Asked, answer: Option<ChallengeAnswer>) -> Option<CertificateUpdate> {
+    /// Sets the answer to a host's challenges in a namespace. Returns the update, if it has
+    /// changed.
+    pub(super) fn answer(
+        &mut self,
+        asked: Asked,
+        answer: Option<ChallengeAnswer>,
+    ) -> Option<CertificateUpdate> {
         let before = match &answer {
             Some(answer) => self.challenges.insert(asked.clone(), answer.clone()),
             None => self.challenges.remove(&asked),
@@ -69,14 +77,26 @@ impl IssuedCertificates {
     }
 
     /// Returns the answers to a host's challenges, by namespace.
-    pub(super) fn answers_of(&self, host: &Hostname) -> impl Iterator<Item = (&Asked, &ChallengeAnswer)> {
-        let first = Asked { hostname: host.clone(), namespace: Arc::from("") };
+    pub(super) fn answers_of(
+        &self,
+        host: &Hostname,
+    ) -> impl Iterator<Item = (&Asked, &ChallengeAnswer)> {
+        let first = Asked {
+            hostname: host.clone(),
+            namespace: Arc::from(""),
+        };
         let host = host.clone();
-        self.challenges.range(first..).take_while(move |(asked, _)| asked.hostname == host)
+        self.challenges
+            .range(first..)
+            .take_while(move |(asked, _)| asked.hostname == host)
     }
 
     /// Sets the certificate of a Secret. Returns the update, if it has changed.
-    pub(super) fn certificate(&mut self, secret: ObjectName, held: Option<Arc<Stored>>) -> Option<CertificateUpdate> {
+    pub(super) fn certificate(
+        &mut self,
+        secret: ObjectName,
+        held: Option<Arc<Stored>>,
+    ) -> Option<CertificateUpdate> {
         let serial = held.as_ref().map(|held| held.certificate.serial.clone());
         let before = match &serial {
             Some(serial) => self.certificates.insert(secret.clone(), serial.clone()),
@@ -85,8 +105,13 @@ impl IssuedCertificates {
         (before != serial).then(|| CertificateUpdate::Certificate(secret, held))
     }
 
-    /// Sets the reason for which a Secret has no certificate yet. Returns the update, if it has changed.
-    pub(super) fn trouble(&mut self, secret: ObjectName, text: Option<String>) -> Option<CertificateUpdate> {
+    /// Sets the reason for which a Secret has no certificate yet. Returns the update, if it has
+    /// changed.
+    pub(super) fn trouble(
+        &mut self,
+        secret: ObjectName,
+        text: Option<String>,
+    ) -> Option<CertificateUpdate> {
         let before = match &text {
             Some(text) => self.troubles.insert(secret.clone(), text.clone()),
             None => self.troubles.remove(&secret),

@@ -12,8 +12,8 @@ use gatewright_core::pipeline::Pipeline;
 /// Tracks the certificates that a pipeline wants.
 pub struct WantedTracker {
     tenants: TenantIssuers,
-    /// The index from a Secret with credentials to the wanted certificates whose issuers use it; `credentials` is the
-    /// reverse.
+    /// The index from a Secret with credentials to the wanted certificates whose issuers use it;
+    /// `credentials` is the reverse.
     users: MultiMap<ObjectName, ObjectName>,
     credentials: MultiMap<ObjectName, ObjectName>,
 }
@@ -21,11 +21,15 @@ pub struct WantedTracker {
 impl WantedTracker {
     /// Creates a tracker that has seen nothing.
     pub fn new(tenants: TenantIssuers) -> Self {
-        Self { tenants, users: MultiMap::default(), credentials: MultiMap::default() }
+        Self {
+            tenants,
+            users: MultiMap::default(),
+            credentials: MultiMap::default(),
+        }
     }
 
-    /// Returns the requests of the Secrets in `wanted`, which were decided about, and of those whose credentials are in
-    /// `changed`.
+    /// Returns the requests of the Secrets in `wanted`, which were decided about, and of those
+    /// whose credentials are in `changed`.
     pub fn changes(
         &mut self,
         pipeline: &Pipeline,
@@ -55,8 +59,15 @@ impl WantedTracker {
             self.credentials.remove(secret, &credential);
         }
         let engine = pipeline.engine();
-        // No certificate is ordered for a listener that lost its hostname or port, where that is decided here.
-        let of_tenant = || pipeline.tenancy().wants().get(secret).filter(|_| !engine.is_refused(secret));
+        // No certificate is ordered for a listener that lost its hostname or port, where that is
+        // decided here.
+        let of_tenant = || {
+            pipeline
+                .tenancy()
+                .wants()
+                .get(secret)
+                .filter(|_| !engine.is_refused(secret))
+        };
         let want = engine.want(secret).or_else(of_tenant)?;
         let used = RefCell::new(BTreeSet::new());
         let credential = |name: &ObjectName, key: &str| {

@@ -8,20 +8,27 @@ use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::Condition;
 use gatewright_core::translate::ObjectStatus;
 
-/// The digests of present conditions that need attention, by object. Objects without any have no entry.
+/// The digests of present conditions that need attention, by object. Objects without any have no
+/// entry.
 #[derive(Default)]
 pub(super) struct Complaints(BTreeMap<ObjectKey, Vec<u64>>);
 
 impl Complaints {
-    /// Takes in an object's status. Returns events of its conditions that need attention and are new.
+    /// Takes in an object's status. Returns events of its conditions that need attention and are
+    /// new.
     pub(super) fn news(&mut self, key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
         let now = complaints(key, status);
         if now.is_empty() {
             self.0.remove(key);
             return now;
         }
-        let before = self.0.insert(key.clone(), now.iter().map(digest).collect()).unwrap_or_default();
-        now.into_iter().filter(|event| !before.contains(&digest(event))).collect()
+        let before = self
+            .0
+            .insert(key.clone(), now.iter().map(digest).collect())
+            .unwrap_or_default();
+        now.into_iter()
+            .filter(|event| !before.contains(&digest(event)))
+            .collect()
     }
 }
 
@@ -33,12 +40,17 @@ fn digest(event: &Event) -> u64 {
 
 /// Returns events of the conditions of an object that need attention.
 fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
-    let Some(status) = status.filter(|status| !status.is_healthy()) else { return Vec::new() };
+    let Some(status) = status.filter(|status| !status.is_healthy()) else {
+        return Vec::new();
+    };
     let mut found: Vec<(&Condition, Vec<String>)> = Vec::new();
-    for (listener, condition) in status.conditions_of_listeners().filter(|(_, condition)| !condition.is_healthy()) {
-        let same = found
-            .iter_mut()
-            .find(|(other, listeners)| *other == condition && listeners.is_empty() == listener.is_none());
+    for (listener, condition) in status
+        .conditions_of_listeners()
+        .filter(|(_, condition)| !condition.is_healthy())
+    {
+        let same = found.iter_mut().find(|(other, listeners)| {
+            *other == condition && listeners.is_empty() == listener.is_none()
+        });
         match same {
             Some((_, listeners)) => listeners.extend(listener.map(str::to_owned)),
             None => found.push((condition, listener.map(str::to_owned).into_iter().collect())),
@@ -79,7 +91,11 @@ mod tests {
             attached_routes: 0,
             conditions: vec![bad(message)],
         };
-        let listeners = vec![listener("a", "no"), listener("b", "never"), listener("c", "no")];
+        let listeners = vec![
+            listener("a", "no"),
+            listener("b", "never"),
+            listener("c", "no"),
+        ];
         let body = StatusBody::Gateway(GatewayStatus {
             attached_listener_sets: 0,
             conditions: vec![bad("no")],
@@ -87,8 +103,16 @@ mod tests {
             addresses: Vec::new(),
         });
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("infra", "edge"));
-        let told: Vec<String> =
-            complaints(&key, Some(&ObjectStatus { generation: 1, body })).iter().map(ToString::to_string).collect();
+        let told: Vec<String> = complaints(
+            &key,
+            Some(&ObjectStatus {
+                generation: 1,
+                body,
+            }),
+        )
+        .iter()
+        .map(ToString::to_string)
+        .collect();
         assert_eq!(
             told,
             [

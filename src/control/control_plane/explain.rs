@@ -7,31 +7,43 @@ use super::refusals::{clipped_message, concerns, rejected_name};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::{Explanation, Link, Question};
 
-/// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not hold the Lease.
-const NO_ENVOY_HERE: &str = "no Envoy is connected to this replica; the lease holder knows those of all replicas";
+/// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not
+/// hold the Lease.
+const NO_ENVOY_HERE: &str =
+    "no Envoy is connected to this replica; the lease holder knows those of all replicas";
 
 impl ControlPlane {
-    /// Explains a URL: the objects that serve it, and the Envoys. `knows_all` is true if this replica knows the Envoys of
-    /// all replicas; in any other one it is no failure that no Envoy is connected.
+    /// Explains a URL: the objects that serve it, and the Envoys. `knows_all` is true if this
+    /// replica knows the Envoys of all replicas; in any other one it is no failure that no Envoy is
+    /// connected.
     pub fn explain(&self, question: &Question, knows_all: bool) -> Explanation {
         let mut explanation = self.engine().explain(question);
         crate::tenants::explain(&self.pipeline, question, &mut explanation);
-        let secret =
-            explanation.owner.as_ref().map(|(id, hostname)| self.engine().secret_name(id, hostname).to_string());
+        let secret = explanation
+            .owner
+            .as_ref()
+            .map(|(id, hostname)| self.engine().secret_name(id, hostname).to_string());
         let frontend = explanation.frontend.clone().filter(|_| explanation.ok());
-        if let Some((frontend, (gateway, _))) =
-            frontend.as_deref().and_then(|name| Some((name, name.rsplit_once(':')?)))
+        if let Some((frontend, (gateway, _))) = frontend
+            .as_deref()
+            .and_then(|name| Some((name, name.rsplit_once(':')?)))
         {
             let progress = self.progress();
             // The frontend of a shared fleet is as new as the newest of its Gateways.
             let (acks, view) = match gateway.split_once('/') {
                 Some((namespace, name)) => {
                     let gateway = ObjectName::new(namespace, name);
-                    (self.acks_of(&gateway, &progress), self.views.of(&self.engine().fleet_of(&gateway)))
+                    (
+                        self.acks_of(&gateway, &progress),
+                        self.views.of(&self.engine().fleet_of(&gateway)),
+                    )
                 }
                 None => {
                     let shared = self.views.shared();
-                    (self.acks_of_view(shared, &progress), Some(&self.views[shared]))
+                    (
+                        self.acks_of_view(shared, &progress),
+                        Some(&self.views[shared]),
+                    )
                 }
             };
             let here = || self.rejections(&progress).filter(|r| Some(&r.view) == view);
@@ -41,7 +53,10 @@ impl ControlPlane {
             }
             let refused = here().find(|r| concerns(r, frontend, &question.host));
             let (ok, text) = match refused {
-                Some(refused) => (false, format!("refused {}: {}", rejected_name(refused), refused.text)),
+                Some(refused) => (
+                    false,
+                    format!("refused {}: {}", rejected_name(refused), refused.text),
+                ),
                 None if acks.all == 0 && !knows_all => (true, NO_ENVOY_HERE.to_owned()),
                 None => (acks.are_complete(), acks.text()),
             };
@@ -58,7 +73,13 @@ fn is_certificate_of(rejection: &Rejection, secret: Option<&str>) -> bool {
 
 /// Makes the link of the certificate the last one, which fails.
 fn refuse_certificate(explanation: &mut Explanation, refused: &Rejection) {
-    let Some(at) = explanation.links.iter().position(|link| link.what == "certificate") else { return };
+    let Some(at) = explanation
+        .links
+        .iter()
+        .position(|link| link.what == "certificate")
+    else {
+        return;
+    };
     explanation.links.truncate(at + 1);
     let link = &mut explanation.links[at];
     link.ok = false;

@@ -1,5 +1,5 @@
-//! Views of Gateways with Envoys of their own: created when a Gateway first wants such Envoys, and removed when it no
-//! longer does.
+//! Views of Gateways with Envoys of their own: created when a Gateway first wants such Envoys, and
+//! removed when it no longer does.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,32 @@ impl ControlPlane {
     /// Creates the views of Gateways that want Envoys of their own, and admits these Envoys.
     pub(super) fn make_views(&mut self, envoys: &BTreeMap<ObjectName, Option<DesiredEnvoys>>) {
         for gateway in envoys.iter().filter(|(_, intent)| intent.is_some()) {
-            let Some((id, view)) = self.views.isolate(gateway.0) else { continue };
+            let Some((id, view)) = self.views.isolate(gateway.0) else {
+                continue;
+            };
             self.leaving.remove(&view);
             self.floods.insert(id, Flood::default());
             self.lags.insert(id, Lag::default());
             self.overtaken.insert(id, Overtaken::default());
-            self.generations.insert(id, self.cache.publish(&view, xds::Update::default()));
+            self.generations
+                .insert(id, self.cache.publish(&view, xds::Update::default()));
             self.others.0.insert(id, Vec::new());
             self.known.0.insert(id, 0);
             self.access.admit(gateway.0, view);
         }
     }
 
-    /// Removes the views of Gateways that no longer want Envoys of their own: such Envoys are not admitted any more,
-    /// and get no resources.
+    /// Removes the views of Gateways that no longer want Envoys of their own: such Envoys are not
+    /// admitted any more, and get no resources.
     pub(super) fn end_views(&mut self, envoys: &BTreeMap<ObjectName, Option<DesiredEnvoys>>) {
-        for gateway in envoys.iter().filter(|(_, intent)| intent.is_none()).map(|(gateway, _)| gateway) {
-            let Some((id, view)) = self.views.dissolve(gateway) else { continue };
+        for gateway in envoys
+            .iter()
+            .filter(|(_, intent)| intent.is_none())
+            .map(|(gateway, _)| gateway)
+        {
+            let Some((id, view)) = self.views.dissolve(gateway) else {
+                continue;
+            };
             self.access.dismiss(gateway);
             self.floods.remove(id);
             self.lags.remove(id);
@@ -107,15 +116,17 @@ mod tests {
     }
 
     fn route(namespaces: &[&str]) -> Value {
-        let parents: Vec<Value> =
-            namespaces.iter().map(|namespace| json!({"name": "edge", "namespace": namespace})).collect();
+        let parents: Vec<Value> = namespaces
+            .iter()
+            .map(|namespace| json!({"name": "edge", "namespace": namespace}))
+            .collect();
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"name": "web", "namespace": "shop"}, "spec": {"parentRefs": parents,
                 "hostnames": ["a.example.org"], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
     }
 
-    /// A control plane with a class of each fleet, and the Gateways of three namespaces; that of `shop` is on the
-    /// shared fleet.
+    /// A control plane with a class of each fleet, and the Gateways of three namespaces; that of
+    /// `shop` is on the shared fleet.
     fn three(views: impl Into<FleetViews>) -> (ControlPlane, EnvoyAccess) {
         let settings = Settings {
             fleet: Fleet::Shared,
@@ -124,7 +135,8 @@ mod tests {
             ..Settings::new("c", vec![[127, 0, 0, 1].into()])
         };
         let access = EnvoyAccess::new(Views::new());
-        let live = ControlPlane::in_cluster(settings, tenancy::Settings::default(), Cache::new(), views);
+        let live =
+            ControlPlane::in_cluster(settings, tenancy::Settings::default(), Cache::new(), views);
         let mut live = live.admitting(access.clone());
         for fleet in ["Shared", "Dedicated", "Isolated"] {
             put(&mut live, parameters(fleet));
@@ -149,29 +161,61 @@ mod tests {
 
     #[test]
     fn envoys_of_a_gateways_own_see_it_alone_and_nobody_else_sees_it() {
-        for views in [FleetViews::apart(), FleetViews::from(xds::View::new("shared"))] {
+        for views in [
+            FleetViews::apart(),
+            FleetViews::from(xds::View::new("shared")),
+        ] {
             let (mut live, access) = three(views);
             put(&mut live, route(&["shop", "bank", "coop"]));
             let of = |namespace: &str| {
                 ["cds shop/web:80", "eds shop/web:80"]
                     .map(str::to_owned)
                     .into_iter()
-                    .chain([format!("lds {namespace}/edge:80"), format!("rds {namespace}/edge:80")])
+                    .chain([
+                        format!("lds {namespace}/edge:80"),
+                        format!("rds {namespace}/edge:80"),
+                    ])
                     .collect::<Vec<_>>()
             };
-            let shared = ["cds shop/web:80", "eds shop/web:80", "lds shared:80", "rds shared:80"];
-            assert_eq!((seen(&live, own("bank")), seen(&live, own("coop"))), (of("bank"), of("coop")));
+            let shared = [
+                "cds shop/web:80",
+                "eds shop/web:80",
+                "lds shared:80",
+                "rds shared:80",
+            ];
+            assert_eq!(
+                (seen(&live, own("bank")), seen(&live, own("coop"))),
+                (of("bank"), of("coop"))
+            );
             assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
-            assert!(access.fleet_of_account(&isolated_name(&edge("bank"))).is_some());
+            assert!(
+                access
+                    .fleet_of_account(&isolated_name(&edge("bank")))
+                    .is_some()
+            );
 
             // A resource that one view loses stays in the others, without a publication to them.
-            let [coop, many] = [own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet));
+            let [coop, many] =
+                [own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet));
             put(&mut live, route(&["shop", "coop"]));
-            assert_eq!(seen(&live, own("bank")), ["lds bank/edge:80", "rds bank/edge:80"]);
-            assert_eq!([own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet)), [coop, many]);
+            assert_eq!(
+                seen(&live, own("bank")),
+                ["lds bank/edge:80", "rds bank/edge:80"]
+            );
+            assert_eq!(
+                [own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet)),
+                [coop, many]
+            );
             put(&mut live, route(&["shop", "coop", "bank"]));
-            assert_eq!(seen(&live, own("bank")), of("bank"), "with what the others have");
-            assert_eq!([own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet)), [coop, many]);
+            assert_eq!(
+                seen(&live, own("bank")),
+                of("bank"),
+                "with what the others have"
+            );
+            assert_eq!(
+                [own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet)),
+                [coop, many]
+            );
 
             // A Gateway leaves the fleet, and comes back.
             put(&mut live, gateway("bank", "dedicated"));
@@ -180,7 +224,11 @@ mod tests {
             assert_eq!(published(&live, &own("coop")), coop);
             put(&mut live, gateway("bank", "isolated"));
             assert_eq!(seen(&live, own("bank")), of("bank"));
-            assert!(!seen(&live, EnvoyFleet::Dedicated).iter().any(|one| one.contains("bank")));
+            assert!(
+                !seen(&live, EnvoyFleet::Dedicated)
+                    .iter()
+                    .any(|one| one.contains("bank"))
+            );
         }
     }
 
@@ -194,17 +242,34 @@ mod tests {
             let record = &mut |_: &_| Ok::<_, std::convert::Infallible>(());
             let gone = vec![gatewright_core::translate::Change::delete(key)];
             let effects = live
-                .apply(gone, Vec::new(), record, std::time::SystemTime::UNIX_EPOCH, std::time::Duration::ZERO)
+                .apply(
+                    gone,
+                    Vec::new(),
+                    record,
+                    std::time::SystemTime::UNIX_EPOCH,
+                    std::time::Duration::ZERO,
+                )
                 .expect("it is recorded");
-            assert_eq!(effects.envoys.get(&edge("bank")), Some(&None), "its Envoys are not wanted any more");
+            assert_eq!(
+                effects.envoys.get(&edge("bank")),
+                Some(&None),
+                "its Envoys are not wanted any more"
+            );
             assert_eq!(live.views().iter().count(), before - 1);
-            assert!(live.leaving.is_empty() && live.cache.debug().len() == before - 1, "nobody was connected");
+            assert!(
+                live.leaving.is_empty() && live.cache.debug().len() == before - 1,
+                "nobody was connected"
+            );
             put(&mut live, gateway("bank", "isolated"));
             put(&mut live, service("bank", 20_001));
             assert_eq!(seen(&live, own("bank")).len(), 4);
         }
         let known: BTreeSet<_> = live.generations.iter().map(|(id, _)| id).collect();
         assert_eq!(known, live.views().iter().map(|(id, _)| id).collect());
-        assert_eq!(known.len(), before, "ids of views that went are remembered nowhere");
+        assert_eq!(
+            known.len(),
+            before,
+            "ids of views that went are remembered nowhere"
+        );
     }
 }

@@ -9,12 +9,14 @@ use gatewright_core::tenancy::Record;
 use gatewright_core::translate::{Ownable, OwnerRecord};
 
 fn time(seconds: u64) -> Option<Timestamp> {
-    i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok())
+    i64::try_from(seconds)
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok())
 }
 
 impl ControlPlane {
-    /// Returns the owners of hostnames and ports on addresses that namespaces share, and among tenants of
-    /// TenantGateways, from the records.
+    /// Returns the owners of hostnames and ports on addresses that namespaces share, and among
+    /// tenants of TenantGateways, from the records.
     pub fn owners(&self) -> Value {
         let address = |(what, owner): (&Ownable, &OwnerRecord)| {
             json!({

@@ -1,7 +1,9 @@
-//! The log of rejections: each is logged once, and the Envoys of one view cause a bounded number of lines.
+//! The log of rejections: each is logged once, and the Envoys of one view cause a bounded number of
+//! lines.
 //!
-//! An Envoy determines how often it rejects a resource and with which message, and a compromised one may do so with
-//! every answer. Rejections beyond the bound are logged later, if they are still there.
+//! An Envoy determines how often it rejects a resource and with which message, and a compromised
+//! one may do so with every answer. Rejections beyond the bound are logged later, if they are still
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,12 +32,24 @@ pub(super) struct Refusal {
 impl Refusal {
     pub(super) fn of(r: &Rejection) -> Self {
         let (view, node, text) = (r.view.clone(), r.node.to_string(), r.text.clone());
-        Self { view, node, kind: r.kind, resource: rejected_name(r), text }
+        Self {
+            view,
+            node,
+            kind: r.kind,
+            resource: rejected_name(r),
+            text,
+        }
     }
 
     /// Returns the event about the object that the resource was made from.
     pub(super) fn event(&self, object: Option<ObjectKey>) -> Event {
-        let Self { view: _, node, kind, resource, text } = self.clone();
+        let Self {
+            view: _,
+            node,
+            kind,
+            resource,
+            text,
+        } = self.clone();
         Event::Rejected {
             node,
             object,
@@ -47,7 +61,10 @@ impl Refusal {
 
     /// Returns the event that the address is bound now.
     pub(super) fn end_event(&self) -> Event {
-        Event::Bound { node: self.node.clone(), resource: self.resource.clone() }
+        Event::Bound {
+            node: self.node.clone(),
+            resource: self.resource.clone(),
+        }
     }
 }
 
@@ -72,25 +89,47 @@ impl RefusalLog {
         all: &'a BTreeMap<Refusal, RefusedKey>,
         nodes: &'a BTreeSet<&str>,
     ) -> impl Iterator<Item = &'a Refusal> {
-        let resource = |refusal: &'a Refusal| (&refusal.view, &refusal.node, refusal.kind, &refusal.resource);
+        let resource = |refusal: &'a Refusal| {
+            (
+                &refusal.view,
+                &refusal.node,
+                refusal.kind,
+                &refusal.resource,
+            )
+        };
         let present: BTreeSet<_> = all.keys().map(resource).collect();
-        let connected = self.logged.iter().filter(|logged| nodes.contains(&*logged.node));
+        let connected = self
+            .logged
+            .iter()
+            .filter(|logged| nodes.contains(&*logged.node));
         connected.filter(move |logged| !present.contains(&resource(logged)))
     }
 
-    /// Takes in all present rejections. Returns those to be logged now, and events about views of which more are not.
-    pub(super) fn new_ones(&mut self, all: &BTreeMap<Refusal, RefusedKey>, at: Duration) -> (Vec<Refusal>, Vec<Event>) {
+    /// Takes in all present rejections. Returns those to be logged now, and events about views of
+    /// which more are not.
+    pub(super) fn new_ones(
+        &mut self,
+        all: &BTreeMap<Refusal, RefusedKey>,
+        at: Duration,
+    ) -> (Vec<Refusal>, Vec<Event>) {
         self.logged.retain(|refusal| all.contains_key(refusal));
-        self.lines.retain(|_, lines| at.saturating_sub(lines.since) < WITHIN);
+        self.lines
+            .retain(|_, lines| at.saturating_sub(lines.since) < WITHIN);
         let (mut new, mut omitted) = (Vec::new(), Vec::new());
         for refusal in all.keys().filter(|refusal| !self.logged.contains(*refusal)) {
-            let none = || Lines { since: at, written: 0, omits: false };
+            let none = || Lines {
+                since: at,
+                written: 0,
+                omits: false,
+            };
             let lines = self.lines.entry(refusal.view.clone()).or_insert_with(none);
             if lines.written < LINES {
                 lines.written += 1;
                 new.push(refusal.clone());
             } else if !std::mem::replace(&mut lines.omits, true) {
-                omitted.push(Event::RejectionsOmitted { view: refusal.view.to_string() });
+                omitted.push(Event::RejectionsOmitted {
+                    view: refusal.view.to_string(),
+                });
             }
         }
         self.logged.extend(new.iter().cloned());
@@ -112,7 +151,10 @@ mod tests {
             version: "1".into(),
             text: format!("{number:06}").into(),
         };
-        texts.map(rejection).map(|r| (Refusal::of(&r), RefusedKey::of(&r))).collect()
+        texts
+            .map(rejection)
+            .map(|r| (Refusal::of(&r), RefusedKey::of(&r)))
+            .collect()
     }
 
     #[test]
@@ -125,11 +167,23 @@ mod tests {
         assert_eq!(told(refused("bank", 0..LINES + 7), 0), (LINES, 1));
         let mut all = refused("bank", 0..LINES + 7);
         all.extend(refused("shop", 0..3));
-        assert_eq!(told(all, 1), (3, 0), "those of the other view, and nothing is told twice");
+        assert_eq!(
+            told(all, 1),
+            (3, 0),
+            "those of the other view, and nothing is told twice"
+        );
         for second in 2..59 {
             let texts = 1_000 * second as usize;
-            assert_eq!(told(refused("bank", texts..texts + 50), second), (0, 0), "other texts each time");
+            assert_eq!(
+                told(refused("bank", texts..texts + 50), second),
+                (0, 0),
+                "other texts each time"
+            );
         }
-        assert_eq!(told(refused("bank", 0..7), 60), (7, 0), "what is still there is logged later");
+        assert_eq!(
+            told(refused("bank", 0..7), 60),
+            (7, 0),
+            "what is still there is logged later"
+        );
     }
 }

@@ -20,13 +20,26 @@ impl ControlPlane {
         let present: Vec<_> = self
             .rejections(&progress)
             .filter(|r| r.kind == Kind::Secret)
-            .filter(|r| self.cache.get(&r.view, r.kind, &r.name).is_some_and(|now| now.version() == &*r.version))
+            .filter(|r| {
+                self.cache
+                    .get(&r.view, r.kind, &r.name)
+                    .is_some_and(|now| now.version() == &*r.version)
+            })
             .map(|r| (&r.view, &*r.name))
             .collect();
-        let present = refused.secrets.iter().filter(|(_, secret)| present.contains(&(&secret.view, &*secret.name)));
+        let present = refused
+            .secrets
+            .iter()
+            .filter(|(_, secret)| present.contains(&(&secret.view, &*secret.name)));
         let certificate = |(listener, secret): (_, &crate::programmed::RefusedSecret)| {
             let (name, certificate) = self.engine().served_by(listener)?;
-            Some((name, RefusedCertificate { serial: certificate.serial(), text: secret.text.clone() }))
+            Some((
+                name,
+                RefusedCertificate {
+                    serial: certificate.serial(),
+                    text: secret.text.clone(),
+                },
+            ))
         };
         present.filter_map(certificate).collect()
     }

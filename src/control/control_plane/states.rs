@@ -9,8 +9,8 @@ use crate::fleet_views::{PerView, ViewId};
 /// The maximum number of states: a record of another replica about an older one adds nothing.
 const STATES: usize = 1024;
 
-/// The last states, in order. A view is noted only where it changes, so that the cost of a state depends on its changes
-/// and not on the number of views.
+/// The last states, in order. A view is noted only where it changes, so that the cost of a state
+/// depends on its changes and not on the number of views.
 #[derive(Default)]
 pub(super) struct States {
     /// The digest of each state, and its number.
@@ -27,7 +27,8 @@ struct StateGenerations {
 }
 
 impl States {
-    /// Notes the state that was just published, and the generations of the views that changed with it.
+    /// Notes the state that was just published, and the generations of the views that changed with
+    /// it.
     pub(super) fn note(&mut self, digest: u64, changed: &BTreeMap<ViewId, Generation>) {
         let number = match self.states.back() {
             Some((last, number)) if *last == digest => *number,
@@ -45,7 +46,11 @@ impl States {
             let spans = self.views.entry(*view);
             match spans.back_mut() {
                 Some(last) if last.number == number => last.newest = *generation,
-                _ => spans.push_back(StateGenerations { number, since: *generation, newest: *generation }),
+                _ => spans.push_back(StateGenerations {
+                    number,
+                    since: *generation,
+                    newest: *generation,
+                }),
             }
             while spans.get(1).is_some_and(|next| next.number <= oldest) {
                 spans.pop_front();
@@ -67,7 +72,13 @@ impl States {
     pub(super) fn since(&self, view: ViewId) -> Generation {
         let last = self.views.get(view).and_then(VecDeque::back);
         let number = self.states.back().map(|(_, number)| *number);
-        last.map_or(0, |span| if Some(span.number) == number { span.since } else { span.newest })
+        last.map_or(0, |span| {
+            if Some(span.number) == number {
+                span.since
+            } else {
+                span.newest
+            }
+        })
     }
 
     /// Returns the newest generation of a view in which it had a state.
@@ -76,7 +87,11 @@ impl States {
         let spans = self.views.get(view);
         let last = spans.and_then(|spans| spans.iter().rev().find(|span| span.number <= *number));
         // A view that never changed has the state since its creation.
-        if spans.is_none_or(VecDeque::is_empty) { Some(0) } else { last.map(|span| span.newest) }
+        if spans.is_none_or(VecDeque::is_empty) {
+            Some(0)
+        } else {
+            last.map(|span| span.newest)
+        }
     }
 }
 
@@ -90,17 +105,40 @@ mod tests {
         let views = FleetViews::apart();
         let [a, b] = [0, 1].map(|at| views.of_many().nth(at).expect("two"));
         let mut states = States::default();
-        assert_eq!((states.present(), states.since(a), states.newest(7, a)), (0, 0, None));
+        assert_eq!(
+            (states.present(), states.since(a), states.newest(7, a)),
+            (0, 0, None)
+        );
         states.note(7, &BTreeMap::from([(a, 1), (b, 2)]));
         states.note(7, &BTreeMap::from([(a, 3)]));
-        assert_eq!((states.present(), states.since(a), states.newest(7, a)), (7, 1, Some(3)));
+        assert_eq!(
+            (states.present(), states.since(a), states.newest(7, a)),
+            (7, 1, Some(3))
+        );
         states.note(8, &BTreeMap::from([(a, 4)]));
         assert_eq!((states.since(a), states.since(b)), (4, 2));
-        assert_eq!((states.newest(7, a), states.newest(8, a)), (Some(3), Some(4)));
-        assert_eq!((states.newest(7, b), states.newest(8, b), states.newest(9, b)), (Some(2), Some(2), None));
+        assert_eq!(
+            (states.newest(7, a), states.newest(8, a)),
+            (Some(3), Some(4))
+        );
+        assert_eq!(
+            (
+                states.newest(7, b),
+                states.newest(8, b),
+                states.newest(9, b)
+            ),
+            (Some(2), Some(2), None)
+        );
         // A state that recurs is a new one, and the newest counts.
         states.note(7, &BTreeMap::from([(b, 5)]));
-        assert_eq!((states.newest(7, a), states.newest(7, b), states.newest(8, b)), (Some(4), Some(5), Some(2)));
+        assert_eq!(
+            (
+                states.newest(7, a),
+                states.newest(7, b),
+                states.newest(8, b)
+            ),
+            (Some(4), Some(5), Some(2))
+        );
     }
 
     #[test]
@@ -113,7 +151,10 @@ mod tests {
         }
         assert_eq!((states.states.len(), states.views[b].len()), (STATES, 1));
         assert!(states.views[a].len() <= STATES + 1);
-        assert_eq!((states.newest(4999, b), states.newest(1, a)), (Some(1), None));
+        assert_eq!(
+            (states.newest(4999, b), states.newest(1, a)),
+            (Some(1), None)
+        );
         states.forget(a);
         assert_eq!(states.since(a), 0);
     }

@@ -8,7 +8,12 @@ use gatewright_core::translate::{DedicatedEnvoys, Fleet, Question};
 
 fn live() -> ControlPlane {
     let settings = Settings::new("c", vec![[127, 0, 0, 1].into()]);
-    let mut live = ControlPlane::in_cluster(settings, tenancy::Settings::default(), Cache::new(), View::new("v"));
+    let mut live = ControlPlane::in_cluster(
+        settings,
+        tenancy::Settings::default(),
+        Cache::new(),
+        View::new("v"),
+    );
     let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "g"}, "spec": {"controllerName": "c"}});
     put(&mut live, class);
@@ -21,13 +26,23 @@ pub(super) fn put(live: &mut ControlPlane, value: Value) {
 
 fn apply(live: &mut ControlPlane, change: Change) {
     let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
-    let _ =
-        live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
+    let _ = live
+        .apply(
+            vec![change],
+            Vec::new(),
+            record,
+            SystemTime::UNIX_EPOCH,
+            Duration::ZERO,
+        )
+        .expect("it is recorded");
 }
 
 #[test]
 fn a_silent_envoy_that_others_have_overtaken_is_not_waited_for() {
-    let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
+    let (mut live, key) = (
+        live(),
+        ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
+    );
     put(&mut live, gateway(80));
     let newest = live.publication();
     let second = Duration::from_secs;
@@ -35,7 +50,10 @@ fn a_silent_envoy_that_others_have_overtaken_is_not_waited_for() {
     let _ = live.acknowledgement_events(second(1));
     live.take_touched();
     live.note_status_evaluated(&key);
-    assert!(!live.acknowledgement(&key).are_complete(), "it is waited for at first");
+    assert!(
+        !live.acknowledgement(&key).are_complete(),
+        "it is waited for at first"
+    );
     assert!(!live.loses_patience(second(30)));
     assert!(live.loses_patience(second(31)));
     let _ = live.acknowledgement_events(second(31));
@@ -43,11 +61,22 @@ fn a_silent_envoy_that_others_have_overtaken_is_not_waited_for() {
     assert!(live.take_touched().contains(&key), "its status changes");
     let acks = live.acknowledgement(&key);
     assert!(acks.are_complete(), "{acks:?}");
-    assert!(acks.text().contains("envoy-1 lacks for long what others have"), "{}", acks.text());
+    assert!(
+        acks.text()
+            .contains("envoy-1 lacks for long what others have"),
+        "{}",
+        acks.text()
+    );
     envoys(&mut live, &[newest, newest]);
     let _ = live.acknowledgement_events(second(41));
-    assert!(live.take_touched().contains(&key), "it has caught up, and the status says so");
-    assert_eq!(live.acknowledgement(&key).text(), "acknowledged by 2 of 2 Envoys");
+    assert!(
+        live.take_touched().contains(&key),
+        "it has caught up, and the status says so"
+    );
+    assert_eq!(
+        live.acknowledgement(&key).text(),
+        "acknowledged by 2 of 2 Envoys"
+    );
 }
 
 fn gateway(port: u16) -> Value {
@@ -68,7 +97,10 @@ fn envoys(live: &mut ControlPlane, acknowledged: &[Generation]) {
 
 #[test]
 fn statuses_are_evaluated_again_when_a_late_envoy_has_acknowledged() {
-    let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
+    let (mut live, key) = (
+        live(),
+        ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
+    );
     put(&mut live, gateway(80));
     let newest = live.publication();
     envoys(&mut live, &[newest]);
@@ -86,7 +118,10 @@ fn statuses_are_evaluated_again_when_a_late_envoy_has_acknowledged() {
 
 #[test]
 fn nothing_is_kept_of_a_gateway_that_is_gone() {
-    let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
+    let (mut live, key) = (
+        live(),
+        ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
+    );
     put(&mut live, gateway(80));
     assert!(live.published.contains_key(&key.name) && live.awaited.contains(&key.name));
     apply(&mut live, Change::delete(key.clone()));
@@ -96,7 +131,10 @@ fn nothing_is_kept_of_a_gateway_that_is_gone() {
 
 #[test]
 fn the_owner_of_a_refused_resource_is_looked_up_once_until_a_change() {
-    let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
+    let (mut live, key) = (
+        live(),
+        ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
+    );
     put(&mut live, gateway(80));
     let refused = Rejection {
         view: View::new("v"),
@@ -137,7 +175,10 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
         version: Arc::from(version),
         text: Arc::from("no such filter"),
     };
-    let route = xds::Part { virtual_host: Arc::from("a.example.org"), route: Arc::from("httproute/b/shop/0/0") };
+    let route = xds::Part {
+        virtual_host: Arc::from("a.example.org"),
+        route: Arc::from("httproute/b/shop/0/0"),
+    };
     let all = |version: &str| {
         vec![
             refused(version, xds::Kind::Listener, "a/edge:80", None),
@@ -149,7 +190,9 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
         live.set_others(live.views.each(|_| Vec::new()), all(version));
         let events = live.acknowledgement_events(Duration::ZERO);
         let refused = events.iter().filter_map(|event| match event {
-            Event::Rejected { kind, object, .. } => Some((kind.clone(), object.as_ref().map(ToString::to_string))),
+            Event::Rejected { kind, object, .. } => {
+                Some((kind.clone(), object.as_ref().map(ToString::to_string)))
+            }
             _ => None,
         });
         refused.collect()
@@ -179,28 +222,62 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
         version: Arc::from("1"),
         text: Arc::from("cannot bind '0.0.0.0:80': Address already in use"),
     };
-    let node = NodeProgress { node: Arc::from("envoy"), identity: Arc::from("uid:0"), acknowledged: 0 };
-    let told = |live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]| -> Vec<String> {
-        live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
-        let events = live.acknowledgement_events(Duration::ZERO);
-        let is_about_it = |event: &&Event| matches!(event, Event::Rejected { .. } | Event::Bound { .. });
-        events.iter().filter(is_about_it).map(ToString::to_string).collect()
+    let node = NodeProgress {
+        node: Arc::from("envoy"),
+        identity: Arc::from("uid:0"),
+        acknowledged: 0,
     };
+    let told =
+        |live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]| -> Vec<String> {
+            live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
+            let events = live.acknowledgement_events(Duration::ZERO);
+            let is_about_it =
+                |event: &&Event| matches!(event, Event::Rejected { .. } | Event::Bound { .. });
+            events
+                .iter()
+                .filter(is_about_it)
+                .map(ToString::to_string)
+                .collect()
+        };
     let (connected, refused) = (std::slice::from_ref(&node), std::slice::from_ref(&refused));
     let first = told(&mut live, connected, refused);
-    assert!(matches!(&first[..], [one] if one.contains("ss -lntup 'sport = :80'")), "{first:?}");
-    let status = live.fleet().refused.listeners.values().next().cloned().unwrap_or_default();
-    assert!(status.contains("Address already in use; another process has the port"), "{status}");
+    assert!(
+        matches!(&first[..], [one] if one.contains("ss -lntup 'sport = :80'")),
+        "{first:?}"
+    );
+    let status = live
+        .fleet()
+        .refused
+        .listeners
+        .values()
+        .next()
+        .cloned()
+        .unwrap_or_default();
+    assert!(
+        status.contains("Address already in use; another process has the port"),
+        "{status}"
+    );
 
-    assert_eq!(told(&mut live, &[], &[]), Vec::<String>::new(), "the Envoy has ended");
+    assert_eq!(
+        told(&mut live, &[], &[]),
+        Vec::<String>::new(),
+        "the Envoy has ended"
+    );
     assert_eq!(told(&mut live, connected, refused).len(), 1);
     let over = told(&mut live, connected, &[]);
-    assert_eq!(over, ["envoy \"envoy\" has bound the address of Listener a/edge:80 and serves it"]);
+    assert_eq!(
+        over,
+        ["envoy \"envoy\" has bound the address of Listener a/edge:80 and serves it"]
+    );
     assert_eq!(told(&mut live, connected, &[]), Vec::<String>::new());
 
     assert_eq!(told(&mut live, connected, refused).len(), 1);
     put(&mut live, gateway(81));
-    assert_eq!(told(&mut live, connected, &[]), Vec::<String>::new(), "the listener is gone");
+    assert_eq!(
+        told(&mut live, connected, &[]),
+        Vec::<String>::new(),
+        "the listener is gone"
+    );
 }
 
 #[test]
@@ -218,9 +295,19 @@ fn a_condition_is_told_once_for_as_long_as_it_stands() {
     let mut events = |value: Value| {
         let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
         let change = vec![Change::put(Object::parse(value).expect("an object"))];
-        let Effects { events, .. } =
-            live.apply(change, Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
-        events.iter().filter(|event| event.to_string().contains("UnsupportedProtocol")).count()
+        let Effects { events, .. } = live
+            .apply(
+                change,
+                Vec::new(),
+                record,
+                SystemTime::UNIX_EPOCH,
+                Duration::ZERO,
+            )
+            .expect("it is recorded");
+        events
+            .iter()
+            .filter(|event| event.to_string().contains("UnsupportedProtocol"))
+            .count()
     };
     let gateway = |protocol: &str, port: u16| {
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
@@ -229,7 +316,11 @@ fn a_condition_is_told_once_for_as_long_as_it_stands() {
     };
     let told = [("SCTP", 80), ("SCTP", 81), ("HTTP", 81), ("SCTP", 81)]
         .map(|(protocol, port)| events(gateway(protocol, port)));
-    assert_eq!(told.map(|count| count.min(1)), [1, 0, 0, 1], "told, told already, good, told again");
+    assert_eq!(
+        told.map(|count| count.min(1)),
+        [1, 0, 0, 1],
+        "told, told already, good, told again"
+    );
 }
 
 #[test]
@@ -239,12 +330,22 @@ fn the_status_of_a_tenantgateway_has_the_generation_that_was_evaluated() {
         "metadata": {"name": "edge", "namespace": "a", "uid": "u", "generation": 7}, "spec": {"apex": "not a name"}});
     let change = vec![Change::put(Object::parse(tenant).expect("an object"))];
     let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
-    let Effects { events, .. } =
-        live.apply(change, Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
+    let Effects { events, .. } = live
+        .apply(
+            change,
+            Vec::new(),
+            record,
+            SystemTime::UNIX_EPOCH,
+            Duration::ZERO,
+        )
+        .expect("it is recorded");
     let generations = events.iter().filter_map(|event| match event {
-        Event::Condition { object, generation, condition, .. } if object.kind == Kind::TenantGateway => {
-            Some((condition.as_str(), *generation))
-        }
+        Event::Condition {
+            object,
+            generation,
+            condition,
+            ..
+        } if object.kind == Kind::TenantGateway => Some((condition.as_str(), *generation)),
         _ => None,
     });
     assert_eq!(generations.collect::<Vec<_>>(), [("Ready", 7)]);
@@ -260,7 +361,8 @@ fn apart() -> ControlPlane {
         ..Settings::new("c", vec![[127, 0, 0, 1].into()])
     };
     let views = FleetViews::apart();
-    let mut live = ControlPlane::in_cluster(settings, tenancy::Settings::default(), Cache::new(), views);
+    let mut live =
+        ControlPlane::in_cluster(settings, tenancy::Settings::default(), Cache::new(), views);
     let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "p", "namespace": "a"});
     for (name, reference) in [("shared", Value::Null), ("own", reference)] {
         put(
@@ -305,8 +407,10 @@ fn parameters(fleet: &str) -> Value {
 
 /// Returns the shop's route, attached to the Gateways of these namespaces.
 fn route(namespaces: &[&str]) -> Value {
-    let parents: Vec<Value> =
-        namespaces.iter().map(|namespace| json!({"name": "edge", "namespace": namespace})).collect();
+    let parents: Vec<Value> = namespaces
+        .iter()
+        .map(|namespace| json!({"name": "edge", "namespace": namespace}))
+        .collect();
     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
         "metadata": {"name": "web", "namespace": "shop"}, "spec": {"parentRefs": parents, "hostnames": ["a.example.org"],
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
@@ -314,9 +418,13 @@ fn route(namespaces: &[&str]) -> Value {
 
 /// Returns the resources that Envoys of a fleet can read, by kind and name.
 pub(super) fn seen(live: &ControlPlane, fleet: EnvoyFleet) -> Vec<String> {
-    let (_, resources) = live.cache.resources(live.views().of(&fleet).expect("it has a view"));
-    let mut seen: Vec<String> =
-        resources.iter().map(|resource| format!("{} {}", resource.kind().label(), resource.name())).collect();
+    let (_, resources) = live
+        .cache
+        .resources(live.views().of(&fleet).expect("it has a view"));
+    let mut seen: Vec<String> = resources
+        .iter()
+        .map(|resource| format!("{} {}", resource.kind().label(), resource.name()))
+        .collect();
     seen.sort();
     seen
 }
@@ -325,21 +433,38 @@ pub(super) fn seen(live: &ControlPlane, fleet: EnvoyFleet) -> Vec<String> {
 fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
     let mut live = apart();
     put(&mut live, route(&["shop", "bank"]));
-    let shared = ["cds shop/web:80", "eds shop/web:80", "lds shared:80", "rds shared:80"];
-    let own = ["cds shop/web:80", "eds shop/web:80", "lds bank/edge:80", "rds bank/edge:80"];
+    let shared = [
+        "cds shop/web:80",
+        "eds shop/web:80",
+        "lds shared:80",
+        "rds shared:80",
+    ];
+    let own = [
+        "cds shop/web:80",
+        "eds shop/web:80",
+        "lds bank/edge:80",
+        "rds bank/edge:80",
+    ];
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
 
-    // A backend that no route of a fleet refers to any more is removed, and comes back with its endpoints.
+    // A backend that no route of a fleet refers to any more is removed, and comes back with its
+    // endpoints.
     put(&mut live, route(&["bank"]));
-    assert_eq!(seen(&live, EnvoyFleet::Shared), ["lds shared:80", "rds shared:80"]);
+    assert_eq!(
+        seen(&live, EnvoyFleet::Shared),
+        ["lds shared:80", "rds shared:80"]
+    );
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
     let dedicated = live.views().id(&EnvoyFleet::Dedicated).expect("an id");
     let before = live.own_progress()[dedicated].published;
     put(&mut live, route(&["bank", "shop"]));
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
     let after = live.own_progress()[dedicated].published;
-    assert_eq!(before, after, "nothing is published to Envoys of whom nothing changed");
+    assert_eq!(
+        before, after,
+        "nothing is published to Envoys of whom nothing changed"
+    );
 
     // A Gateway that moves is visible to Envoys of its present fleet only, in both directions.
     put(&mut live, parameters("Shared"));
@@ -353,22 +478,31 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
 fn what_envoys_refuse_is_shown_by_objects_of_their_view_alone() {
     let mut live = apart();
     put(&mut live, route(&["shop"]));
-    let blamed = |live: &mut ControlPlane, fleet: &EnvoyFleet, kind, name: &str, part: Option<xds::Part>| {
-        let refused = Rejection {
-            view: live.views().of(fleet).expect("it has a view").clone(),
-            node: Arc::from("envoy"),
-            kind,
-            name: Arc::from(name),
-            part,
-            version: Arc::from("1"),
-            text: Arc::from("so says the Envoy"),
+    let blamed =
+        |live: &mut ControlPlane, fleet: &EnvoyFleet, kind, name: &str, part: Option<xds::Part>| {
+            let refused = Rejection {
+                view: live.views().of(fleet).expect("it has a view").clone(),
+                node: Arc::from("envoy"),
+                kind,
+                name: Arc::from(name),
+                part,
+                version: Arc::from("1"),
+                text: Arc::from("so says the Envoy"),
+            };
+            live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
+            let refused = live.fleet().refused;
+            let listeners = refused
+                .listeners
+                .keys()
+                .map(|listener| listener.parent.name().to_string());
+            listeners
+                .chain(refused.routes.keys().map(|route| route.name.to_string()))
+                .collect::<Vec<_>>()
         };
-        live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
-        let refused = live.fleet().refused;
-        let listeners = refused.listeners.keys().map(|listener| listener.parent.name().to_string());
-        listeners.chain(refused.routes.keys().map(|route| route.name.to_string())).collect::<Vec<_>>()
+    let part = xds::Part {
+        virtual_host: Arc::from("a.example.org"),
+        route: Arc::from("httproute/shop/web/0/0"),
     };
-    let part = xds::Part { virtual_host: Arc::from("a.example.org"), route: Arc::from("httproute/shop/web/0/0") };
     for (kind, name, part, object) in [
         (xds::Kind::Cluster, "shop/web:80", None, "shop/web"),
         (xds::Kind::Endpoints, "shop/web:80", None, "shop/web"),
@@ -378,12 +512,17 @@ fn what_envoys_refuse_is_shown_by_objects_of_their_view_alone() {
         let of = blamed(&mut live, &EnvoyFleet::Shared, kind, name, part.clone());
         assert_eq!(of, [object], "{kind} {name}");
         let of = blamed(&mut live, &EnvoyFleet::Dedicated, kind, name, part);
-        assert_eq!(of, Vec::<String>::new(), "{kind} {name} is not in the view of these Envoys");
+        assert_eq!(
+            of,
+            Vec::<String>::new(),
+            "{kind} {name} is not in the view of these Envoys"
+        );
     }
     // A backend of several routes: only one of them is served by both fleets.
     put(&mut live, route(&["shop", "bank"]));
     let mut other = route(&["shop"]);
-    (other["metadata"]["name"], other["spec"]["hostnames"]) = (json!("api"), json!(["b.example.org"]));
+    (other["metadata"]["name"], other["spec"]["hostnames"]) =
+        (json!("api"), json!(["b.example.org"]));
     put(&mut live, other);
     let mut of = |fleet| blamed(&mut live, &fleet, xds::Kind::Cluster, "shop/web:80", None);
     assert_eq!(of(EnvoyFleet::Shared), ["shop/api", "shop/web"]);
@@ -395,24 +534,56 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
     let mut live = apart();
     let programmed = |live: &mut ControlPlane, namespace: &str| {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
-        let (_, status) = live.laid_over(BTreeSet::from([key])).pop().expect("asked for");
+        let (_, status) = live
+            .laid_over(BTreeSet::from([key]))
+            .pop()
+            .expect("asked for");
         let status = status.expect("it is ours");
-        let condition = status.conditions().find(|c| c.kind.to_string() == "Programmed").expect("it has one").clone();
+        let condition = status
+            .conditions()
+            .find(|c| c.kind.to_string() == "Programmed")
+            .expect("it has one")
+            .clone();
         (condition.status == Status::True, condition.message)
     };
     let newest = live.publication();
-    let node = |name: &str, acknowledged| NodeProgress { node: name.into(), identity: "i".into(), acknowledged };
+    let node = |name: &str, acknowledged| NodeProgress {
+        node: name.into(),
+        identity: "i".into(),
+        acknowledged,
+    };
     let shared = live.views().shared();
-    let of_shared = |id| if id == shared { vec![node("s", newest), node("t", newest)] } else { Vec::new() };
+    let of_shared = |id| {
+        if id == shared {
+            vec![node("s", newest), node("t", newest)]
+        } else {
+            Vec::new()
+        }
+    };
     live.set_others(live.views().each(of_shared), Vec::new());
-    assert_eq!(programmed(&mut live, "shop"), (true, "acknowledged by 2 of 2 Envoys".to_owned()));
+    assert_eq!(
+        programmed(&mut live, "shop"),
+        (true, "acknowledged by 2 of 2 Envoys".to_owned())
+    );
     let (is_programmed, text) = programmed(&mut live, "bank");
-    assert!(!is_programmed && text.contains("no Envoy of fleet Dedicated is connected"), "{text}");
+    assert!(
+        !is_programmed && text.contains("no Envoy of fleet Dedicated is connected"),
+        "{text}"
+    );
     live.set_others(
-        live.views().each(|id| if id == shared { Vec::new() } else { vec![node("d", newest)] }),
+        live.views().each(|id| {
+            if id == shared {
+                Vec::new()
+            } else {
+                vec![node("d", newest)]
+            }
+        }),
         Vec::new(),
     );
-    assert_eq!(programmed(&mut live, "bank"), (true, "acknowledged by 1 of 1 Envoys".to_owned()));
+    assert_eq!(
+        programmed(&mut live, "bank"),
+        (true, "acknowledged by 1 of 1 Envoys".to_owned())
+    );
     assert!(!programmed(&mut live, "shop").0);
 }
 
@@ -420,8 +591,14 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
 fn served() -> (ControlPlane, Question) {
     let mut live = live();
     put(&mut live, gateway(80));
-    let (name, labels) = (json!({"name": "web", "namespace": "a"}), json!({"kubernetes.io/service-name": "web"}));
-    put(&mut live, json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}}));
+    let (name, labels) = (
+        json!({"name": "web", "namespace": "a"}),
+        json!({"kubernetes.io/service-name": "web"}),
+    );
+    put(
+        &mut live,
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}}),
+    );
     put(
         &mut live,
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -450,22 +627,43 @@ fn served() -> (ControlPlane, Question) {
 fn envoys_that_only_another_replica_knows_are_no_failure() {
     let (mut live, question) = served();
     let last = |live: &ControlPlane, knows_all| {
-        let link = live.explain(&question, knows_all).links.pop().expect("it has links");
+        let link = live
+            .explain(&question, knows_all)
+            .links
+            .pop()
+            .expect("it has links");
         (link.what, link.ok, link.text)
     };
-    assert_eq!(last(&live, true), ("envoys", false, "no Envoy is connected".to_owned()));
+    assert_eq!(
+        last(&live, true),
+        ("envoys", false, "no Envoy is connected".to_owned())
+    );
     let (what, ok, text) = last(&live, false);
-    assert!(what == "envoys" && ok && text.contains("lease holder"), "{text}");
+    assert!(
+        what == "envoys" && ok && text.contains("lease holder"),
+        "{text}"
+    );
     // An Envoy that is known, and has not acknowledged, is a failure for every replica.
     envoys(&mut live, &[0]);
-    assert_eq!(last(&live, false), ("envoys", false, "acknowledged by 0 of 1 Envoys, not yet by envoy-0".to_owned()));
+    assert_eq!(
+        last(&live, false),
+        (
+            "envoys",
+            false,
+            "acknowledged by 0 of 1 Envoys, not yet by envoy-0".to_owned()
+        )
+    );
 }
 
 #[test]
 fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
     let (mut live, question) = served();
     let newest = live.publication();
-    let node = NodeProgress { node: "e".into(), identity: "i".into(), acknowledged: newest };
+    let node = NodeProgress {
+        node: "e".into(),
+        identity: "i".into(),
+        acknowledged: newest,
+    };
     for (kind, name, good) in [
         (xds::Kind::Listener, "a/edge:80", false),
         (xds::Kind::Listener, "a/edge:8080", true),
@@ -476,7 +674,15 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
         (xds::Kind::Scope, "a/edge:80|b.example.org", true),
     ] {
         let (view, version, text) = (View::new("v"), Arc::from("1"), Arc::from("no room"));
-        let refused = Rejection { view, node: "e".into(), kind, name: name.into(), part: None, version, text };
+        let refused = Rejection {
+            view,
+            node: "e".into(),
+            kind,
+            name: name.into(),
+            part: None,
+            version,
+            text,
+        };
         live.set_others(live.views.each(|_| vec![node.clone()]), vec![refused]);
         let explanation = live.explain(&question, true);
         assert_eq!(explanation.ok(), good, "{name}: {explanation:?}");
@@ -494,14 +700,18 @@ fn wildcard_certificate() -> Change {
         not_after: SystemTime::UNIX_EPOCH + Duration::from_secs(100 * 24 * 60 * 60),
         issuer: Arc::from("test"),
     };
-    Change::put(Object::Secret(Secret::with_certificate(ObjectName::new("a", "cert"), Arc::new(certificate))))
+    Change::put(Object::Secret(Secret::with_certificate(
+        ObjectName::new("a", "cert"),
+        Arc::new(certificate),
+    )))
 }
 
 #[test]
 fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list() {
-    for (hostname, secret) in
-        [("*.example.org", "sds/a/edge:443/*.example.org"), ("web.example.org", "web.example.org")]
-    {
+    for (hostname, secret) in [
+        ("*.example.org", "sds/a/edge:443/*.example.org"),
+        ("web.example.org", "web.example.org"),
+    ] {
         let mut live = live();
         apply(&mut live, wildcard_certificate());
         let listener = json!({"name": "l", "protocol": "HTTPS", "port": 443, "hostname": hostname,
@@ -529,7 +739,11 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
             upgrade: None,
             address: None,
         };
-        assert!(live.explain(&question, true).ok(), "{:?}", live.explain(&question, true));
+        assert!(
+            live.explain(&question, true).ok(),
+            "{:?}",
+            live.explain(&question, true)
+        );
         assert_eq!(live.brought_certificates()[0].last_error, None);
         let refused = Rejection {
             view: View::new("v"),
@@ -543,10 +757,21 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
         live.others.1 = vec![refused];
         let explanation = live.explain(&question, true);
         let last = explanation.links.last().expect("links");
-        assert_eq!((last.what, last.ok), ("certificate", false), "{explanation:?}");
-        assert!(last.text.contains("refused by Envoy: no key usage"), "{}", last.text);
+        assert_eq!(
+            (last.what, last.ok),
+            ("certificate", false),
+            "{explanation:?}"
+        );
+        assert!(
+            last.text.contains("refused by Envoy: no key usage"),
+            "{}",
+            last.text
+        );
         let rows = live.brought_certificates();
         assert_eq!(rows.len(), 1, "one Secret: {rows:?}");
-        assert_eq!(rows[0].last_error.as_deref(), Some("refused by Envoy: no key usage"));
+        assert_eq!(
+            rows[0].last_error.as_deref(),
+            Some("refused by Envoy: no key usage")
+        );
     }
 }

@@ -23,7 +23,8 @@ use crate::cli;
 use crate::controller::sealed::{Opener, Sealer};
 use crate::replace::replace;
 
-/// The format of the file. It is raised with each change of the format; a file of another one is not used.
+/// The format of the file. It is raised with each change of the format; a file of another one is
+/// not used.
 const FORMAT: u32 = 2;
 /// The maximum size of the file, in bytes.
 pub(super) const MAX_BYTES: u64 = 256 << 20;
@@ -39,7 +40,10 @@ pub(in crate::controller) struct StatePaths {
 
 impl StatePaths {
     pub(in crate::controller) fn of(options: &cli::Controller) -> Option<StatePaths> {
-        let (file, key) = (options.keeping.last_good.clone()?, options.keeping.last_good_key.clone()?);
+        let (file, key) = (
+            options.keeping.last_good.clone()?,
+            options.keeping.last_good_key.clone()?,
+        );
         Some(StatePaths { file, key })
     }
 
@@ -72,7 +76,8 @@ struct ViewHead {
     /// The number of its resources.
     resources: usize,
     suspects: Suspects,
-    /// Namespace and name of the Gateway whose own Envoys have the view; `None` for a fleet that serves many.
+    /// Namespace and name of the Gateway whose own Envoys have the view; `None` for a fleet that
+    /// serves many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gateway: Option<(String, String)>,
 }
@@ -114,19 +119,48 @@ pub(super) fn seconds(at: SystemTime) -> u64 {
 /// Writes the file. Returns its size.
 ///
 /// # Errors
-/// Of kind [`io::ErrorKind::FileTooLarge`] when the state is larger than `most` bytes: the file is unchanged.
-pub(super) fn save(paths: &StatePaths, at: SystemTime, shown: &Shown, views: &[ViewState], most: u64) -> Result<u64> {
+/// Of kind [`io::ErrorKind::FileTooLarge`] when the state is larger than `most` bytes: the file is
+/// unchanged.
+pub(super) fn save(
+    paths: &StatePaths,
+    at: SystemTime,
+    shown: &Shown,
+    views: &[ViewState],
+    most: u64,
+) -> Result<u64> {
     let key = paths.key()?;
-    let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
-    let RevokedClients { certificates: revoked, names: revoked_names } = revoked;
+    let Shown {
+        pair: Pair {
+            certificate,
+            key: private,
+        },
+        roots,
+        revoked,
+    } = shown.clone();
+    let RevokedClients {
+        certificates: revoked,
+        names: revoked_names,
+    } = revoked;
     let view = |view: &ViewState| ViewHead {
         resources: view.resources.len(),
         suspects: view.suspects.clone(),
-        gateway: view.gateway.as_ref().map(|gateway| (gateway.namespace.to_string(), gateway.name.to_string())),
+        gateway: view
+            .gateway
+            .as_ref()
+            .map(|gateway| (gateway.namespace.to_string(), gateway.name.to_string())),
     };
     let views_heads = views.iter().map(view).collect();
     let (format, at) = (FORMAT, seconds(at));
-    let head = Head { format, at, certificate, key: private, roots, revoked, revoked_names, views: views_heads };
+    let head = Head {
+        format,
+        at,
+        certificate,
+        key: private,
+        roots,
+        revoked,
+        revoked_names,
+        views: views_heads,
+    };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
     let mut size = 0;
     let written = replace(&paths.file, |file| {
@@ -159,7 +193,9 @@ fn check_format(head: &[u8]) -> Result<()> {
     }
     let Format { format } = serde_json::from_slice(head)?;
     if format != FORMAT {
-        bail!("another version wrote it in format {format}, and this version knows format {FORMAT}");
+        bail!(
+            "another version wrote it in format {format}, and this version knows format {FORMAT}"
+        );
     }
     Ok(())
 }
@@ -171,7 +207,9 @@ pub(super) fn open(paths: &StatePaths) -> Result<Option<StateFile>> {
         file => file.with_context(|| paths.file.display().to_string())?,
     };
     let key = paths.key()?;
-    opened(paths.file.clone(), file, &key).map(Some).with_context(|| paths.file.display().to_string())
+    opened(paths.file.clone(), file, &key)
+        .map(Some)
+        .with_context(|| paths.file.display().to_string())
 }
 
 fn opened(path: PathBuf, file: File, key: &[u8]) -> Result<StateFile> {
@@ -181,16 +219,42 @@ fn opened(path: PathBuf, file: File, key: &[u8]) -> Result<StateFile> {
     let mut opener = Opener::new(BufReader::new(file), key)?;
     let head = opener.record()?.context("it is empty")?;
     check_format(head)?;
-    let Head { format: _, at, certificate, key, roots, revoked, revoked_names, views } = serde_json::from_slice(head)?;
+    let Head {
+        format: _,
+        at,
+        certificate,
+        key,
+        roots,
+        revoked,
+        revoked_names,
+        views,
+    } = serde_json::from_slice(head)?;
     if ends(certificate.as_bytes()).is_none_or(|end| end <= SystemTime::now()) {
         bail!("the certificate of the xDS server has expired, and Envoys would refuse it");
     }
     let counts = views.iter().map(|view| view.resources).collect();
     let gateway = |(namespace, name): (String, String)| ObjectName::new(namespace, name);
-    let suspects = views.into_iter().map(|view| (view.gateway.map(gateway), view.suspects)).collect();
-    let revoked = RevokedClients { certificates: revoked, names: revoked_names };
-    let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
-    Ok(StateFile { at: UNIX_EPOCH + Duration::from_secs(at), shown, suspects, counts, path, opener })
+    let suspects = views
+        .into_iter()
+        .map(|view| (view.gateway.map(gateway), view.suspects))
+        .collect();
+    let revoked = RevokedClients {
+        certificates: revoked,
+        names: revoked_names,
+    };
+    let shown = Shown {
+        pair: Pair { certificate, key },
+        roots,
+        revoked,
+    };
+    Ok(StateFile {
+        at: UNIX_EPOCH + Duration::from_secs(at),
+        shown,
+        suspects,
+        counts,
+        path,
+        opener,
+    })
 }
 
 impl StateFile {
@@ -209,10 +273,18 @@ impl StateFile {
         let (mut views, mut ends) = (Vec::new(), Vec::new());
         let mut reader = PieceReader::default();
         for ((gateway, _), count) in self.suspects.into_iter().zip(self.counts) {
-            let mut view = ViewState { gateway, ..ViewState::default() };
+            let mut view = ViewState {
+                gateway,
+                ..ViewState::default()
+            };
             while view.resources.len() < count {
-                let record = self.opener.record()?.context("it has fewer resources than it says")?;
-                let Some(resource) = reader.take(record)? else { continue };
+                let record = self
+                    .opener
+                    .record()?
+                    .context("it has fewer resources than it says")?;
+                let Some(resource) = reader.take(record)? else {
+                    continue;
+                };
                 ends.extend(end_of(&resource).map(|end| (resource.name().to_owned(), end)));
                 view.resources.push(resource);
             }
@@ -230,7 +302,11 @@ fn end_of(resource: &Resource) -> Option<SystemTime> {
     if resource.kind() != Kind::Secret {
         return None;
     }
-    let Ok(Secret { r#type: Some(Type::TlsCertificate(tls)), .. }) = Secret::decode(&*resource.body()) else {
+    let Ok(Secret {
+        r#type: Some(Type::TlsCertificate(tls)),
+        ..
+    }) = Secret::decode(&*resource.body())
+    else {
         return None;
     };
     match tls.certificate_chain.and_then(|chain| chain.specifier) {
@@ -250,8 +326,13 @@ fn ends(pem: &[u8]) -> Option<SystemTime> {
 /// Creates the directory of the file, accessible by its owner only, if it is missing.
 pub(in crate::controller) fn prepare(file: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else { return Ok(()) };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
 }
 
 #[cfg(test)]
@@ -267,39 +348,61 @@ pub(super) mod tests {
     pub(in super::super) fn shown(life: Duration) -> Shown {
         let now = SystemTime::now();
         let authority = Authority::new("test", 2 * DAY, now).expect("made");
-        let pair = authority.issue_server(&["xds".to_owned()], life, now).expect("issued");
+        let pair = authority
+            .issue_server(&["xds".to_owned()], life, now)
+            .expect("issued");
         let certificates = BTreeSet::from([Fingerprint::of(b"revoked")]);
-        let revoked = RevokedClients { certificates, names: ["spiffe://pod".to_owned()].into() };
-        Shown { pair, roots: authority.certificate().to_owned(), revoked }
+        let revoked = RevokedClients {
+            certificates,
+            names: ["spiffe://pod".to_owned()].into(),
+        };
+        Shown {
+            pair,
+            roots: authority.certificate().to_owned(),
+            revoked,
+        }
     }
 
     /// A host with a certificate that expires after this number of seconds.
     pub(in super::super) fn host(name: &str, shown: &Shown) -> Resource {
         let text = |text: &str| {
-            Some(DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..Default::default() })
+            Some(DataSource {
+                specifier: Some(Specifier::InlineString(text.to_owned())),
+                ..Default::default()
+            })
         };
         let tls = TlsCertificate {
             certificate_chain: text(&shown.pair.certificate),
             private_key: text(&shown.pair.key),
             ..Default::default()
         };
-        Resource::new(name, &Secret { name: name.to_owned(), r#type: Some(Type::TlsCertificate(tls)) })
+        Resource::new(
+            name,
+            &Secret {
+                name: name.to_owned(),
+                r#type: Some(Type::TlsCertificate(tls)),
+            },
+        )
     }
 
     pub(in super::super) fn paths(dir: &Path) -> StatePaths {
         std::fs::write(dir.join("key"), [3; 32]).expect("written");
-        StatePaths { file: dir.join("state"), key: dir.join("key") }
+        StatePaths {
+            file: dir.join("state"),
+            key: dir.join("key"),
+        }
     }
 
     pub(in super::super) fn suspects() -> Suspects {
-        let one =
-            r#"[{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["00112233445566778899aabbccddeeff"]}]"#;
+        let one = r#"[{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["00112233445566778899aabbccddeeff"]}]"#;
         serde_json::from_str(one).expect("it is ours")
     }
 
     /// Reads a whole file.
     fn load(paths: &StatePaths) -> Result<Option<(Shown, Kept)>> {
-        let Some(file) = open(paths)? else { return Ok(None) };
+        let Some(file) = open(paths)? else {
+            return Ok(None);
+        };
         let shown = file.shown.clone();
         Ok(Some((shown, file.load()?)))
     }
@@ -315,10 +418,16 @@ pub(super) mod tests {
         let file = File::create(&paths.file).expect("made");
         let mut sealer = Sealer::new(file, &paths.key().expect("a key")).expect("begun");
         let head = serde_json::json!({"format": 3, "content": "of another kind"}).to_string();
-        sealer.record(&[head.as_bytes()]).and_then(|()| sealer.finish()).expect("written");
+        sealer
+            .record(&[head.as_bytes()])
+            .and_then(|()| sealer.finish())
+            .expect("written");
         let before = std::fs::read(&paths.file).expect("there");
         let refused = refused(&paths);
-        assert!(refused.contains("format 3") && refused.contains("knows format 2"), "{refused}");
+        assert!(
+            refused.contains("format 3") && refused.contains("knows format 2"),
+            "{refused}"
+        );
         assert_eq!(std::fs::read(&paths.file).expect("there"), before);
     }
 
@@ -329,8 +438,15 @@ pub(super) mod tests {
         assert!(load(&paths).expect("there is none").is_none());
         let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
         let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
-        let view = || ViewState { gateway: None, resources: resources.clone(), suspects: suspects.clone() };
-        let dedicated = || ViewState { resources: vec![host("d.example.org", &good)], ..ViewState::default() };
+        let view = || ViewState {
+            gateway: None,
+            resources: resources.clone(),
+            suspects: suspects.clone(),
+        };
+        let dedicated = || ViewState {
+            resources: vec![host("d.example.org", &good)],
+            ..ViewState::default()
+        };
         let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let bank = || ViewState {
             gateway: Some(ObjectName::new("bank", "edge")),
@@ -340,27 +456,70 @@ pub(super) mod tests {
         save(&paths, at, &good, &[view(), dedicated(), bank()], MAX_BYTES).expect("written");
         let head = open(&paths).expect("readable").expect("there");
         assert_eq!((head.at, head.count()), (at, 5));
-        let gateways: Vec<_> = head.suspects.iter().map(|(gateway, _)| gateway.clone()).collect();
-        assert_eq!(gateways, [None, None, Some(ObjectName::new("bank", "edge"))]);
+        let gateways: Vec<_> = head
+            .suspects
+            .iter()
+            .map(|(gateway, _)| gateway.clone())
+            .collect();
+        assert_eq!(
+            gateways,
+            [None, None, Some(ObjectName::new("bank", "edge"))]
+        );
         let of_view = |number: usize| &head.suspects[number].1;
         assert_eq!((of_view(0), of_view(1)), (&suspects, &Suspects::default()));
         let (read, kept) = load(&paths).expect("readable").expect("there");
-        let [shared, of_dedicated, of_bank] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
-        assert_eq!((of_dedicated.resources.len(), of_dedicated.resources[0].name()), (1, "d.example.org"));
-        assert_eq!((of_bank.resources.len(), of_bank.resources[1].name()), (2, "j.example.org"));
+        let [shared, of_dedicated, of_bank] = &kept.views[..] else {
+            panic!("{} views", kept.views.len())
+        };
+        assert_eq!(
+            (
+                of_dedicated.resources.len(),
+                of_dedicated.resources[0].name()
+            ),
+            (1, "d.example.org")
+        );
+        assert_eq!(
+            (of_bank.resources.len(), of_bank.resources[1].name()),
+            (2, "j.example.org")
+        );
         assert_eq!(of_bank.gateway, Some(ObjectName::new("bank", "edge")));
-        assert_eq!((&read.pair.key, &read.revoked), (&good.pair.key, &good.revoked));
-        let ended = kept.ends.iter().filter(|(_, end)| *end <= SystemTime::now());
-        assert_eq!(ended.map(|(name, _)| &**name).collect::<Vec<_>>(), ["b.example.org"]);
-        let versions =
-            |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
-        assert_eq!(versions(&shared.resources), versions(&resources), "Envoys are sent nothing that they have");
+        assert_eq!(
+            (&read.pair.key, &read.revoked),
+            (&good.pair.key, &good.revoked)
+        );
+        let ended = kept
+            .ends
+            .iter()
+            .filter(|(_, end)| *end <= SystemTime::now());
+        assert_eq!(
+            ended.map(|(name, _)| &**name).collect::<Vec<_>>(),
+            ["b.example.org"]
+        );
+        let versions = |all: &[Resource]| {
+            all.iter()
+                .map(|r| (r.name().to_owned(), r.version().to_owned()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            versions(&shared.resources),
+            versions(&resources),
+            "Envoys are sent nothing that they have"
+        );
         let bytes = |all: &[Resource]| all.iter().map(Resource::to_bytes).collect::<Vec<_>>();
-        assert_eq!(bytes(&shared.resources), bytes(&resources), "and the same to those that have nothing");
+        assert_eq!(
+            bytes(&shared.resources),
+            bytes(&resources),
+            "and the same to those that have nothing"
+        );
 
         let bytes = std::fs::read(&paths.file).expect("there");
         for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
-            assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
+            assert!(
+                !bytes
+                    .windows(text.len())
+                    .any(|part| part == text.as_bytes()),
+                "{text}"
+            );
         }
         // The file is of no use with another key, or with an expired certificate of the server.
         std::fs::write(&paths.key, [4; 32]).expect("written");
@@ -378,18 +537,54 @@ pub(super) mod tests {
         let (good, other) = (shown(DAY), shown(DAY));
         let chain = format!("{}{}", good.pair.certificate, good.roots).repeat(20);
         let with = |name: &str, shown: &Shown| {
-            let pair = Pair { certificate: format!("{}{chain}", shown.pair.certificate), key: shown.pair.key.clone() };
-            host(name, &Shown { pair, ..shown.clone() })
+            let pair = Pair {
+                certificate: format!("{}{chain}", shown.pair.certificate),
+                key: shown.pair.key.clone(),
+            };
+            host(
+                name,
+                &Shown {
+                    pair,
+                    ..shown.clone()
+                },
+            )
         };
-        let resources: Vec<Resource> =
-            (0..200).map(|number| with(&format!("h{number}.example.org"), [&good, &other][number % 2])).collect();
-        let view = ViewState { resources, ..ViewState::default() };
-        let all: usize = view.resources.iter().map(|resource| resource.to_bytes().len()).sum();
-        let size = save(&paths, SystemTime::now(), &good, std::slice::from_ref(&view), MAX_BYTES).expect("written");
+        let resources: Vec<Resource> = (0..200)
+            .map(|number| {
+                with(
+                    &format!("h{number}.example.org"),
+                    [&good, &other][number % 2],
+                )
+            })
+            .collect();
+        let view = ViewState {
+            resources,
+            ..ViewState::default()
+        };
+        let all: usize = view
+            .resources
+            .iter()
+            .map(|resource| resource.to_bytes().len())
+            .sum();
+        let size = save(
+            &paths,
+            SystemTime::now(),
+            &good,
+            std::slice::from_ref(&view),
+            MAX_BYTES,
+        )
+        .expect("written");
         assert!(size < 300_000 && all > 4_000_000, "{size} bytes of {all}");
         let (_, kept) = load(&paths).expect("readable").expect("there");
         let same = |(one, two): (&Resource, &Resource)| one.to_bytes() == two.to_bytes();
-        assert!(kept.views[0].resources.iter().zip(&view.resources).all(same), "each as it was");
+        assert!(
+            kept.views[0]
+                .resources
+                .iter()
+                .zip(&view.resources)
+                .all(same),
+            "each as it was"
+        );
     }
 
     #[test]
@@ -398,15 +593,22 @@ pub(super) mod tests {
         let paths = paths(dir.path());
         let good = shown(DAY);
         let view = |count: usize| ViewState {
-            resources: (0..count).map(|number| host(&format!("h{number}.example.org"), &good)).collect(),
+            resources: (0..count)
+                .map(|number| host(&format!("h{number}.example.org"), &good))
+                .collect(),
             ..ViewState::default()
         };
         save(&paths, UNIX_EPOCH, &good, &[view(1)], 20_000).expect("written");
         let before = std::fs::read(&paths.file).expect("there");
-        let error = save(&paths, UNIX_EPOCH, &good, &[view(100)], 20_000).expect_err("it is too large");
+        let error =
+            save(&paths, UNIX_EPOCH, &good, &[view(100)], 20_000).expect_err("it is too large");
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
         assert_eq!(kind, Some(io::ErrorKind::FileTooLarge), "{error:#}");
-        assert_eq!(std::fs::read(&paths.file).expect("there"), before, "the file is as before");
+        assert_eq!(
+            std::fs::read(&paths.file).expect("there"),
+            before,
+            "the file is as before"
+        );
         let files = std::fs::read_dir(dir.path()).expect("readable").count();
         assert_eq!(files, 2, "the file and the key");
     }

@@ -1,5 +1,6 @@
-//! Resources as records of the file. A certificate that several resources have is in the file once, and once in memory
-//! after it was read: hosts of one Secret and hosts of one CA have certificates in common.
+//! Resources as records of the file. A certificate that several resources have is in the file once,
+//! and once in memory after it was read: hosts of one Secret and hosts of one CA have certificates
+//! in common.
 //!
 //! A resource is one or more records, and each is a piece of its bytes.
 
@@ -34,13 +35,20 @@ pub(super) struct PieceWriter {
 
 impl PieceWriter {
     /// Writes a resource.
-    pub(super) fn write<W: Write>(&mut self, resource: &Resource, sealer: &mut Sealer<W>) -> io::Result<()> {
+    pub(super) fn write<W: Write>(
+        &mut self,
+        resource: &Resource,
+        sealer: &mut Sealer<W>,
+    ) -> io::Result<()> {
         let bytes = resource.to_bytes();
         let mut rest = &bytes[..];
         while let Some((before, certificate, after)) = split(rest) {
             sealer.record(&[&[PIECE], before])?;
             let next = u32::try_from(self.certificates.len()).map_err(io::Error::other)?;
-            let known = digest(&SHA256, certificate).as_ref().try_into().expect("a digest is as long");
+            let known = digest(&SHA256, certificate)
+                .as_ref()
+                .try_into()
+                .expect("a digest is as long");
             let number = *self.certificates.entry(known).or_insert(next);
             if number == next {
                 sealer.record(&[&[CERTIFICATE], certificate])?;
@@ -72,7 +80,9 @@ impl PieceReader {
     /// Takes a record. Returns the resource that it completes.
     pub(super) fn take(&mut self, record: &[u8]) -> io::Result<Option<Resource>> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let (kind, content) = record.split_first().ok_or_else(|| invalid("an empty record".to_owned()))?;
+        let (kind, content) = record
+            .split_first()
+            .ok_or_else(|| invalid("an empty record".to_owned()))?;
         match *kind {
             PIECE | LAST => self.pieces.push(content.into()),
             CERTIFICATE => {
@@ -81,9 +91,13 @@ impl PieceReader {
                 self.pieces.push(certificate);
             }
             REFERENCE => {
-                let number = content.try_into().ok().map(|bytes| u32::from_be_bytes(bytes) as usize);
+                let number = content
+                    .try_into()
+                    .ok()
+                    .map(|bytes| u32::from_be_bytes(bytes) as usize);
                 let known = number.and_then(|number| self.certificates.get(number));
-                let known = known.ok_or_else(|| invalid("a reference to no certificate".to_owned()))?;
+                let known =
+                    known.ok_or_else(|| invalid("a reference to no certificate".to_owned()))?;
                 self.pieces.push(known.clone());
             }
             other => return Err(invalid(format!("a record of kind {other}"))),
@@ -92,7 +106,11 @@ impl PieceReader {
             return Ok(None);
         }
         let pieces = std::mem::take(&mut self.pieces);
-        let read = if let [whole] = &pieces[..] { Resource::from_bytes(whole) } else { Resource::from_pieces(pieces) };
+        let read = if let [whole] = &pieces[..] {
+            Resource::from_bytes(whole)
+        } else {
+            Resource::from_pieces(pieces)
+        };
         read.map(Some).map_err(|error| invalid(error.to_string()))
     }
 

@@ -1,22 +1,35 @@
 //! What a route costs.
 
 use super::{
-    AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HOST, INSTRUCTION, LOCATION, MATCH, MIRROR, ORIGIN, REGEX, REMOVAL,
-    RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, text,
+    AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HOST, INSTRUCTION, LOCATION, MATCH, MIRROR,
+    ORIGIN, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, text,
 };
 use crate::inputs::{AuthFilter, BackendRef, Filters, Route, RouteRule, SessionPersistence};
-use crate::model::{AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry};
+use crate::model::{
+    AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry,
+};
 
-/// A hostname of a route at a listener: its matches, each with the filters and backends of its rule. `sessions` has the
-/// session persistence of Services by policies. Clusters are not included.
-pub(crate) fn hostname<'s>(route: &Route, sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>) -> Bytes {
+/// A hostname of a route at a listener: its matches, each with the filters and backends of its
+/// rule. `sessions` has the session persistence of Services by policies. Clusters are not included.
+pub(crate) fn hostname<'s>(
+    route: &Route,
+    sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
+) -> Bytes {
     HOST + route.rules.iter().map(|rule| of_rule(rule, sessions)).sum()
 }
 
-fn of_rule<'s>(rule: &RouteRule, sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>) -> Bytes {
+fn of_rule<'s>(
+    rule: &RouteRule,
+    sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
+) -> Bytes {
     let matches = rule.matches.len() as u64;
     let regexes = REGEX * rule.regexes.count as u64 + INSTRUCTION * rule.regexes.instructions;
-    let own = rule.filters.iter().flatten().map(|filters| of_filters(filters)).sum::<Bytes>();
+    let own = rule
+        .filters
+        .iter()
+        .flatten()
+        .map(|filters| of_filters(filters))
+        .sum::<Bytes>();
     let retry = rule.retry.as_deref().map_or(Bytes::default(), of_retry);
     let each = own + retry + of_shares(rule) + of_sessions(rule, sessions);
     rule.matches.iter().map(of_match).sum::<Bytes>() + regexes + each * matches
@@ -24,16 +37,35 @@ fn of_rule<'s>(rule: &RouteRule, sessions: &dyn Fn(&ObjectName) -> Option<&'s Se
 
 fn of_match(one: &Match) -> Bytes {
     let (PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Regex(path)) = &one.path;
-    let headers = one.headers.iter().map(|header| CONDITION + text(&header.name) + text(header.value.text()));
-    let query = one.query.iter().map(|query| CONDITION + text(&query.name) + text(query.value.text()));
+    let headers = one
+        .headers
+        .iter()
+        .map(|header| CONDITION + text(&header.name) + text(header.value.text()));
+    let query = one
+        .query
+        .iter()
+        .map(|query| CONDITION + text(&query.name) + text(query.value.text()));
     let method = one.method.as_deref().map(|method| CONDITION + text(method));
     MATCH + text(path) + headers.chain(query).chain(method).sum()
 }
 
 fn of_filters(filters: &Filters) -> Bytes {
-    let Filters { request_headers, response_headers, rewrite, redirect, mirrors, cors, auth } = filters;
-    let path = |path: &Option<PathRewrite>| path.as_ref().map_or(Bytes::default(), |path| text(path.text()));
-    let redirect = redirect.iter().map(|redirect| LOCATION + path(&redirect.path));
+    let Filters {
+        request_headers,
+        response_headers,
+        rewrite,
+        redirect,
+        mirrors,
+        cors,
+        auth,
+    } = filters;
+    let path = |path: &Option<PathRewrite>| {
+        path.as_ref()
+            .map_or(Bytes::default(), |path| text(path.text()))
+    };
+    let redirect = redirect
+        .iter()
+        .map(|redirect| LOCATION + path(&redirect.path));
     of_edits(request_headers)
         + of_edits(response_headers)
         + LOCATION * u64::from(rewrite.hostname.is_some() || rewrite.path.is_some())
@@ -46,13 +78,26 @@ fn of_filters(filters: &Filters) -> Bytes {
 
 fn of_edits(edits: &HeaderEdits) -> Bytes {
     let HeaderEdits { set, add, remove } = edits;
-    let pairs = set.iter().chain(add).map(|(name, value)| EDIT + text(name) + text(value));
-    pairs.chain(remove.iter().map(|name| REMOVAL + text(name))).sum()
+    let pairs = set
+        .iter()
+        .chain(add)
+        .map(|(name, value)| EDIT + text(name) + text(value));
+    pairs
+        .chain(remove.iter().map(|name| REMOVAL + text(name)))
+        .sum()
 }
 
 fn of_cors(cors: &Cors) -> Bytes {
-    let Cors { allow_origins, allow_methods, allow_headers, expose_headers, .. } = cors;
-    let names = [allow_methods, allow_headers, expose_headers].into_iter().flatten();
+    let Cors {
+        allow_origins,
+        allow_methods,
+        allow_headers,
+        expose_headers,
+        ..
+    } = cors;
+    let names = [allow_methods, allow_headers, expose_headers]
+        .into_iter()
+        .flatten();
     CORS + ORIGIN * allow_origins.len() as u64 + names.map(|name| CORS_NAME + text(name)).sum()
 }
 
@@ -62,7 +107,12 @@ pub(crate) fn of_auth(auth: &AuthFilter) -> Bytes {
         AuthProtocol::Grpc => [].as_slice(),
         AuthProtocol::Http { answers, .. } => answers,
     };
-    AUTH + auth.headers.iter().chain(answers).map(|name| text(name)).sum()
+    AUTH + auth
+        .headers
+        .iter()
+        .chain(answers)
+        .map(|name| text(name))
+        .sum()
 }
 
 fn of_retry(retry: &Retry) -> Bytes {
@@ -79,28 +129,44 @@ fn of_shares(rule: &RouteRule) -> Bytes {
 }
 
 fn of_share(backend: &BackendRef) -> Bytes {
-    let Some(filters) = backend.filters.as_ref().ok().and_then(Option::as_deref) else { return SHARE };
+    let Some(filters) = backend.filters.as_ref().ok().and_then(Option::as_deref) else {
+        return SHARE;
+    };
     let is_rewritten = filters.rewrite.hostname.is_some() || filters.rewrite.path.is_some();
     SHARE + of_filters(filters) + SHARE_REWRITE * u64::from(is_rewritten)
 }
 
-/// The session of a rule, or those of its shares, each of which then has the rule's ExternalAuth as well.
-fn of_sessions<'s>(rule: &RouteRule, sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>) -> Bytes {
+/// The session of a rule, or those of its shares, each of which then has the rule's ExternalAuth as
+/// well.
+fn of_sessions<'s>(
+    rule: &RouteRule,
+    sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
+) -> Bytes {
     if let Some(own) = rule.session.as_deref() {
         return own.as_ref().map_or(Bytes::default(), of_session);
     }
-    let auth = rule.filters.iter().flatten().filter_map(|filters| filters.auth.as_ref()).map(of_auth);
+    let auth = rule
+        .filters
+        .iter()
+        .flatten()
+        .filter_map(|filters| filters.auth.as_ref())
+        .map(of_auth);
     let auth: Bytes = auth.filter(|_| rule.backends.len() > 1).sum();
-    let stay = rule.backends.iter().filter_map(|backend| sessions(&backend.target.name));
+    let stay = rule
+        .backends
+        .iter()
+        .filter_map(|backend| sessions(&backend.target.name));
     stay.map(|session| of_session(session) + auth).sum()
 }
 
 fn of_session(session: &SessionPersistence) -> Bytes {
     SESSION
         + match session {
-            SessionPersistence::Cookie { name, path, lifetime: _ } => {
-                name.as_deref().map_or(Bytes::default(), text) + text(path)
-            }
+            SessionPersistence::Cookie {
+                name,
+                path,
+                lifetime: _,
+            } => name.as_deref().map_or(Bytes::default(), text) + text(path),
             SessionPersistence::Header(name) => text(name),
         }
 }

@@ -25,18 +25,34 @@ pub struct BackendTlsPolicyTargetRefs {
     pub group: String,
     pub kind: String,
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct BackendTlsPolicyValidation {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "caCertificateRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "caCertificateRefs"
+    )]
     pub ca_certificate_refs: Option<Vec<BackendTlsPolicyValidationCaCertificateRefs>>,
     pub hostname: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "subjectAltNames")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "subjectAltNames"
+    )]
     pub subject_alt_names: Option<Vec<BackendTlsPolicyValidationSubjectAltNames>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "wellKnownCACertificates")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "wellKnownCACertificates"
+    )]
     pub well_known_ca_certificates: Option<String>,
 }
 
@@ -89,6 +105,10 @@ pub struct BackendTlsPolicyStatusAncestorsAncestorRef {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }

@@ -16,7 +16,11 @@ pub struct GatewayClassSpec {
     pub controller_name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parametersRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "parametersRef"
+    )]
     pub parameters_ref: Option<GatewayClassParametersRef>,
 }
 
@@ -33,7 +37,11 @@ pub struct GatewayClassParametersRef {
 pub struct GatewayClassStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedFeatures")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "supportedFeatures"
+    )]
     pub supported_features: Option<Vec<GatewayClassStatusSupportedFeatures>>,
 }
 

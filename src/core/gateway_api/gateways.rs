@@ -15,9 +15,17 @@ use self::prelude::*;
 pub struct GatewaySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<GatewayAddresses>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedListeners")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedListeners"
+    )]
     pub allowed_listeners: Option<GatewayAllowedListeners>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "defaultScope")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "defaultScope"
+    )]
     pub default_scope: Option<GatewayDefaultScope>,
     #[serde(rename = "gatewayClassName")]
     pub gateway_class_name: String,
@@ -62,9 +70,17 @@ pub enum GatewayAllowedListenersNamespacesFrom {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayAllowedListenersNamespacesSelector {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchExpressions")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchExpressions"
+    )]
     pub match_expressions: Option<Vec<GatewayAllowedListenersNamespacesSelectorMatchExpressions>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchLabels")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchLabels"
+    )]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -88,7 +104,11 @@ pub struct GatewayInfrastructure {
     pub annotations: Option<BTreeMap<String, String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parametersRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "parametersRef"
+    )]
     pub parameters_ref: Option<GatewayInfrastructureParametersRef>,
 }
 
@@ -101,7 +121,11 @@ pub struct GatewayInfrastructureParametersRef {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListeners {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedRoutes")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedRoutes"
+    )]
     pub allowed_routes: Option<GatewayListenersAllowedRoutes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<GatewayListenersFilters>,
@@ -146,9 +170,18 @@ pub enum GatewayListenersAllowedRoutesNamespacesFrom {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListenersAllowedRoutesNamespacesSelector {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchExpressions")]
-    pub match_expressions: Option<Vec<GatewayListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchLabels")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchExpressions"
+    )]
+    pub match_expressions:
+        Option<Vec<GatewayListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchLabels"
+    )]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -168,9 +201,17 @@ pub struct GatewayListenersFilters {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListenersFiltersRequests {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "extensionRef"
+    )]
     pub extension_ref: Option<GatewayListenersFiltersRequestsExtensionRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "externalAuth")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "externalAuth"
+    )]
     pub external_auth: Option<GatewayListenersFiltersRequestsExternalAuth>,
     #[serde(rename = "type")]
     pub r#type: GatewayListenersFiltersRequestsType,
@@ -187,7 +228,11 @@ pub struct GatewayListenersFiltersRequestsExtensionRef {
 pub struct GatewayListenersFiltersRequestsExternalAuth {
     #[serde(rename = "backendRef")]
     pub backend_ref: GatewayListenersFiltersRequestsExternalAuthBackendRef,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "forwardBody")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "forwardBody"
+    )]
     pub forward_body: Option<GatewayListenersFiltersRequestsExternalAuthForwardBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<GatewayListenersFiltersRequestsExternalAuthGrpc>,
@@ -217,15 +262,27 @@ pub struct GatewayListenersFiltersRequestsExternalAuthForwardBody {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListenersFiltersRequestsExternalAuthGrpc {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListenersFiltersRequestsExternalAuthHttp {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedResponseHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedResponseHeaders"
+    )]
     pub allowed_response_headers: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -247,7 +304,11 @@ pub enum GatewayListenersFiltersRequestsType {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayListenersTls {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "certificateRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "certificateRefs"
+    )]
     pub certificate_refs: Option<Vec<GatewayListenersTlsCertificateRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<GatewayListenersTlsMode>,
@@ -282,7 +343,11 @@ pub struct GatewayTls {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewayTlsBackend {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "clientCertificateRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "clientCertificateRef"
+    )]
     pub client_certificate_ref: Option<GatewayTlsBackendClientCertificateRef>,
 }
 
@@ -372,7 +437,11 @@ pub enum GatewayTlsFrontendPerPortTlsValidationMode {
 pub struct GatewayStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<GatewayStatusAddresses>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "attachedListenerSets")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "attachedListenerSets"
+    )]
     pub attached_listener_sets: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
@@ -395,7 +464,11 @@ pub struct GatewayStatusListeners {
     pub attached_routes: i32,
     pub conditions: Vec<Condition>,
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedKinds")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "supportedKinds"
+    )]
     pub supported_kinds: Option<Vec<GatewayStatusListenersSupportedKinds>>,
 }
 

@@ -14,11 +14,19 @@ use self::prelude::*;
 pub struct GrpcRouteSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostnames: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "parentRefs"
+    )]
     pub parent_refs: Option<Vec<GrpcRouteParentRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<GrpcRouteRules>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useDefaultGateways")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "useDefaultGateways"
+    )]
     pub use_default_gateways: Option<GrpcRouteUseDefaultGateways>,
 }
 
@@ -33,13 +41,21 @@ pub struct GrpcRouteParentRefs {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GrpcRouteRules {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "backendRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "backendRefs"
+    )]
     pub backend_refs: Option<Vec<GrpcRouteRulesBackendRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<Vec<GrpcRouteRulesFilters>>,
@@ -47,7 +63,11 @@ pub struct GrpcRouteRules {
     pub matches: Option<Vec<GrpcRouteRulesMatches>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sessionPersistence")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sessionPersistence"
+    )]
     pub session_persistence: Option<GrpcRouteRulesSessionPersistence>,
 }
 
@@ -70,13 +90,29 @@ pub struct GrpcRouteRulesBackendRefs {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GrpcRouteRulesBackendRefsFilters {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "extensionRef"
+    )]
     pub extension_ref: Option<GrpcRouteRulesBackendRefsFiltersExtensionRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestHeaderModifier"
+    )]
     pub request_header_modifier: Option<GrpcRouteRulesBackendRefsFiltersRequestHeaderModifier>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestMirror")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestMirror"
+    )]
     pub request_mirror: Option<GrpcRouteRulesBackendRefsFiltersRequestMirror>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "responseHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "responseHeaderModifier"
+    )]
     pub response_header_modifier: Option<GrpcRouteRulesBackendRefsFiltersResponseHeaderModifier>,
     #[serde(rename = "type")]
     pub r#type: GrpcRouteRulesBackendRefsFiltersType,
@@ -173,13 +209,29 @@ pub enum GrpcRouteRulesBackendRefsFiltersType {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GrpcRouteRulesFilters {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "extensionRef"
+    )]
     pub extension_ref: Option<GrpcRouteRulesFiltersExtensionRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestHeaderModifier"
+    )]
     pub request_header_modifier: Option<GrpcRouteRulesFiltersRequestHeaderModifier>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestMirror")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestMirror"
+    )]
     pub request_mirror: Option<GrpcRouteRulesFiltersRequestMirror>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "responseHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "responseHeaderModifier"
+    )]
     pub response_header_modifier: Option<GrpcRouteRulesFiltersResponseHeaderModifier>,
     #[serde(rename = "type")]
     pub r#type: GrpcRouteRulesFiltersType,
@@ -314,7 +366,11 @@ pub enum GrpcRouteRulesMatchesMethodType {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GrpcRouteRulesSessionPersistence {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "absoluteTimeout")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "absoluteTimeout"
+    )]
     pub absolute_timeout: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookie: Option<GrpcRouteRulesSessionPersistenceCookie>,
@@ -326,7 +382,11 @@ pub struct GrpcRouteRulesSessionPersistence {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GrpcRouteRulesSessionPersistenceCookie {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "lifetimeType")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "lifetimeType"
+    )]
     pub lifetime_type: Option<GrpcRouteRulesSessionPersistenceCookieLifetimeType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -382,6 +442,10 @@ pub struct GrpcRouteStatusParentsParentRef {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }

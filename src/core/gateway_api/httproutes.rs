@@ -14,11 +14,19 @@ use self::prelude::*;
 pub struct HttpRouteSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostnames: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "parentRefs"
+    )]
     pub parent_refs: Option<Vec<HttpRouteParentRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<HttpRouteRules>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useDefaultGateways")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "useDefaultGateways"
+    )]
     pub use_default_gateways: Option<HttpRouteUseDefaultGateways>,
 }
 
@@ -33,13 +41,21 @@ pub struct HttpRouteParentRefs {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRules {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "backendRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "backendRefs"
+    )]
     pub backend_refs: Option<Vec<HttpRouteRulesBackendRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<Vec<HttpRouteRulesFilters>>,
@@ -49,7 +65,11 @@ pub struct HttpRouteRules {
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<HttpRouteRulesRetry>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sessionPersistence")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sessionPersistence"
+    )]
     pub session_persistence: Option<HttpRouteRulesSessionPersistence>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<HttpRouteRulesTimeouts>,
@@ -76,35 +96,83 @@ pub struct HttpRouteRulesBackendRefs {
 pub struct HttpRouteRulesBackendRefsFilters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cors: Option<HttpRouteRulesBackendRefsFiltersCors>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "extensionRef"
+    )]
     pub extension_ref: Option<HttpRouteRulesBackendRefsFiltersExtensionRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "externalAuth")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "externalAuth"
+    )]
     pub external_auth: Option<HttpRouteRulesBackendRefsFiltersExternalAuth>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestHeaderModifier"
+    )]
     pub request_header_modifier: Option<HttpRouteRulesBackendRefsFiltersRequestHeaderModifier>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestMirror")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestMirror"
+    )]
     pub request_mirror: Option<HttpRouteRulesBackendRefsFiltersRequestMirror>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestRedirect")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestRedirect"
+    )]
     pub request_redirect: Option<HttpRouteRulesBackendRefsFiltersRequestRedirect>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "responseHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "responseHeaderModifier"
+    )]
     pub response_header_modifier: Option<HttpRouteRulesBackendRefsFiltersResponseHeaderModifier>,
     #[serde(rename = "type")]
     pub r#type: HttpRouteRulesBackendRefsFiltersType,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "urlRewrite")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "urlRewrite"
+    )]
     pub url_rewrite: Option<HttpRouteRulesBackendRefsFiltersUrlRewrite>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesBackendRefsFiltersCors {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowCredentials")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowCredentials"
+    )]
     pub allow_credentials: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowHeaders"
+    )]
     pub allow_headers: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowMethods")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowMethods"
+    )]
     pub allow_methods: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowOrigins")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowOrigins"
+    )]
     pub allow_origins: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "exposeHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "exposeHeaders"
+    )]
     pub expose_headers: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "maxAge")]
     pub max_age: Option<i32>,
@@ -121,7 +189,11 @@ pub struct HttpRouteRulesBackendRefsFiltersExtensionRef {
 pub struct HttpRouteRulesBackendRefsFiltersExternalAuth {
     #[serde(rename = "backendRef")]
     pub backend_ref: HttpRouteRulesBackendRefsFiltersExternalAuthBackendRef,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "forwardBody")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "forwardBody"
+    )]
     pub forward_body: Option<HttpRouteRulesBackendRefsFiltersExternalAuthForwardBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<HttpRouteRulesBackendRefsFiltersExternalAuthGrpc>,
@@ -151,15 +223,27 @@ pub struct HttpRouteRulesBackendRefsFiltersExternalAuthForwardBody {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesBackendRefsFiltersExternalAuthGrpc {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesBackendRefsFiltersExternalAuthHttp {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedResponseHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedResponseHeaders"
+    )]
     pub allowed_response_headers: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -235,15 +319,27 @@ pub struct HttpRouteRulesBackendRefsFiltersRequestRedirect {
     pub port: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<HttpRouteRulesBackendRefsFiltersRequestRedirectScheme>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "statusCode")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "statusCode"
+    )]
     pub status_code: Option<i64>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesBackendRefsFiltersRequestRedirectPath {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replaceFullPath")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replaceFullPath"
+    )]
     pub replace_full_path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replacePrefixMatch")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replacePrefixMatch"
+    )]
     pub replace_prefix_match: Option<String>,
     #[serde(rename = "type")]
     pub r#type: HttpRouteRulesBackendRefsFiltersRequestRedirectPathType,
@@ -323,9 +419,17 @@ pub struct HttpRouteRulesBackendRefsFiltersUrlRewrite {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesBackendRefsFiltersUrlRewritePath {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replaceFullPath")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replaceFullPath"
+    )]
     pub replace_full_path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replacePrefixMatch")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replacePrefixMatch"
+    )]
     pub replace_prefix_match: Option<String>,
     #[serde(rename = "type")]
     pub r#type: HttpRouteRulesBackendRefsFiltersUrlRewritePathType,
@@ -341,35 +445,83 @@ pub enum HttpRouteRulesBackendRefsFiltersUrlRewritePathType {
 pub struct HttpRouteRulesFilters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cors: Option<HttpRouteRulesFiltersCors>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "extensionRef"
+    )]
     pub extension_ref: Option<HttpRouteRulesFiltersExtensionRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "externalAuth")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "externalAuth"
+    )]
     pub external_auth: Option<HttpRouteRulesFiltersExternalAuth>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestHeaderModifier"
+    )]
     pub request_header_modifier: Option<HttpRouteRulesFiltersRequestHeaderModifier>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestMirror")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestMirror"
+    )]
     pub request_mirror: Option<HttpRouteRulesFiltersRequestMirror>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestRedirect")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "requestRedirect"
+    )]
     pub request_redirect: Option<HttpRouteRulesFiltersRequestRedirect>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "responseHeaderModifier")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "responseHeaderModifier"
+    )]
     pub response_header_modifier: Option<HttpRouteRulesFiltersResponseHeaderModifier>,
     #[serde(rename = "type")]
     pub r#type: HttpRouteRulesFiltersType,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "urlRewrite")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "urlRewrite"
+    )]
     pub url_rewrite: Option<HttpRouteRulesFiltersUrlRewrite>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesFiltersCors {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowCredentials")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowCredentials"
+    )]
     pub allow_credentials: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowHeaders"
+    )]
     pub allow_headers: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowMethods")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowMethods"
+    )]
     pub allow_methods: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowOrigins")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowOrigins"
+    )]
     pub allow_origins: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "exposeHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "exposeHeaders"
+    )]
     pub expose_headers: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "maxAge")]
     pub max_age: Option<i32>,
@@ -386,7 +538,11 @@ pub struct HttpRouteRulesFiltersExtensionRef {
 pub struct HttpRouteRulesFiltersExternalAuth {
     #[serde(rename = "backendRef")]
     pub backend_ref: HttpRouteRulesFiltersExternalAuthBackendRef,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "forwardBody")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "forwardBody"
+    )]
     pub forward_body: Option<HttpRouteRulesFiltersExternalAuthForwardBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<HttpRouteRulesFiltersExternalAuthGrpc>,
@@ -416,15 +572,27 @@ pub struct HttpRouteRulesFiltersExternalAuthForwardBody {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesFiltersExternalAuthGrpc {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesFiltersExternalAuthHttp {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedResponseHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedResponseHeaders"
+    )]
     pub allowed_response_headers: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -500,15 +668,27 @@ pub struct HttpRouteRulesFiltersRequestRedirect {
     pub port: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<HttpRouteRulesFiltersRequestRedirectScheme>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "statusCode")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "statusCode"
+    )]
     pub status_code: Option<i64>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesFiltersRequestRedirectPath {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replaceFullPath")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replaceFullPath"
+    )]
     pub replace_full_path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replacePrefixMatch")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replacePrefixMatch"
+    )]
     pub replace_prefix_match: Option<String>,
     #[serde(rename = "type")]
     pub r#type: HttpRouteRulesFiltersRequestRedirectPathType,
@@ -588,9 +768,17 @@ pub struct HttpRouteRulesFiltersUrlRewrite {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesFiltersUrlRewritePath {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replaceFullPath")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replaceFullPath"
+    )]
     pub replace_full_path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "replacePrefixMatch")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "replacePrefixMatch"
+    )]
     pub replace_prefix_match: Option<String>,
     #[serde(rename = "type")]
     pub r#type: HttpRouteRulesFiltersUrlRewritePathType,
@@ -610,7 +798,11 @@ pub struct HttpRouteRulesMatches {
     pub method: Option<HttpRouteRulesMatchesMethod>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<HttpRouteRulesMatchesPath>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "queryParams")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "queryParams"
+    )]
     pub query_params: Option<Vec<HttpRouteRulesMatchesQueryParams>>,
 }
 
@@ -691,7 +883,11 @@ pub struct HttpRouteRulesRetry {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesSessionPersistence {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "absoluteTimeout")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "absoluteTimeout"
+    )]
     pub absolute_timeout: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookie: Option<HttpRouteRulesSessionPersistenceCookie>,
@@ -703,7 +899,11 @@ pub struct HttpRouteRulesSessionPersistence {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesSessionPersistenceCookie {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "lifetimeType")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "lifetimeType"
+    )]
     pub lifetime_type: Option<HttpRouteRulesSessionPersistenceCookieLifetimeType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -730,7 +930,11 @@ pub enum HttpRouteRulesSessionPersistenceType {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesTimeouts {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "backendRequest")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "backendRequest"
+    )]
     pub backend_request: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -767,6 +971,10 @@ pub struct HttpRouteStatusParentsParentRef {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }

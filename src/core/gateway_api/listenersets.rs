@@ -20,7 +20,11 @@ pub struct ListenerSetSpec {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListeners {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedRoutes")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedRoutes"
+    )]
     pub allowed_routes: Option<ListenerSetListenersAllowedRoutes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<ListenerSetListenersFilters>,
@@ -65,9 +69,18 @@ pub enum ListenerSetListenersAllowedRoutesNamespacesFrom {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersAllowedRoutesNamespacesSelector {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchExpressions")]
-    pub match_expressions: Option<Vec<ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "matchLabels")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchExpressions"
+    )]
+    pub match_expressions:
+        Option<Vec<ListenerSetListenersAllowedRoutesNamespacesSelectorMatchExpressions>>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "matchLabels"
+    )]
     pub match_labels: Option<BTreeMap<String, String>>,
 }
 
@@ -87,9 +100,17 @@ pub struct ListenerSetListenersFilters {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersFiltersRequests {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "extensionRef"
+    )]
     pub extension_ref: Option<ListenerSetListenersFiltersRequestsExtensionRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "externalAuth")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "externalAuth"
+    )]
     pub external_auth: Option<ListenerSetListenersFiltersRequestsExternalAuth>,
     #[serde(rename = "type")]
     pub r#type: ListenerSetListenersFiltersRequestsType,
@@ -106,7 +127,11 @@ pub struct ListenerSetListenersFiltersRequestsExtensionRef {
 pub struct ListenerSetListenersFiltersRequestsExternalAuth {
     #[serde(rename = "backendRef")]
     pub backend_ref: ListenerSetListenersFiltersRequestsExternalAuthBackendRef,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "forwardBody")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "forwardBody"
+    )]
     pub forward_body: Option<ListenerSetListenersFiltersRequestsExternalAuthForwardBody>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<ListenerSetListenersFiltersRequestsExternalAuthGrpc>,
@@ -136,15 +161,27 @@ pub struct ListenerSetListenersFiltersRequestsExternalAuthForwardBody {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersFiltersRequestsExternalAuthGrpc {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersFiltersRequestsExternalAuthHttp {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedHeaders"
+    )]
     pub allowed_headers: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedResponseHeaders")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "allowedResponseHeaders"
+    )]
     pub allowed_response_headers: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -166,7 +203,11 @@ pub enum ListenerSetListenersFiltersRequestsType {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetListenersTls {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "certificateRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "certificateRefs"
+    )]
     pub certificate_refs: Option<Vec<ListenerSetListenersTlsCertificateRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ListenerSetListenersTlsMode>,
@@ -216,7 +257,11 @@ pub struct ListenerSetStatusListeners {
     pub attached_routes: i32,
     pub conditions: Vec<Condition>,
     pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "supportedKinds")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "supportedKinds"
+    )]
     pub supported_kinds: Option<Vec<ListenerSetStatusListenersSupportedKinds>>,
 }
 

@@ -13,10 +13,18 @@ use self::prelude::*;
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct TlsRouteSpec {
     pub hostnames: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "parentRefs"
+    )]
     pub parent_refs: Option<Vec<TlsRouteParentRefs>>,
     pub rules: Vec<TlsRouteRules>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useDefaultGateways")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "useDefaultGateways"
+    )]
     pub use_default_gateways: Option<TlsRouteUseDefaultGateways>,
 }
 
@@ -31,7 +39,11 @@ pub struct TlsRouteParentRefs {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }
 
@@ -89,6 +101,10 @@ pub struct TlsRouteStatusParentsParentRef {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }

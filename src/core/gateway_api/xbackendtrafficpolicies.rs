@@ -12,9 +12,17 @@ use self::prelude::*;
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct XBackendTrafficPolicySpec {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "retryConstraint")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "retryConstraint"
+    )]
     pub retry_constraint: Option<XBackendTrafficPolicyRetryConstraint>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sessionPersistence")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sessionPersistence"
+    )]
     pub session_persistence: Option<XBackendTrafficPolicySessionPersistence>,
     #[serde(rename = "targetRefs")]
     pub target_refs: Vec<XBackendTrafficPolicyTargetRefs>,
@@ -24,7 +32,11 @@ pub struct XBackendTrafficPolicySpec {
 pub struct XBackendTrafficPolicyRetryConstraint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<XBackendTrafficPolicyRetryConstraintBudget>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "minRetryRate")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "minRetryRate"
+    )]
     pub min_retry_rate: Option<XBackendTrafficPolicyRetryConstraintMinRetryRate>,
 }
 
@@ -46,7 +58,11 @@ pub struct XBackendTrafficPolicyRetryConstraintMinRetryRate {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct XBackendTrafficPolicySessionPersistence {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "absoluteTimeout")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "absoluteTimeout"
+    )]
     pub absolute_timeout: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookie: Option<XBackendTrafficPolicySessionPersistenceCookie>,
@@ -58,7 +74,11 @@ pub struct XBackendTrafficPolicySessionPersistence {
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct XBackendTrafficPolicySessionPersistenceCookie {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "lifetimeType")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "lifetimeType"
+    )]
     pub lifetime_type: Option<XBackendTrafficPolicySessionPersistenceCookieLifetimeType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -115,6 +135,10 @@ pub struct XBackendTrafficPolicyStatusAncestorsAncestorRef {
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "sectionName"
+    )]
     pub section_name: Option<String>,
 }

@@ -40,7 +40,10 @@ impl Address {
 impl AddressRequest {
     /// A request for an address, wherever it is reachable from.
     pub fn anywhere(address: Address) -> Self {
-        Self { address, routability: Routability::Default }
+        Self {
+            address,
+            routability: Routability::Default,
+        }
     }
 
     pub(super) fn read(address: gw::GatewayAddresses) -> Self {
@@ -51,11 +54,17 @@ impl AddressRequest {
             "IPAddress" => value.parse().map_or(Address::Malformed(value), Address::Ip),
             other => Address::Unsupported(format!("{other} {value:?}")),
         };
-        Self { address, routability }
+        Self {
+            address,
+            routability,
+        }
     }
 
     /// True if any address would do, wherever it is reachable from.
     pub fn is_unscoped(&self) -> bool {
-        matches!(self.routability, Routability::Default | Routability::Sentinel)
+        matches!(
+            self.routability,
+            Routability::Default | Routability::Sentinel
+        )
     }
 }

@@ -1,16 +1,17 @@
-//! Salvages an object that an API server admitted by a schema newer or laxer than ours: reads its readable parts. Pure.
+//! Salvages an object that an API server admitted by a schema newer or laxer than ours: reads its
+//! readable parts. Pure.
 //!
-//! An unknown value invalidates the rule or listener that contains it, and is reported there; the rest of the object,
-//! and the objects that refer to it, stay in effect. The result depends on the object alone, so a restart changes
-//! nothing.
+//! An unknown value invalidates the rule or listener that contains it, and is reported there; the
+//! rest of the object, and the objects that refer to it, stay in effect. The result depends on the
+//! object alone, so a restart changes nothing.
 
 use serde_json::{Value, json};
 
 use super::document::{self, Fields};
 use super::object::SOLVER;
 use super::{
-    AllowedRoutes, Gateway, Kind, Listener, ListenerFilter, ListenerSet, Meta, NamespaceRule, Object, ParseError,
-    Policy, Route, RouteKind, Unsupported,
+    AllowedRoutes, Gateway, Kind, Listener, ListenerFilter, ListenerSet, Meta, NamespaceRule,
+    Object, ParseError, Policy, Route, RouteKind, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
@@ -23,11 +24,18 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
     let object = match value["kind"].as_str() {
         Some("Gateway") => gateway(value, &why).map(Object::Gateway),
         Some("ListenerSet" | "XListenerSet") => listener_set(value).map(Object::ListenerSet),
-        Some("BackendTLSPolicy") => Policy::salvage(Kind::BackendTLSPolicy, value, &why).map(Object::Policy),
-        Some("XBackendTrafficPolicy") => Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy),
+        Some("BackendTLSPolicy") => {
+            Policy::salvage(Kind::BackendTLSPolicy, value, &why).map(Object::Policy)
+        }
+        Some("XBackendTrafficPolicy") => {
+            Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy)
+        }
         Some(kind) => {
-            let kind = RouteKind::ALL.into_iter().find(|known| known.kind().as_str() == kind);
-            kind.and_then(|kind| route(value, kind, &why)).map(Object::Route)
+            let kind = RouteKind::ALL
+                .into_iter()
+                .find(|known| known.kind().as_str() == kind);
+            kind.and_then(|kind| route(value, kind, &why))
+                .map(Object::Route)
         }
         None => None,
     };
@@ -36,8 +44,14 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
 
 /// A copy of an object with one list of its specification replaced.
 fn with(value: &Value, list: &str, items: Vec<Value>) -> Value {
-    let spec = value["spec"].as_object().into_iter().flatten().filter(|(field, _)| *field != list);
-    let mut spec: serde_json::Map<String, Value> = spec.map(|(field, value)| (field.clone(), value.clone())).collect();
+    let spec = value["spec"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(field, _)| *field != list);
+    let mut spec: serde_json::Map<String, Value> = spec
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
     spec.insert(list.to_owned(), Value::Array(items));
     json!({"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": value["metadata"], "spec": spec})
 }
@@ -50,14 +64,16 @@ fn meta(value: &Value, kind: Kind) -> Option<Meta> {
     Meta::read(kind, &document::read(&value["metadata"], Fields::Any).ok()?).ok()
 }
 
-/// A Gateway with its readable listeners; unreadable ones are kept with their error. If the Gateway cannot be read even
-/// without them, it has no listeners and is reported as invalid.
+/// A Gateway with its readable listeners; unreadable ones are kept with their error. If the Gateway
+/// cannot be read even without them, it has no listeners and is reported as invalid.
 fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
     let (readable, unreadable) = listeners(value);
     if let Ok(Object::Gateway(mut gateway)) = Object::admitted(&with(value, "listeners", readable))
         && !unreadable.is_empty()
     {
-        gateway.listeners.extend(unreadable.into_iter().map(Into::into));
+        gateway
+            .listeners
+            .extend(unreadable.into_iter().map(Into::into));
         return Some(gateway);
     }
     Some(Gateway {
@@ -78,7 +94,10 @@ fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
 
 fn listener_set(value: &Value) -> Option<ListenerSet> {
     let (readable, unreadable) = listeners(value);
-    let Ok(Object::ListenerSet(mut set)) = Object::admitted(&with(value, "listeners", readable)) else { return None };
+    let Ok(Object::ListenerSet(mut set)) = Object::admitted(&with(value, "listeners", readable))
+    else {
+        return None;
+    };
     set.listeners.extend(unreadable.into_iter().map(Into::into));
     Some(set)
 }
@@ -89,14 +108,15 @@ fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
     for listener in items(value, "listeners") {
         match Object::admitted(&with(value, "listeners", vec![listener.clone()])) {
             Ok(_) => readable.push(listener.clone()),
-            Err(why) => unreadable.extend(without_filters(value, listener, &why).or_else(|| broken(listener, &why))),
+            Err(why) => unreadable
+                .extend(without_filters(value, listener, &why).or_else(|| broken(listener, &why))),
         }
     }
     (readable, unreadable)
 }
 
-/// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one would serve without
-/// them.
+/// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one
+/// would serve without them.
 fn without_filters(value: &Value, listener: &Value, why: &ParseError) -> Option<Listener> {
     let mut bare = listener.clone();
     bare.as_object_mut()?.remove("filters")?;
@@ -106,8 +126,13 @@ fn without_filters(value: &Value, listener: &Value, why: &ParseError) -> Option<
         _ => return None,
     };
     let listener = Listener::clone(listeners.first()?);
-    let filters = vec![ListenerFilter::Unreadable(format!("cannot be read: {why}").into())];
-    Some(Listener { filters, ..listener })
+    let filters = vec![ListenerFilter::Unreadable(
+        format!("cannot be read: {why}").into(),
+    )];
+    Some(Listener {
+        filters,
+        ..listener
+    })
 }
 
 fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
@@ -115,16 +140,23 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
         name: listener["name"].as_str()?.into(),
         port: u16::try_from(listener["port"].as_u64()?).ok()?,
         protocol: listener["protocol"].as_str().unwrap_or_default().to_owned(),
-        hostname: listener["hostname"].as_str().map_or(Ok(Hostname::any()), Hostname::parse),
+        hostname: listener["hostname"]
+            .as_str()
+            .map_or(Ok(Hostname::any()), Hostname::parse),
         tls: None,
-        allowed: AllowedRoutes { kinds: None, namespaces: NamespaceRule::None }.into(),
+        allowed: AllowedRoutes {
+            kinds: None,
+            namespaces: NamespaceRule::None,
+        }
+        .into(),
         filters: Vec::new(),
         unreadable: Some(format!("cannot be read: {why}").into()),
     })
 }
 
-/// A route with its readable rules. A rule of which only the matches can be read refuses the requests that it matches.
-/// A route that loses rules is reported as invalid, and keeps its hostnames.
+/// A route with its readable rules. A rule of which only the matches can be read refuses the
+/// requests that it matches. A route that loses rules is reported as invalid, and keeps its
+/// hostnames.
 fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     let by_rules = match kind {
         RouteKind::Http | RouteKind::Grpc => route_by_rules(value),
@@ -133,9 +165,10 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     if by_rules.is_some() {
         return by_rules;
     }
-    let parents =
-        items(value, "parentRefs").map(|parent| document::read::<HttpRouteParentRefs>(parent, Fields::Any).ok());
-    let hostnames = items(value, "hostnames").map(|hostname| Some(Hostname::parse(hostname.as_str()?)));
+    let parents = items(value, "parentRefs")
+        .map(|parent| document::read::<HttpRouteParentRefs>(parent, Fields::Any).ok());
+    let hostnames =
+        items(value, "hostnames").map(|hostname| Some(Hostname::parse(hostname.as_str()?)));
     let labels = value["metadata"]["labels"].as_object();
     Some(Route {
         meta: meta(value, kind.kind())?,
@@ -144,7 +177,8 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
         parents: super::httproute::parents(parents.collect::<Option<_>>()?).ok()?,
         rules: Vec::new(),
         uses_defaults: value["spec"]["useDefaultGateways"] == "All",
-        challenge: kind == RouteKind::Http && labels.is_some_and(|labels| labels.contains_key(SOLVER)),
+        challenge: kind == RouteKind::Http
+            && labels.is_some_and(|labels| labels.contains_key(SOLVER)),
         unreadable: vec![format!("the specification cannot be read ({why})")],
     })
 }
@@ -167,10 +201,17 @@ fn route_by_rules(value: &Value) -> Option<Route> {
             refused.push((rules.len(), text));
             rules.push(bare);
         } else {
-            dropped.push(format!("rule {}: {text}", rule["name"].as_str().map_or(index.to_string(), str::to_owned)));
+            dropped.push(format!(
+                "rule {}: {text}",
+                rule["name"]
+                    .as_str()
+                    .map_or(index.to_string(), str::to_owned)
+            ));
         }
     }
-    let mut route = read(rules).ok().filter(|_| !refused.is_empty() || !dropped.is_empty())?;
+    let mut route = read(rules)
+        .ok()
+        .filter(|_| !refused.is_empty() || !dropped.is_empty())?;
     for (index, text) in refused {
         route.rules.get_mut(index)?.filters = Err(Unsupported::Value(text));
     }
@@ -185,7 +226,10 @@ mod tests {
     fn admitted(kind: &str, spec: Value) -> Object {
         let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
             "metadata": {"namespace": "a", "name": "x"}, "spec": spec});
-        assert!(Object::parse(value.clone()).is_err(), "in a file it is a mistake");
+        assert!(
+            Object::parse(value.clone()).is_err(),
+            "in a file it is a mistake"
+        );
         Object::parse_admitted(value).expect("something of it can be read")
     }
 
@@ -194,17 +238,36 @@ mod tests {
         let listeners = json!([{"name": "good", "port": 80, "protocol": "HTTP"},
             {"name": "new", "port": 81, "protocol": "HTTP", "hostname": "x.org",
                 "allowedRoutes": {"namespaces": {"from": "Orbit"}}}]);
-        let gateway = admitted("Gateway", json!({"gatewayClassName": "c", "listeners": listeners}));
-        let set = admitted("ListenerSet", json!({"parentRef": {"name": "g"}, "listeners": listeners}));
-        let (Object::Gateway(Gateway { listeners, unsupported: None, .. }), Object::ListenerSet(set)) = (gateway, set)
+        let gateway = admitted(
+            "Gateway",
+            json!({"gatewayClassName": "c", "listeners": listeners}),
+        );
+        let set = admitted(
+            "ListenerSet",
+            json!({"parentRef": {"name": "g"}, "listeners": listeners}),
+        );
+        let (
+            Object::Gateway(Gateway {
+                listeners,
+                unsupported: None,
+                ..
+            }),
+            Object::ListenerSet(set),
+        ) = (gateway, set)
         else {
             panic!("both are read")
         };
         for listeners in [listeners, set.listeners] {
-            let told: Vec<_> = listeners.iter().map(|l| (&*l.name, l.port, l.unreadable.as_deref())).collect();
+            let told: Vec<_> = listeners
+                .iter()
+                .map(|l| (&*l.name, l.port, l.unreadable.as_deref()))
+                .collect();
             assert_eq!(told[0], ("good", 80, None));
             assert_eq!((told[1].0, told[1].1), ("new", 81));
-            assert!(told[1].2.is_some_and(|why| why.contains("Orbit")), "{told:?}");
+            assert!(
+                told[1].2.is_some_and(|why| why.contains("Orbit")),
+                "{told:?}"
+            );
         }
     }
 
@@ -214,11 +277,17 @@ mod tests {
         let listeners = json!([{"name": "good", "port": 80, "protocol": "HTTP"},
             {"name": "new", "port": 80, "protocol": "HTTP", "hostname": "x.org", "filters": filters}]);
         let spec = json!({"gatewayClassName": "c", "listeners": listeners});
-        let Object::Gateway(gateway) = admitted("Gateway", spec) else { panic!("a Gateway") };
-        let [good, new] = gateway.listeners.as_slice() else { panic!("two listeners") };
+        let Object::Gateway(gateway) = admitted("Gateway", spec) else {
+            panic!("a Gateway")
+        };
+        let [good, new] = gateway.listeners.as_slice() else {
+            panic!("two listeners")
+        };
         assert!(good.filters.is_empty() && new.unreadable.is_none());
         assert_eq!(new.hostname.as_ref().map(Hostname::as_str), Ok("x.org"));
-        let [ListenerFilter::Unreadable(text)] = new.filters.as_slice() else { panic!("{:?}", new.filters) };
+        let [ListenerFilter::Unreadable(text)] = new.filters.as_slice() else {
+            panic!("{:?}", new.filters)
+        };
         assert!(text.contains("Orbit"), "{text}");
     }
 
@@ -226,10 +295,17 @@ mod tests {
     fn a_gateway_that_cannot_be_read_is_one_without_listeners() {
         let listeners = json!([{"name": "good", "port": 80, "protocol": "HTTP"}]);
         let allowed = json!({"namespaces": {"from": "Orbit"}});
-        let spec = json!({"gatewayClassName": "c", "listeners": listeners, "allowedListeners": allowed});
-        let Object::Gateway(gateway) = admitted("Gateway", spec) else { panic!("a Gateway") };
+        let spec =
+            json!({"gatewayClassName": "c", "listeners": listeners, "allowedListeners": allowed});
+        let Object::Gateway(gateway) = admitted("Gateway", spec) else {
+            panic!("a Gateway")
+        };
         assert_eq!((&*gateway.class, gateway.listeners.len()), ("c", 0));
-        assert!(gateway.unsupported.is_some_and(|text| text.contains("Orbit")));
+        assert!(
+            gateway
+                .unsupported
+                .is_some_and(|text| text.contains("Orbit"))
+        );
     }
 
     #[test]
@@ -242,10 +318,22 @@ mod tests {
                 {"matches": path("/guarded"), "filters": [{"type": "Orbit"}]},
                 {"matches": [{"path": {"type": "Orbit", "value": "/"}}]}]}),
         );
-        let Object::Route(route) = route else { panic!("a route") };
-        assert_eq!((route.hostnames.len(), route.parents.len(), route.rules.len()), (1, 1, 2));
+        let Object::Route(route) = route else {
+            panic!("a route")
+        };
+        assert_eq!(
+            (
+                route.hostnames.len(),
+                route.parents.len(),
+                route.rules.len()
+            ),
+            (1, 1, 2)
+        );
         assert!(route.rules[0].filters.is_ok() && route.rules[1].filters.is_err());
-        assert!(route.unreadable.len() == 1 && route.unreadable[0].starts_with("rule 2: cannot be read: "));
+        assert!(
+            route.unreadable.len() == 1
+                && route.unreadable[0].starts_with("rule 2: cannot be read: ")
+        );
     }
 
     #[test]
@@ -253,8 +341,17 @@ mod tests {
         let rules = json!([{"name": "same"}, {"name": "same"}]);
         let spec = json!({"hostnames": ["x.org"], "parentRefs": [{"name": "g"}], "rules": rules});
         for kind in ["HTTPRoute", "GRPCRoute", "TLSRoute"] {
-            let Object::Route(route) = admitted(kind, spec.clone()) else { panic!("a route") };
-            assert_eq!((route.hostnames.len(), route.parents.len(), route.rules.len()), (1, 1, 0));
+            let Object::Route(route) = admitted(kind, spec.clone()) else {
+                panic!("a route")
+            };
+            assert_eq!(
+                (
+                    route.hostnames.len(),
+                    route.parents.len(),
+                    route.rules.len()
+                ),
+                (1, 1, 0)
+            );
             assert_eq!(route.unreadable.len(), 1, "{kind}");
         }
     }

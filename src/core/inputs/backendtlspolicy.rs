@@ -3,7 +3,8 @@
 use super::text::{exact_hostname, quoted};
 use super::{LocalRef, Meta, ParseError, Policy, PolicyRules};
 use crate::gateway_api::backendtlspolicies::{
-    BackendTlsPolicySpec, BackendTlsPolicyValidation, BackendTlsPolicyValidationSubjectAltNamesType as SanType,
+    BackendTlsPolicySpec, BackendTlsPolicyValidation,
+    BackendTlsPolicyValidationSubjectAltNamesType as SanType,
 };
 use crate::model::{Hostname, SubjectAltName};
 
@@ -37,9 +38,15 @@ impl Validation {
     }
 
     fn read(meta: &Meta, spec: BackendTlsPolicyValidation) -> Result<Self, String> {
-        let hostname = exact_hostname(&spec.hostname).map_err(|why| format!("validation.hostname: {why}"))?;
+        let hostname =
+            exact_hostname(&spec.hostname).map_err(|why| format!("validation.hostname: {why}"))?;
         let mut names = Vec::new();
-        for (index, name) in spec.subject_alt_names.unwrap_or_default().into_iter().enumerate() {
+        for (index, name) in spec
+            .subject_alt_names
+            .unwrap_or_default()
+            .into_iter()
+            .enumerate()
+        {
             let name = match name.r#type {
                 SanType::Hostname => dns_name(name.hostname.as_deref()),
                 SanType::Uri => uri(name.uri.unwrap_or_default()),
@@ -57,31 +64,47 @@ impl Validation {
             .into_iter()
             .map(|to| LocalRef::to_roots(to.group, to.kind, meta.name.namespace.clone(), to.name))
             .collect();
-        let well_known = spec.well_known_ca_certificates.filter(|name| !name.is_empty());
+        let well_known = spec
+            .well_known_ca_certificates
+            .filter(|name| !name.is_empty());
         let roots = match (well_known.as_deref(), references.is_empty()) {
             (Some("System"), true) => Roots::System,
             (Some(other), true) => {
-                return Err(format!("validation.wellKnownCACertificates: {} is not known, use System", quoted(other)));
+                return Err(format!(
+                    "validation.wellKnownCACertificates: {} is not known, use System",
+                    quoted(other)
+                ));
             }
             (None, false) => Roots::References(references),
             (Some(_), false) | (None, true) => {
-                return Err("validation: one of caCertificateRefs and wellKnownCACertificates is needed".to_owned());
+                return Err(
+                    "validation: one of caCertificateRefs and wellKnownCACertificates is needed"
+                        .to_owned(),
+                );
             }
         };
-        Ok(Self { hostname, names, roots })
+        Ok(Self {
+            hostname,
+            names,
+            roots,
+        })
     }
 }
 
 fn dns_name(text: Option<&str>) -> Result<SubjectAltName, String> {
     let text = text.ok_or("a name of type Hostname needs hostname")?;
-    Hostname::parse(text).map(SubjectAltName::Dns).map_err(|error| error.to_string())
+    Hostname::parse(text)
+        .map(SubjectAltName::Dns)
+        .map_err(|error| error.to_string())
 }
 
 /// Parses a URI with a scheme and a non-empty rest (RFC 3986, 3).
 fn uri(text: String) -> Result<SubjectAltName, String> {
     let (scheme, rest) = text.split_once(':').unwrap_or_default();
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let is_graphic = text.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_scheme || rest.is_empty() || !is_graphic || text.len() > URI {
         return Err(format!("{} is no URI of a certificate", quoted(&text)));
@@ -118,34 +141,61 @@ mod tests {
     #[test]
     fn the_hostname_is_what_a_certificate_is_for_unless_names_are_given() {
         let dns = |name: &str| SubjectAltName::Dns(Hostname::parse(name).expect("a hostname"));
-        let read = policy(json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"}));
-        let web = PolicyTarget { service: ObjectName::new("a", "web"), section: Some("https".into()) };
-        assert_eq!((&read.targets, &read.others), (&vec![web], &vec!["Y z of group \"x\"".to_owned()]));
+        let read =
+            policy(json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"}));
+        let web = PolicyTarget {
+            service: ObjectName::new("a", "web"),
+            section: Some("https".into()),
+        };
+        assert_eq!(
+            (&read.targets, &read.others),
+            (&vec![web], &vec!["Y z of group \"x\"".to_owned()])
+        );
         let read = validation(read).expect("it can be carried out");
-        assert_eq!((read.names, read.roots), (vec![dns("web.example.org")], Roots::System));
+        assert_eq!(
+            (read.names, read.roots),
+            (vec![dns("web.example.org")], Roots::System)
+        );
         let references = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
         let names = json!([{"type": "URI", "uri": "spiffe://x/y"}, {"type": "Hostname", "hostname": "*.b.org"}]);
-        let read = policy(json!({"hostname": "web.org", "caCertificateRefs": references, "subjectAltNames": names}));
+        let read = policy(
+            json!({"hostname": "web.org", "caCertificateRefs": references, "subjectAltNames": names}),
+        );
         assert_eq!(&*read.references()[0].name.to_string(), "a/ca");
         let read = validation(read).expect("it can be carried out");
-        assert_eq!(read.names, [dns("*.b.org"), SubjectAltName::Uri("spiffe://x/y".into())]);
+        assert_eq!(
+            read.names,
+            [dns("*.b.org"), SubjectAltName::Uri("spiffe://x/y".into())]
+        );
     }
 
     /// The targets are kept all the same: they must not be served without the policy.
     #[test]
     fn an_impossible_policy_keeps_its_targets() {
-        let system = |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});
-        let named =
-            |name: Value| json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]});
+        let system =
+            |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});
+        let named = |name: Value| json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]});
         for (asked, why) in [
             (system("*.a.org"), "must name one host"),
             (system("10.0.0.1"), "IP address"),
-            (json!({"hostname": "a.org"}), "one of caCertificateRefs and wellKnownCACertificates"),
-            (json!({"hostname": "a.org", "wellKnownCACertificates": "x.org/Own"}), "\"x.org/Own\" is not known"),
+            (
+                json!({"hostname": "a.org"}),
+                "one of caCertificateRefs and wellKnownCACertificates",
+            ),
+            (
+                json!({"hostname": "a.org", "wellKnownCACertificates": "x.org/Own"}),
+                "\"x.org/Own\" is not known",
+            ),
             (named(json!({"type": "URI", "uri": "spiffe"})), "is no URI"),
-            (named(json!({"type": "URI", "uri": "spiffe://a\nb"})), "is no URI"),
+            (
+                named(json!({"type": "URI", "uri": "spiffe://a\nb"})),
+                "is no URI",
+            ),
             (named(json!({"type": "Hostname"})), "needs hostname"),
-            (named(json!({"type": "Email", "hostname": "x"})), "unknown variant `Email`"),
+            (
+                named(json!({"type": "Email", "hostname": "x"})),
+                "unknown variant `Email`",
+            ),
             (json!({"hostname": 7}), "cannot be read"),
         ] {
             let read = policy(asked.clone());

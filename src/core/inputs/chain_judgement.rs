@@ -1,4 +1,5 @@
-//! What usual TLS clients refuse in the chain of a certificate. Judged when somebody asks, and once.
+//! What usual TLS clients refuse in the chain of a certificate. Judged when somebody asks, and
+//! once.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -7,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::model::Certificate;
 use pki::{Finding, Problem};
 
-/// The judgement of a chain. It costs checks of signatures; while each certificate of the chain is valid, its result is the
-/// same at all times.
+/// The judgement of a chain. It costs checks of signatures; while each certificate of the chain is
+/// valid, its result is the same at all times.
 #[derive(Clone, Debug)]
 pub struct ChainJudgement {
     findings: Vec<Finding>,
@@ -24,13 +25,21 @@ impl ChainJudgement {
         let read = chain.iter().filter_map(|der| pki::read(der).ok());
         let valid = read
             .map(|read| pki::validity(&read))
-            .fold(UNIX_EPOCH..certificate.not_after, |all, of| all.start.max(of.from)..all.end.min(of.until));
+            .fold(UNIX_EPOCH..certificate.not_after, |all, of| {
+                all.start.max(of.from)..all.end.min(of.until)
+            });
         let mut findings = certificate.findings(valid.start);
         findings.retain(is_lasting);
         let after = certificate.findings(valid.end + Duration::from_secs(1));
-        let has_ended = |finding: &Finding| finding.position > 0 && matches!(finding.problem, Problem::Ended(_));
+        let has_ended = |finding: &Finding| {
+            finding.position > 0 && matches!(finding.problem, Problem::Ended(_))
+        };
         let issuers_end = after.iter().any(has_ended).then_some(valid.end);
-        Self { findings, valid, issuers_end }
+        Self {
+            findings,
+            valid,
+            issuers_end,
+        }
     }
 
     /// The findings about the certificate at a time, without those about the dates of the leaf.
@@ -50,18 +59,24 @@ impl ChainJudgement {
     }
 }
 
-/// True if a finding does not depend on the time. A Secret has no certificate that cannot be decoded.
+/// True if a finding does not depend on the time. A Secret has no certificate that cannot be
+/// decoded.
 fn is_lasting(finding: &Finding) -> bool {
-    !matches!(finding.problem, Problem::NotYet(_) | Problem::Ended(_) | Problem::NotX509(_))
+    !matches!(
+        finding.problem,
+        Problem::NotYet(_) | Problem::Ended(_) | Problem::NotX509(_)
+    )
 }
 
-/// The judgement of the certificate beside it, once it was asked for. It does not count in comparisons.
+/// The judgement of the certificate beside it, once it was asked for. It does not count in
+/// comparisons.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Judged(OnceLock<Box<ChainJudgement>>);
 
 impl Judged {
     pub(super) fn of(&self, certificate: &Certificate) -> &ChainJudgement {
-        self.0.get_or_init(|| Box::new(ChainJudgement::of(certificate)))
+        self.0
+            .get_or_init(|| Box::new(ChainJudgement::of(certificate)))
     }
 }
 
@@ -75,7 +90,9 @@ impl Eq for Judged {}
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+    use rcgen::{
+        BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    };
 
     use super::super::secret::parse_certificate;
     use super::*;
@@ -83,7 +100,10 @@ mod tests {
     const YEAR: u64 = 365 * 24 * 60 * 60;
 
     fn at(year: i32) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(u64::try_from(year - 1970).expect("after 1970") * YEAR + 30 * 24 * 60 * 60)
+        UNIX_EPOCH
+            + Duration::from_secs(
+                u64::try_from(year - 1970).expect("after 1970") * YEAR + 30 * 24 * 60 * 60,
+            )
     }
 
     /// A chain of a leaf until 2060 and an intermediate until 2050.
@@ -98,7 +118,9 @@ mod tests {
         );
         let named = |name: &str| {
             let mut params = CertificateParams::default();
-            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            params
+                .distinguished_name
+                .push(rcgen::DnType::CommonName, name);
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             params
         };
@@ -115,29 +137,51 @@ mod tests {
         params.not_after = rcgen::date_time_ymd(2060, 1, 1);
         leaf(&mut params);
         let pem = params.signed_by(&key, &ca).expect("a certificate").pem() + &ca_pem;
-        let certificate = parse_certificate(pem.as_bytes(), key.serialize_pem().as_bytes()).expect("a chain");
+        let certificate =
+            parse_certificate(pem.as_bytes(), key.serialize_pem().as_bytes()).expect("a chain");
         let judgement = ChainJudgement::of(&certificate);
         (certificate, judgement)
     }
 
     fn told((certificate, judgement): &(Certificate, ChainJudgement), year: i32) -> Vec<String> {
-        judgement.findings(certificate, at(year)).iter().map(ToString::to_string).collect()
+        judgement
+            .findings(certificate, at(year))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn a_chain_is_good_until_its_first_intermediate_ends() {
         let good = judged(|_| (), |_| ());
         assert_eq!(told(&good, 2026), [""; 0]);
-        assert!(good.1.issuers_end.is_some_and(|end| end > at(2049) && end < at(2050)), "{:?}", good.1.issuers_end);
-        assert!(told(&good, 2055)[0].contains("certificate 2 of the chain ended at"), "{:?}", told(&good, 2055));
+        assert!(
+            good.1
+                .issuers_end
+                .is_some_and(|end| end > at(2049) && end < at(2050)),
+            "{:?}",
+            good.1.issuers_end
+        );
+        assert!(
+            told(&good, 2055)[0].contains("certificate 2 of the chain ended at"),
+            "{:?}",
+            told(&good, 2055)
+        );
         let long = judged(|_| (), |ca| ca.not_after = rcgen::date_time_ymd(2070, 1, 1));
         assert_eq!(long.1.issuers_end, None, "the leaf ends before it");
-        assert_eq!(told(&long, 2065), [""; 0], "the dates of the leaf are judged elsewhere");
+        assert_eq!(
+            told(&long, 2065),
+            [""; 0],
+            "the dates of the leaf are judged elsewhere"
+        );
     }
 
     #[test]
     fn what_clients_refuse_at_all_times_is_found_within_and_beyond_the_dates() {
-        let no_server = judged(|leaf| leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth], |_| ());
+        let no_server = judged(
+            |leaf| leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+            |_| (),
+        );
         for year in [2026, 2055] {
             assert!(
                 told(&no_server, year)[0].contains("extKeyUsage without serverAuth"),

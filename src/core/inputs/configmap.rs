@@ -56,15 +56,32 @@ pub enum CaBundleError {
 
 impl ConfigMap {
     pub(super) fn read(meta: Meta, object: K8sConfigMap) -> Self {
-        let text = object.data.and_then(|mut data| data.remove(KEY)).map(String::into_bytes);
-        let bytes = text.or_else(|| object.binary_data.and_then(|mut data| data.remove(KEY)).map(|bytes| bytes.0));
-        let bundle = bytes.ok_or(CaBundleError::Missing).and_then(|bytes| CaBundle::parse(&bytes, KEY)).map(Arc::new);
-        Self { name: meta.name, bundle }
+        let text = object
+            .data
+            .and_then(|mut data| data.remove(KEY))
+            .map(String::into_bytes);
+        let bytes = text.or_else(|| {
+            object
+                .binary_data
+                .and_then(|mut data| data.remove(KEY))
+                .map(|bytes| bytes.0)
+        });
+        let bundle = bytes
+            .ok_or(CaBundleError::Missing)
+            .and_then(|bytes| CaBundle::parse(&bytes, KEY))
+            .map(Arc::new);
+        Self {
+            name: meta.name,
+            bundle,
+        }
     }
 
     /// A ConfigMap without a usable bundle, and why.
     pub fn without(name: ObjectName, why: CaBundleError) -> Self {
-        Self { name, bundle: Err(why) }
+        Self {
+            name,
+            bundle: Err(why),
+        }
     }
 }
 
@@ -83,8 +100,8 @@ impl CaBundle {
         Self(certificates)
     }
 
-    /// Reads the certificates from PEM text of the field `place`. Leaves out private keys above all: the text goes to
-    /// Envoys.
+    /// Reads the certificates from PEM text of the field `place`. Leaves out private keys above
+    /// all: the text goes to Envoys.
     ///
     /// # Errors
     /// When there is no certificate, or an unreadable one: Envoy would refuse the whole bundle.
@@ -93,7 +110,11 @@ impl CaBundle {
         let certificates = ders.iter().map(|der| {
             let validity = pki::validity(&pki::read(der).expect("it was read before"));
             let pem = pki::encode("CERTIFICATE", der).into();
-            CaCertificate { pem, not_before: validity.from, not_after: validity.until }
+            CaCertificate {
+                pem,
+                not_before: validity.from,
+                not_after: validity.until,
+            }
         });
         Ok(Self(certificates.collect()))
     }
@@ -110,19 +131,31 @@ impl CaBundle {
 
     /// The times at which a certificate begins or ceases to be valid.
     pub fn times(&self) -> impl Iterator<Item = SystemTime> {
-        self.0.iter().flat_map(|certificate| [certificate.not_before, certificate.not_after])
+        self.0
+            .iter()
+            .flat_map(|certificate| [certificate.not_before, certificate.not_after])
     }
 
-    /// The certificates to trust at a time: the valid ones. Envoy takes the first that has the name of an issuer, and
-    /// refuses everybody if that one has ended, whatever stands behind it. Those that are not valid yet are returned
-    /// where none is: clocks differ.
+    /// The certificates to trust at a time: the valid ones. Envoy takes the first that has the name
+    /// of an issuer, and refuses everybody if that one has ended, whatever stands behind it. Those
+    /// that are not valid yet are returned where none is: clocks differ.
     ///
     /// # Errors
     /// When all of them have ended; the time of the last end.
     pub fn trusted(&self, now: SystemTime) -> Result<Vec<&CaCertificate>, SystemTime> {
-        let left = || self.0.iter().filter(|certificate| certificate.not_after > now);
-        let valid: Vec<_> = left().filter(|certificate| certificate.not_before <= now).collect();
-        let trusted = if valid.is_empty() { left().collect() } else { valid };
+        let left = || {
+            self.0
+                .iter()
+                .filter(|certificate| certificate.not_after > now)
+        };
+        let valid: Vec<_> = left()
+            .filter(|certificate| certificate.not_before <= now)
+            .collect();
+        let trusted = if valid.is_empty() {
+            left().collect()
+        } else {
+            valid
+        };
         match self.0.iter().map(|certificate| certificate.not_after).max() {
             Some(end) if trusted.is_empty() => Err(end),
             _ => Ok(trusted),
@@ -132,8 +165,14 @@ impl CaBundle {
     /// The certificates of several bundles to trust at a time, in PEM and without duplicates.
     pub fn join(bundles: &[Arc<CaBundle>], now: SystemTime) -> String {
         let mut seen = BTreeSet::new();
-        let trusted = bundles.iter().filter_map(|bundle| bundle.trusted(now).ok()).flatten();
-        trusted.filter(|certificate| seen.insert(&*certificate.pem)).map(|certificate| &*certificate.pem).collect()
+        let trusted = bundles
+            .iter()
+            .filter_map(|bundle| bundle.trusted(now).ok())
+            .flatten();
+        trusted
+            .filter(|certificate| seen.insert(&*certificate.pem))
+            .map(|certificate| &*certificate.pem)
+            .collect()
     }
 }
 
@@ -154,22 +193,39 @@ mod tests {
     fn certificates_are_kept_once_each_and_nothing_else_is() {
         let (one, two) = (root("one"), root("two"));
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
-        let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes(), KEY).expect("a bundle");
+        let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes(), KEY)
+            .expect("a bundle");
         assert_eq!(bundle.count(), 2, "each stands in it once");
         let text = CaBundle::join(&[Arc::new(bundle.clone())], SystemTime::now());
-        assert!(!text.contains("PRIVATE") && !text.contains("word"), "{text}");
-        assert_eq!(CaBundle::parse(text.as_bytes(), KEY), Ok(bundle), "what is written is read");
+        assert!(
+            !text.contains("PRIVATE") && !text.contains("word"),
+            "{text}"
+        );
+        assert_eq!(
+            CaBundle::parse(text.as_bytes(), KEY),
+            Ok(bundle),
+            "what is written is read"
+        );
     }
 
     #[test]
     fn a_bundle_without_certificates_states_the_reason() {
-        let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
-        let why = |text: &str| CaBundle::parse(text.as_bytes(), KEY).expect_err("no bundle").to_string();
+        let pem = |body: &str| {
+            format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+        };
+        let why = |text: &str| {
+            CaBundle::parse(text.as_bytes(), KEY)
+                .expect_err("no bundle")
+                .to_string()
+        };
         assert_eq!(why(""), "ca.crt: no certificate in PEM in it");
         assert_eq!(why("nonsense"), "ca.crt: no certificate in PEM in it");
         assert_eq!(why(&pem("%%%")), "ca.crt: part 1 (line 1) is not base64");
         let second = why(&(root("one").replace("\r\n", "\n") + &pem("AAAA")));
-        assert!(second.starts_with("ca.crt: part 2 (line ") && second.contains("is no X.509"), "{second}");
+        assert!(
+            second.starts_with("ca.crt: part 2 (line ") && second.contains("is no X.509"),
+            "{second}"
+        );
     }
 
     #[test]
@@ -179,12 +235,24 @@ mod tests {
         let size = bundle.as_ref().expect("a bundle").size();
         let within = |max_ca_certificates, max_ca_kib| {
             let mut bundle = bundle.clone();
-            drop_over_limit(&mut bundle, &Limits { max_ca_certificates, max_ca_kib, ..Limits::NONE });
-            bundle.map(|bundle| bundle.count()).map_err(|why| why.to_string())
+            drop_over_limit(
+                &mut bundle,
+                &Limits {
+                    max_ca_certificates,
+                    max_ca_kib,
+                    ..Limits::NONE
+                },
+            );
+            bundle
+                .map(|bundle| bundle.count())
+                .map_err(|why| why.to_string())
         };
         let kib = size.div_ceil(1024);
         assert_eq!(within(3, kib), Ok(3));
-        assert_eq!(within(2, kib), Err("has 3 certificates, --max-ca-certificates is 2".to_owned()));
+        assert_eq!(
+            within(2, kib),
+            Err("has 3 certificates, --max-ca-certificates is 2".to_owned())
+        );
         let told = format!("has {kib} KiB of certificates, --max-ca-kib is {}", kib - 1);
         assert_eq!(within(3, kib - 1), Err(told));
     }
@@ -198,10 +266,15 @@ mod tests {
             not_after: at(days.1),
         };
         let (old, new) = (certificate("old", (0, 10)), certificate("new", (5, 20)));
-        for bundle in [CaBundle::new(vec![old.clone(), new.clone()]), CaBundle::new(vec![new, old])] {
+        for bundle in [
+            CaBundle::new(vec![old.clone(), new.clone()]),
+            CaBundle::new(vec![new, old]),
+        ] {
             let names = |day: u64| -> Vec<String> {
                 let trusted = bundle.trusted(at(day)).expect("some are valid").into_iter();
-                let mut names: Vec<_> = trusted.map(|certificate| certificate.pem.to_string()).collect();
+                let mut names: Vec<_> = trusted
+                    .map(|certificate| certificate.pem.to_string())
+                    .collect();
                 names.sort();
                 names
             };

@@ -1,4 +1,5 @@
-//! Deserializes one document into a type: strictly, as a person wrote it, or leniently, as an API server admitted it.
+//! Deserializes one document into a type: strictly, as a person wrote it, or leniently, as an API
+//! server admitted it.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -60,16 +61,32 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// The same without what the document says at the wrong place: in a Secret that may be a private key.
+    /// The same without what the document says at the wrong place: in a Secret that may be a
+    /// private key.
     pub(super) fn without_values(self) -> Self {
         match self {
             Self::Schema(text) => Self::Schema(without_quoted(text)),
-            Self::Field { path, text } => Self::Field { path: names_alone(&path), text: without_quoted(text) },
+            Self::Field { path, text } => Self::Field {
+                path: names_alone(&path),
+                text: without_quoted(text),
+            },
             Self::UnknownField(path) => Self::UnknownField(names_alone(&path)),
-            Self::UnknownVersion { kind, found, expected } => {
+            Self::UnknownVersion {
+                kind,
+                found,
+                expected,
+            } => {
                 // YAML adds indented lines below a string to that string.
-                let found = if found.len() <= 16 { found } else { "(not shown)".to_owned() };
-                Self::UnknownVersion { kind, found, expected }
+                let found = if found.len() <= 16 {
+                    found
+                } else {
+                    "(not shown)".to_owned()
+                };
+                Self::UnknownVersion {
+                    kind,
+                    found,
+                    expected,
+                }
             }
             other => other,
         }
@@ -79,16 +96,24 @@ impl ParseError {
 /// Removes the values that the message of a parser quotes.
 fn without_quoted(text: String) -> String {
     match (text.find(['"', '`']), text.rfind(['"', '`'])) {
-        (Some(begin), Some(end)) if begin < end => format!("{}(not shown){}", &text[..begin], &text[end + 1..]),
+        (Some(begin), Some(end)) if begin < end => {
+            format!("{}(not shown){}", &text[..begin], &text[end + 1..])
+        }
         _ => text,
     }
 }
 
 /// Removes what may be no name from a path.
 fn names_alone(path: &str) -> String {
-    let is_name =
-        |name: &str| name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"[]".contains(&byte));
-    let shown = path.split('.').map(|name| if is_name(name) { name } else { "(not shown)" });
+    let is_name = |name: &str| {
+        name.len() <= 32
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"[]".contains(&byte))
+    };
+    let shown = path
+        .split('.')
+        .map(|name| if is_name(name) { name } else { "(not shown)" });
     shown.collect::<Vec<_>>().join(".")
 }
 
@@ -105,8 +130,8 @@ pub(super) enum Fields {
     Any,
 }
 
-/// Deserializes one of our types. Strict and lenient reading share one deserializer, since each deserializer type would
-/// compile the code of all objects once more.
+/// Deserializes one of our types. Strict and lenient reading share one deserializer, since each
+/// deserializer type would compile the code of all objects once more.
 pub(super) fn read<T: DeserializeOwned>(value: &Value, fields: Fields) -> Result<T, ParseError> {
     let mut unknown = None;
     let object = serde_ignored::deserialize(value, &mut noting(&mut unknown, fields))
@@ -117,25 +142,34 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value, fields: Fields) -> Result
     }
 }
 
-/// Adds to an error the path of the field that is wrong. Only a wrong document is read again for it.
+/// Adds to an error the path of the field that is wrong. Only a wrong document is read again for
+/// it.
 fn located<T: DeserializeOwned>(value: &Value, error: &serde_json::Error) -> ParseError {
     let text = error.to_string();
     // What a decoder of base64 says, whose errors begin with a capital letter: byte and place.
-    let text = if text.starts_with("Invalid ") { "expected base64".to_owned() } else { text };
-    match serde_path_to_error::deserialize::<_, T>(value).err().map(|error| error.path().to_string()) {
+    let text = if text.starts_with("Invalid ") {
+        "expected base64".to_owned()
+    } else {
+        text
+    };
+    match serde_path_to_error::deserialize::<_, T>(value)
+        .err()
+        .map(|error| error.path().to_string())
+    {
         Some(path) if path != "." => ParseError::Field { path, text },
         _ => ParseError::Schema(text),
     }
 }
 
-/// Records the first unknown field if unknown fields are errors. It is separate from [`read`], so that its type is the
-/// same for every `T`.
+/// Records the first unknown field if unknown fields are errors. It is separate from [`read`], so
+/// that its type is the same for every `T`.
 fn noting(unknown: &mut Option<String>, fields: Fields) -> impl FnMut(serde_ignored::Path<'_>) {
     move |path| {
         if fields == Fields::Any || unknown.is_some() {
             return;
         }
-        // The top-level fields of every object that our types leave out (apiVersion, kind, status) are no mistake.
+        // The top-level fields of every object that our types leave out (apiVersion, kind, status)
+        // are no mistake.
         let path = written(&path);
         let top = path.split('.').next().unwrap_or_default();
         if !matches!(top, "apiVersion" | "kind" | "status") {
@@ -154,7 +188,9 @@ fn written(path: &serde_ignored::Path<'_>) -> String {
             parent if parent.is_empty() => key.clone(),
             parent => format!("{parent}.{key}"),
         },
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => written(parent),
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => written(parent),
     }
 }
 
@@ -173,32 +209,70 @@ mod tests {
 
     #[test]
     fn an_error_names_the_field() {
-        let route = |spec: Value| told("HTTPRoute", "gateway.networking.k8s.io/v1", json!({"spec": spec}));
+        let route = |spec: Value| {
+            told(
+                "HTTPRoute",
+                "gateway.networking.k8s.io/v1",
+                json!({"spec": spec}),
+            )
+        };
         let rules = |rule: Value| json!({"rules": [{}, rule]});
         let port = rules(json!({"backendRefs": [{"name": "v1", "port": "80"}]}));
-        assert_eq!(route(port), "spec.rules[1].backendRefs[0].port: invalid type: string \"80\", expected i32");
-        let path = route(rules(json!({"matches": [{"path": {"type": "exact", "value": "/"}}]})));
-        assert!(path.starts_with("spec.rules[1].matches[0].path.type: unknown variant `exact`"), "{path}");
-        let header = route(rules(json!({"matches": [{"headers": [{"name": "x", "value": 1}]}]})));
-        assert!(header.starts_with("spec.rules[1].matches[0].headers[0].value: invalid type: integer `1`"), "{header}");
+        assert_eq!(
+            route(port),
+            "spec.rules[1].backendRefs[0].port: invalid type: string \"80\", expected i32"
+        );
+        let path = route(rules(
+            json!({"matches": [{"path": {"type": "exact", "value": "/"}}]}),
+        ));
+        assert!(
+            path.starts_with("spec.rules[1].matches[0].path.type: unknown variant `exact`"),
+            "{path}"
+        );
+        let header = route(rules(
+            json!({"matches": [{"headers": [{"name": "x", "value": 1}]}]}),
+        ));
+        assert!(
+            header.starts_with(
+                "spec.rules[1].matches[0].headers[0].value: invalid type: integer `1`"
+            ),
+            "{header}"
+        );
         let unknown = route(rules(json!({"backendRefs": [{"name": "v1", "prot": 80}]})));
         assert_eq!(unknown, "unknown field spec.rules[1].backendRefs[0].prot");
-        assert_eq!(told("HTTPRoute", "gateway.networking.k8s.io/v1", json!({})), "missing field `spec`");
+        assert_eq!(
+            told("HTTPRoute", "gateway.networking.k8s.io/v1", json!({})),
+            "missing field `spec`"
+        );
     }
 
     #[test]
     fn an_error_of_a_secret_shows_no_value() {
         let secret = |data: Value| told("Secret", "v1", json!({"data": data}));
-        assert_eq!(secret(json!({"tls.key": "-----BEGIN"})), "data.tls.key: expected base64");
+        assert_eq!(
+            secret(json!({"tls.key": "-----BEGIN"})),
+            "data.tls.key: expected base64"
+        );
         assert_eq!(
             secret(json!({"pin": 12345})),
             "data.pin: invalid type: integer (not shown), expected a base64-encoded string"
         );
         let key = "-----BEGIN PRIVATE KEY----- MIGHAgEA";
-        for found in [secret(json!({key: 1})), secret(json!(key)), secret(json!([key])), secret(json!({"a": [key]}))] {
-            assert!(!found.contains("MIGH") && !found.contains("BEGIN"), "{found}");
+        for found in [
+            secret(json!({key: 1})),
+            secret(json!(key)),
+            secret(json!([key])),
+            secret(json!({"a": [key]})),
+        ] {
+            assert!(
+                !found.contains("MIGH") && !found.contains("BEGIN"),
+                "{found}"
+            );
         }
         let text = told("Secret", "v1", json!({"stringData": {"token": 4711}}));
-        assert!(text.starts_with("stringData.token: ") && !text.contains("4711"), "{text}");
+        assert!(
+            text.starts_with("stringData.token: ") && !text.contains("4711"),
+            "{text}"
+        );
     }
 }

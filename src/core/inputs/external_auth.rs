@@ -22,17 +22,27 @@ pub struct AuthFilter {
     pub protocol: AuthProtocol,
 }
 
-/// Reads the filter, or returns why it cannot be served: a rule whose filter cannot be carried out lets no request
-/// pass.
+/// Reads the filter, or returns why it cannot be served: a rule whose filter cannot be carried out
+/// lets no request pass.
 pub(super) fn read(
     namespace: &Arc<str>,
     filter: gw::HttpRouteRulesFiltersExternalAuth,
 ) -> Result<Result<AuthFilter, Unsupported>, ParseError> {
-    let gw::HttpRouteRulesFiltersExternalAuth { backend_ref: r, forward_body, grpc, http, protocol } = filter;
-    let number = r.port.map(|number| port(number, "externalAuth.backendRef.port")).transpose()?;
+    let gw::HttpRouteRulesFiltersExternalAuth {
+        backend_ref: r,
+        forward_body,
+        grpc,
+        http,
+        protocol,
+    } = filter;
+    let number = r
+        .port
+        .map(|number| port(number, "externalAuth.backendRef.port"))
+        .transpose()?;
     let server = LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name);
     let body = u32::try_from(forward_body.and_then(|body| body.max_size).unwrap_or(0));
-    let body = body.map_err(|_| ParseError::Schema("externalAuth.forwardBody.maxSize: negative".to_owned()))?;
+    let body = body
+        .map_err(|_| ParseError::Schema("externalAuth.forwardBody.maxSize: negative".to_owned()))?;
     let refuse = |text: &str| Ok(Err(Unsupported::Value(format!("externalAuth.{text}"))));
     let (headers, protocol) = match protocol {
         gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc if http.is_some() => {
@@ -41,9 +51,10 @@ pub(super) fn read(
         gw::HttpRouteRulesFiltersExternalAuthProtocol::Http if grpc.is_some() => {
             return refuse("grpc: not allowed with protocol HTTP");
         }
-        gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc => {
-            (grpc.and_then(|grpc| grpc.allowed_headers), AuthProtocol::Grpc)
-        }
+        gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc => (
+            grpc.and_then(|grpc| grpc.allowed_headers),
+            AuthProtocol::Grpc,
+        ),
         gw::HttpRouteRulesFiltersExternalAuthProtocol::Http => {
             let none = gw::HttpRouteRulesFiltersExternalAuthHttp {
                 allowed_headers: None,
@@ -59,20 +70,38 @@ pub(super) fn read(
             }
             let answers = http.allowed_response_headers.unwrap_or_default();
             let answers = schema::at_most("externalAuth.http.allowedResponseHeaders", 64, answers)?;
-            let check = |name: &String| text::edited_header("externalAuth.http.allowedResponseHeaders", name);
+            let check = |name: &String| {
+                text::edited_header("externalAuth.http.allowedResponseHeaders", name)
+            };
             if let Err(refused) = answers.iter().try_for_each(check) {
                 return Ok(Err(refused.into()));
             }
             let path = path.trim_end_matches('/').to_owned();
-            (http.allowed_headers, AuthProtocol::Http { path, answers: lower(answers) })
+            (
+                http.allowed_headers,
+                AuthProtocol::Http {
+                    path,
+                    answers: lower(answers),
+                },
+            )
         }
     };
-    let headers = schema::at_most("externalAuth.allowedHeaders", 64, headers.unwrap_or_default())?;
+    let headers = schema::at_most(
+        "externalAuth.allowedHeaders",
+        64,
+        headers.unwrap_or_default(),
+    )?;
     let check = |name: &String| text::told_header("externalAuth.allowedHeaders", name);
     if let Err(refused) = headers.iter().try_for_each(check) {
         return Ok(Err(refused.into()));
     }
-    Ok(Ok(AuthFilter { server, port: number, headers: lower(headers), body, protocol }))
+    Ok(Ok(AuthFilter {
+        server,
+        port: number,
+        headers: lower(headers),
+        body,
+        protocol,
+    }))
 }
 
 /// Lower-case names, sorted, since their order has no meaning.
@@ -99,12 +128,23 @@ mod tests {
 
     #[test]
     fn names_of_headers_have_no_case_and_no_order() {
-        let read = told(json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80},
+        let read = told(
+            json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80},
             "forwardBody": {"maxSize": 10},
-            "http": {"path": "/check/", "allowedHeaders": ["X-B", "x-a", "x-b"], "allowedResponseHeaders": ["X-User"]}}));
+            "http": {"path": "/check/", "allowedHeaders": ["X-B", "x-a", "x-b"], "allowedResponseHeaders": ["X-User"]}}),
+        );
         let read = read.expect("it is served");
-        assert_eq!((read.headers, read.body), (vec!["x-a".to_owned(), "x-b".to_owned()], 10));
-        assert_eq!(read.protocol, AuthProtocol::Http { path: "/check".into(), answers: vec!["x-user".into()] });
+        assert_eq!(
+            (read.headers, read.body),
+            (vec!["x-a".to_owned(), "x-b".to_owned()], 10)
+        );
+        assert_eq!(
+            read.protocol,
+            AuthProtocol::Http {
+                path: "/check".into(),
+                answers: vec!["x-user".into()]
+            }
+        );
     }
 
     #[test]
@@ -114,11 +154,26 @@ mod tests {
             (http(json!({"path": "check"})), "must start with"),
             (http(json!({"path": "/a/../b"})), "must not contain"),
             (http(json!({"path": "/a b"})), "percent-encode"),
-            (http(json!({"allowedHeaders": ["transfer-encoding"]})), "where a message ends"),
-            (http(json!({"allowedHeaders": ["x-gw-scope"]})), "keeps hosts apart"),
-            (http(json!({"allowedHeaders": ["a b"]})), "is no header name"),
-            (http(json!({"allowedResponseHeaders": ["Content-Length"]})), "where a message ends"),
-            (http(json!({"allowedResponseHeaders": ["x-forwarded-for"]})), "who the client is"),
+            (
+                http(json!({"allowedHeaders": ["transfer-encoding"]})),
+                "where a message ends",
+            ),
+            (
+                http(json!({"allowedHeaders": ["x-gw-scope"]})),
+                "keeps hosts apart",
+            ),
+            (
+                http(json!({"allowedHeaders": ["a b"]})),
+                "is no header name",
+            ),
+            (
+                http(json!({"allowedResponseHeaders": ["Content-Length"]})),
+                "where a message ends",
+            ),
+            (
+                http(json!({"allowedResponseHeaders": ["x-forwarded-for"]})),
+                "who the client is",
+            ),
             (
                 json!({"protocol": "GRPC", "backendRef": {"name": "auth", "port": 80}, "http": {}}),
                 "not allowed with protocol GRPC",
@@ -129,7 +184,10 @@ mod tests {
             ),
         ] {
             let text = told(asked.clone()).expect_err("it is refused");
-            assert!(text.starts_with("externalAuth.") && text.contains(expected), "{asked}: {text}");
+            assert!(
+                text.starts_with("externalAuth.") && text.contains(expected),
+                "{asked}: {text}"
+            );
         }
     }
 }

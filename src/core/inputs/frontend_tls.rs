@@ -18,7 +18,8 @@ const REFERENCES: usize = 16;
 pub struct FrontendTls {
     /// Validation on ports that are not in `ports`.
     pub default: Option<FrontendValidation>,
-    /// Validation of single ports, in place of the default; on a port with `None` no client certificates are requested.
+    /// Validation of single ports, in place of the default; on a port with `None` no client
+    /// certificates are requested.
     pub ports: BTreeMap<u16, Option<FrontendValidation>>,
 }
 
@@ -34,49 +35,72 @@ pub struct FrontendValidation {
 impl FrontendTls {
     pub(super) fn read(meta: &Meta, spec: gw::GatewayTlsFrontend) -> Result<Self, ParseError> {
         let default = spec.default.validation;
-        let default = default.map(|validation| FrontendValidation::read(meta, "default", validation)).transpose()?;
+        let default = default
+            .map(|validation| FrontendValidation::read(meta, "default", validation))
+            .transpose()?;
         let mut ports = BTreeMap::new();
         for own in spec.per_port.unwrap_or_default() {
             let number = port(own.port, "spec.tls.frontend.perPort.port")?;
             // The generated types of both validations differ by name only.
             let validation = own.tls.validation.map(same_shape).transpose()?;
             let place = format!("perPort[{number}]");
-            let validation = validation.map(|own| FrontendValidation::read(meta, &place, own)).transpose()?;
+            let validation = validation
+                .map(|own| FrontendValidation::read(meta, &place, own))
+                .transpose()?;
             if ports.insert(number, validation).is_some() {
-                return Err(ParseError::Schema(format!("spec.tls.frontend.perPort: port {number} stands there twice")));
+                return Err(ParseError::Schema(format!(
+                    "spec.tls.frontend.perPort: port {number} stands there twice"
+                )));
             }
         }
         if ports.len() > PORTS {
-            return Err(ParseError::Schema(format!("spec.tls.frontend.perPort: more than {PORTS} ports")));
+            return Err(ParseError::Schema(format!(
+                "spec.tls.frontend.perPort: more than {PORTS} ports"
+            )));
         }
         Ok(Self { default, ports })
     }
 
     /// Every validation with its port; `None` is the default.
     pub fn all(&self) -> impl Iterator<Item = (Option<u16>, &FrontendValidation)> {
-        let ports = self.ports.iter().filter_map(|(port, own)| Some((Some(*port), own.as_ref()?)));
-        self.default.iter().map(|default| (None, default)).chain(ports)
+        let ports = self
+            .ports
+            .iter()
+            .filter_map(|(port, own)| Some((Some(*port), own.as_ref()?)));
+        self.default
+            .iter()
+            .map(|default| (None, default))
+            .chain(ports)
     }
 
     /// The objects that all validations refer to.
     pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
-        self.all().flat_map(|(_, validation)| &validation.references)
+        self.all()
+            .flat_map(|(_, validation)| &validation.references)
     }
 }
 
 impl FrontendValidation {
-    fn read(meta: &Meta, place: &str, spec: gw::GatewayTlsFrontendDefaultValidation) -> Result<Self, ParseError> {
+    fn read(
+        meta: &Meta,
+        place: &str,
+        spec: gw::GatewayTlsFrontendDefaultValidation,
+    ) -> Result<Self, ParseError> {
         use gw::GatewayTlsFrontendDefaultValidationMode as Mode;
         let references: Vec<LocalRef> = spec
             .ca_certificate_refs
             .into_iter()
             .map(|to| {
-                let namespace = to.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from);
+                let namespace = to
+                    .namespace
+                    .map_or_else(|| meta.name.namespace.clone(), Arc::from);
                 LocalRef::to_roots(to.group, to.kind, namespace, to.name)
             })
             .collect();
         if references.is_empty() || references.len() > REFERENCES {
-            let text = format!("spec.tls.frontend.{place}.validation.caCertificateRefs: 1 to {REFERENCES} are needed");
+            let text = format!(
+                "spec.tls.frontend.{place}.validation.caCertificateRefs: 1 to {REFERENCES} are needed"
+            );
             return Err(ParseError::Schema(text));
         }
         let mode = match spec.mode {
@@ -111,8 +135,9 @@ mod tests {
     }
 
     fn validation(refs: usize) -> Value {
-        let refs: Vec<Value> =
-            (0..refs).map(|n| json!({"group": "", "kind": "ConfigMap", "name": format!("ca{n}")})).collect();
+        let refs: Vec<Value> = (0..refs)
+            .map(|n| json!({"group": "", "kind": "ConfigMap", "name": format!("ca{n}")}))
+            .collect();
         json!({"validation": {"caCertificateRefs": refs}})
     }
 
@@ -123,12 +148,18 @@ mod tests {
         let ports = json!([{"port": 8443, "tls": lax}, {"port": 9443, "tls": {}}]);
         let read = read(json!({"default": validation(2), "perPort": ports})).expect("it is valid");
         let default = read.default.as_ref().expect("a default");
-        assert_eq!((default.references.len(), default.mode), (2, ValidationMode::AllowValidOnly));
+        assert_eq!(
+            (default.references.len(), default.mode),
+            (2, ValidationMode::AllowValidOnly)
+        );
         assert_eq!(default.references[0].name, ObjectName::new("infra", "ca0"));
         let own = read.ports[&8443].as_ref().expect("one of its own");
         assert_eq!(own.mode, ValidationMode::AllowInsecureFallback);
         assert_eq!(read.ports[&9443], None);
-        assert_eq!(read.all().map(|(port, _)| port).collect::<Vec<_>>(), [None, Some(8443)]);
+        assert_eq!(
+            read.all().map(|(port, _)| port).collect::<Vec<_>>(),
+            [None, Some(8443)]
+        );
         assert_eq!(read.references().count(), 3);
     }
 
@@ -136,12 +167,30 @@ mod tests {
     fn frontend_tls_that_the_schema_refuses_is_refused() {
         let one = |port: i32| json!({"port": port, "tls": {}});
         for (frontend, expected) in [
-            (json!({"default": validation(0)}), "default.validation.caCertificateRefs: 1 to 16"),
-            (json!({"default": validation(17)}), "default.validation.caCertificateRefs: 1 to 16"),
-            (json!({"default": {}, "perPort": [{"port": 1, "tls": validation(17)}]}), "perPort[1].validation"),
-            (json!({"default": {}, "perPort": [one(7), one(7)]}), "port 7 stands there twice"),
-            (json!({"default": {}, "perPort": [one(0)]}), "perPort.port: 0 is not a port"),
-            (json!({"default": {}, "perPort": (1..=65).map(one).collect::<Vec<_>>()}), "more than 64"),
+            (
+                json!({"default": validation(0)}),
+                "default.validation.caCertificateRefs: 1 to 16",
+            ),
+            (
+                json!({"default": validation(17)}),
+                "default.validation.caCertificateRefs: 1 to 16",
+            ),
+            (
+                json!({"default": {}, "perPort": [{"port": 1, "tls": validation(17)}]}),
+                "perPort[1].validation",
+            ),
+            (
+                json!({"default": {}, "perPort": [one(7), one(7)]}),
+                "port 7 stands there twice",
+            ),
+            (
+                json!({"default": {}, "perPort": [one(0)]}),
+                "perPort.port: 0 is not a port",
+            ),
+            (
+                json!({"default": {}, "perPort": (1..=65).map(one).collect::<Vec<_>>()}),
+                "more than 64",
+            ),
             (json!({"perPort": []}), "default"),
         ] {
             let error = read(frontend.clone()).expect_err("it is refused");

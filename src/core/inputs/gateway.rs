@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::kind::GATEWAY_GROUP;
 use super::schema::{self, same_shape};
 use super::{
-    Address, AddressRequest, FrontendTls, ListenerFilter, LocalRef, Meta, NamespaceRule, ParametersRef, ParseError,
-    Selector, SetKey, SetKind,
+    Address, AddressRequest, FrontendTls, ListenerFilter, LocalRef, Meta, NamespaceRule,
+    ParametersRef, ParseError, Selector, SetKey, SetKind,
 };
 use crate::gateway_api::gatewayclasses::GatewayClassSpec;
 use crate::gateway_api::gateways::{self as gw, GatewaySpec};
@@ -35,7 +35,11 @@ impl GatewayClass {
             namespace: r.namespace.map(Arc::from),
             name: Arc::from(r.name),
         });
-        Self { meta, controller: spec.controller_name, parameters }
+        Self {
+            meta,
+            controller: spec.controller_name,
+            parameters,
+        }
     }
 }
 
@@ -58,7 +62,8 @@ pub struct Gateway {
     pub listeners: Vec<Arc<Listener>>,
     /// Why nothing of the Gateway may be served, if its specification has such a field.
     pub unsupported: Option<String>,
-    /// The client certificate for connections to backends (`spec.tls.backend.clientCertificateRef`).
+    /// The client certificate for connections to backends
+    /// (`spec.tls.backend.clientCertificateRef`).
     pub client_certificate: Option<LocalRef>,
     /// `spec.tls.frontend`: client certificate validation.
     pub frontend_tls: Option<Box<FrontendTls>>,
@@ -143,22 +148,43 @@ pub struct AllowedRoutes {
 }
 
 impl Gateway {
-    pub(super) fn read(meta: Meta, uid: Option<String>, spec: GatewaySpec) -> Result<Self, ParseError> {
-        let requests = spec.addresses.unwrap_or_default().into_iter().map(AddressRequest::read);
+    pub(super) fn read(
+        meta: Meta,
+        uid: Option<String>,
+        spec: GatewaySpec,
+    ) -> Result<Self, ParseError> {
+        let requests = spec
+            .addresses
+            .unwrap_or_default()
+            .into_iter()
+            .map(AddressRequest::read);
         let requests: Vec<AddressRequest> = requests.collect();
         let unscoped = requests.iter().filter(|request| request.is_unscoped());
         let addresses = unscoped.map(|request| request.address.clone()).collect();
-        let (of_backends, of_frontends) = spec.tls.map(|tls| (tls.backend, tls.frontend)).unwrap_or_default();
-        let frontend_tls = of_frontends.map(|tls| FrontendTls::read(&meta, tls)).transpose()?.map(Box::new);
-        let client_certificate = of_backends.and_then(|tls| tls.client_certificate_ref).map(|r| {
-            let namespace = r.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from);
-            LocalRef {
-                group: r.group.unwrap_or_default(),
-                kind: r.kind.unwrap_or_else(|| "Secret".to_owned()),
-                name: ObjectName::new(namespace, r.name),
-            }
-        });
-        let allowed_listeners = match spec.allowed_listeners.and_then(|allowed| allowed.namespaces) {
+        let (of_backends, of_frontends) = spec
+            .tls
+            .map(|tls| (tls.backend, tls.frontend))
+            .unwrap_or_default();
+        let frontend_tls = of_frontends
+            .map(|tls| FrontendTls::read(&meta, tls))
+            .transpose()?
+            .map(Box::new);
+        let client_certificate = of_backends
+            .and_then(|tls| tls.client_certificate_ref)
+            .map(|r| {
+                let namespace = r
+                    .namespace
+                    .map_or_else(|| meta.name.namespace.clone(), Arc::from);
+                LocalRef {
+                    group: r.group.unwrap_or_default(),
+                    kind: r.kind.unwrap_or_else(|| "Secret".to_owned()),
+                    name: ObjectName::new(namespace, r.name),
+                }
+            });
+        let allowed_listeners = match spec
+            .allowed_listeners
+            .and_then(|allowed| allowed.namespaces)
+        {
             None => NamespaceRule::None,
             Some(rule) => match rule.from {
                 Some(gw::GatewayAllowedListenersNamespacesFrom::All) => NamespaceRule::All,
@@ -178,7 +204,11 @@ impl Gateway {
                 name: Arc::from(r.name),
             });
             let labels = infrastructure.labels.unwrap_or_default();
-            Box::new(Infrastructure { labels, annotations: infrastructure.annotations.unwrap_or_default(), parameters })
+            Box::new(Infrastructure {
+                labels,
+                annotations: infrastructure.annotations.unwrap_or_default(),
+                parameters,
+            })
         });
         Ok(Self {
             meta,
@@ -198,25 +228,42 @@ impl Gateway {
 }
 
 impl ListenerSet {
-    pub(super) fn read(kind: SetKind, meta: Meta, spec: ListenerSetSpec) -> Result<Self, ParseError> {
+    pub(super) fn read(
+        kind: SetKind,
+        meta: Meta,
+        spec: ListenerSetSpec,
+    ) -> Result<Self, ParseError> {
         let parent = spec.parent_ref;
         let group = parent.group.as_deref().unwrap_or(GATEWAY_GROUP);
         let parent_kind = parent.kind.as_deref().unwrap_or("Gateway");
-        let namespace = parent.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from);
-        let name =
-            (group == GATEWAY_GROUP && parent_kind == "Gateway").then(|| ObjectName::new(namespace, parent.name));
+        let namespace = parent
+            .namespace
+            .map_or_else(|| meta.name.namespace.clone(), Arc::from);
+        let name = (group == GATEWAY_GROUP && parent_kind == "Gateway")
+            .then(|| ObjectName::new(namespace, parent.name));
         // The generated types of a Gateway's and a ListenerSet's listeners differ by name only.
         let listeners = read_listeners(&meta, same_shape(spec.listeners)?)?;
-        Ok(Self { kind, meta, parent: name, listeners })
+        Ok(Self {
+            kind,
+            meta,
+            parent: name,
+            listeners,
+        })
     }
 
     /// Its key.
     pub fn key(&self) -> SetKey {
-        SetKey { name: self.meta.name.clone(), kind: self.kind }
+        SetKey {
+            name: self.meta.name.clone(),
+            kind: self.kind,
+        }
     }
 }
 
-fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<Vec<Arc<Listener>>, ParseError> {
+fn read_listeners(
+    meta: &Meta,
+    listeners: Vec<gw::GatewayListeners>,
+) -> Result<Vec<Arc<Listener>>, ParseError> {
     let mut others: Option<Arc<AllowedRoutes>> = None;
     let mut read = |listener| {
         let mut listener = Listener::read(meta, listener)?;
@@ -230,11 +277,16 @@ fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<V
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(ParseError::Schema(format!("spec.listeners: two listeners are named {:?}", pair[0]))),
-        None if listeners.is_empty() => Err(ParseError::Schema("spec.listeners: at least one is needed".to_owned())),
-        None if listeners.len() > 64 => {
-            Err(ParseError::Schema("spec.listeners: more than 64; put the others into a ListenerSet".to_owned()))
-        }
+        Some(pair) => Err(ParseError::Schema(format!(
+            "spec.listeners: two listeners are named {:?}",
+            pair[0]
+        ))),
+        None if listeners.is_empty() => Err(ParseError::Schema(
+            "spec.listeners: at least one is needed".to_owned(),
+        )),
+        None if listeners.len() > 64 => Err(ParseError::Schema(
+            "spec.listeners: more than 64; put the others into a ListenerSet".to_owned(),
+        )),
         None => Ok(listeners),
     }
 }
@@ -254,33 +306,50 @@ impl Listener {
                     group: r.group.unwrap_or_default(),
                     kind: r.kind.unwrap_or_else(|| "Secret".to_owned()),
                     name: ObjectName::new(
-                        r.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from),
+                        r.namespace
+                            .map_or_else(|| meta.name.namespace.clone(), Arc::from),
                         r.name.as_str(),
                     ),
                 })
                 .collect(),
             options: tls.options.unwrap_or_default(),
         });
-        let mut allowed = AllowedRoutes { kinds: None, namespaces: NamespaceRule::Same };
+        let mut allowed = AllowedRoutes {
+            kinds: None,
+            namespaces: NamespaceRule::Same,
+        };
         if let Some(routes) = listener.allowed_routes {
             allowed.kinds = routes.kinds.filter(|kinds| !kinds.is_empty()).map(|kinds| {
-                let group = |group: Option<String>| group.unwrap_or_else(|| GATEWAY_GROUP.to_owned());
-                kinds.into_iter().map(|k| (group(k.group), k.kind)).collect()
+                let group =
+                    |group: Option<String>| group.unwrap_or_else(|| GATEWAY_GROUP.to_owned());
+                kinds
+                    .into_iter()
+                    .map(|k| (group(k.group), k.kind))
+                    .collect()
             });
             if let Some(rule) = routes.namespaces {
                 allowed.namespaces = match rule.from {
-                    Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::All) => NamespaceRule::All,
+                    Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::All) => {
+                        NamespaceRule::All
+                    }
                     Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Selector) => {
                         NamespaceRule::Selector(Box::new(selector(rule.selector)?))
                     }
-                    Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Same) | None => NamespaceRule::Same,
+                    Some(gw::GatewayListenersAllowedRoutesNamespacesFrom::Same) | None => {
+                        NamespaceRule::Same
+                    }
                 };
             }
         }
-        let hostname =
-            schema::hostname(&format!("spec.listeners[{}].hostname", listener.name), listener.hostname.as_deref())?;
+        let hostname = schema::hostname(
+            &format!("spec.listeners[{}].hostname", listener.name),
+            listener.hostname.as_deref(),
+        )?;
         Ok(Self {
-            port: schema::port(listener.port, &format!("spec.listeners[{}].port", listener.name))?,
+            port: schema::port(
+                listener.port,
+                &format!("spec.listeners[{}].port", listener.name),
+            )?,
             name: Arc::from(listener.name),
             protocol: listener.protocol,
             hostname,
@@ -293,9 +362,11 @@ impl Listener {
 }
 
 fn selector<T: Serialize>(selector: Option<T>) -> Result<Selector, ParseError> {
-    let selector: Option<gw::GatewayListenersAllowedRoutesNamespacesSelector> = same_shape(selector)?;
-    let selector =
-        selector.ok_or_else(|| ParseError::Schema("namespaces: from Selector needs a selector".to_owned()))?;
+    let selector: Option<gw::GatewayListenersAllowedRoutesNamespacesSelector> =
+        same_shape(selector)?;
+    let selector = selector.ok_or_else(|| {
+        ParseError::Schema("namespaces: from Selector needs a selector".to_owned())
+    })?;
     Ok(Selector {
         labels: selector.match_labels.unwrap_or_default(),
         expressions: selector

@@ -18,14 +18,28 @@ impl ReferenceGrant {
     pub(super) fn read(meta: Meta, spec: ReferenceGrantSpec) -> Self {
         Self {
             meta,
-            from: spec.from.into_iter().map(|f| (f.group, f.kind, f.namespace)).collect(),
-            to: spec.to.into_iter().map(|t| (t.group, t.kind, t.name.filter(|name| !name.is_empty()))).collect(),
+            from: spec
+                .from
+                .into_iter()
+                .map(|f| (f.group, f.kind, f.namespace))
+                .collect(),
+            to: spec
+                .to
+                .into_iter()
+                .map(|t| (t.group, t.kind, t.name.filter(|name| !name.is_empty())))
+                .collect(),
         }
     }
 
-    /// True if an object of `from_kind` in `from_namespace` may refer to the core object `to_kind` named `name` in
-    /// this grant's namespace.
-    pub fn permits(&self, from_kind: Kind, from_namespace: &str, to_kind: &str, name: &str) -> bool {
+    /// True if an object of `from_kind` in `from_namespace` may refer to the core object `to_kind`
+    /// named `name` in this grant's namespace.
+    pub fn permits(
+        &self,
+        from_kind: Kind,
+        from_namespace: &str,
+        to_kind: &str,
+        name: &str,
+    ) -> bool {
         let from = self.from.iter().any(|(group, kind, namespace)| {
             group == from_kind.group() && kind == from_kind.as_str() && namespace == from_namespace
         });

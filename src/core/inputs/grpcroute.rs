@@ -18,13 +18,25 @@ impl Route {
         };
         let rules = schema::at_most("spec.rules", 16, spec.rules.unwrap_or_else(|| vec![none]))?;
         rule_names(rules.iter().filter_map(|rule| rule.name.as_deref()))?;
-        match_count(rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum())?;
+        match_count(
+            rules
+                .iter()
+                .filter_map(|rule| rule.matches.as_ref())
+                .map(Vec::len)
+                .sum(),
+        )?;
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
         Ok(Self {
             hostnames: schema::hostnames(&hostnames)?,
             parents: parents(same_shape(spec.parent_refs.unwrap_or_default())?)?,
             rules: exact(rules.into_iter().map(|rule| {
-                let gw::GrpcRouteRules { backend_refs, filters, matches, name, session_persistence } = rule;
+                let gw::GrpcRouteRules {
+                    backend_refs,
+                    filters,
+                    matches,
+                    name,
+                    session_persistence,
+                } = rule;
                 let matches = schema::at_most("matches", 64, matches.unwrap_or_default())?;
                 let mut matches = exact(matches.into_iter().map(read_match))?;
                 if matches.is_empty() {
@@ -51,51 +63,88 @@ impl Route {
 
 fn any_call(headers: Vec<crate::model::HeaderMatch>) -> Match {
     let path = PathMatch::Prefix("/".to_owned());
-    Match { path, call: Some(Call::default()), method: None, headers, query: Vec::new() }
+    Match {
+        path,
+        call: Some(Call::default()),
+        method: None,
+        headers,
+        query: Vec::new(),
+    }
 }
 
 /// A call of `service.Method` is a request for `/service/Method` (gRPC over HTTP/2).
 fn read_match(m: gw::GrpcRouteRulesMatches) -> Result<Match, ParseError> {
     let headers = header_matches(same_shape(m.headers.unwrap_or_default())?)?;
-    let Some(called) = m.method else { return Ok(any_call(headers)) };
+    let Some(called) = m.method else {
+        return Ok(any_call(headers));
+    };
     let service = called.service.filter(|text| !text.is_empty());
     let method = called.method.filter(|text| !text.is_empty());
     let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let call = Call { service: length(&service), method: length(&method) };
+    let call = Call {
+        service: length(&service),
+        method: length(&method),
+    };
     let is_regex = called.r#type == Some(gw::GrpcRouteRulesMatchesMethodType::RegularExpression);
     if !is_regex {
-        service.iter().try_for_each(|text| name("matches.method.service", text, true))?;
-        method.iter().try_for_each(|text| name("matches.method.method", text, false))?;
+        service
+            .iter()
+            .try_for_each(|text| name("matches.method.service", text, true))?;
+        method
+            .iter()
+            .try_for_each(|text| name("matches.method.method", text, false))?;
     }
     let path = match (service, method) {
         (None, None) => {
             let text = "matches.method: one of service and method is needed, or both";
             return Err(ParseError::Schema(text.to_owned()));
         }
-        (Some(service), Some(method)) if !is_regex => PathMatch::Exact(format!("/{service}/{method}")),
+        (Some(service), Some(method)) if !is_regex => {
+            PathMatch::Exact(format!("/{service}/{method}"))
+        }
         (Some(service), None) if !is_regex => PathMatch::Prefix(format!("/{service}")),
         (service, method) => {
-            // Without parentheses an alternative would end at the slash. `(?s)` or a class never matches one.
-            let part = |text: Option<String>| text.map_or("[^/]+".to_owned(), |text| format!("(?:{text})"));
+            // Without parentheses an alternative would end at the slash. `(?s)` or a class never
+            // matches one.
+            let part = |text: Option<String>| {
+                text.map_or("[^/]+".to_owned(), |text| format!("(?:{text})"))
+            };
             PathMatch::Regex(format!("/{}/{}", part(service), part(method)))
         }
     };
-    Ok(Match { path, call: Some(call), method: None, headers, query: Vec::new() })
+    Ok(Match {
+        path,
+        call: Some(call),
+        method: None,
+        headers,
+        query: Vec::new(),
+    })
 }
 
-/// Checks an identifier of Protocol Buffers, dots between packages allowed if `dotted` (CEL of the GRPCRoute CRD).
+/// Checks an identifier of Protocol Buffers, dots between packages allowed if `dotted` (CEL of the
+/// GRPCRoute CRD).
 fn name(field: &str, text: &str, dotted: bool) -> Result<(), ParseError> {
     let letters = |part: &str| {
-        part.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        part.bytes()
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     let good = match dotted {
-        true => text.strip_prefix('.').unwrap_or(text).split('.').all(letters),
+        true => text
+            .strip_prefix('.')
+            .unwrap_or(text)
+            .split('.')
+            .all(letters),
         false => letters(text),
     };
     match good && text.len() <= 1024 {
         true => Ok(()),
-        false => Err(ParseError::Schema(format!("{field}: {text:?} is no name of a gRPC service or method"))),
+        false => Err(ParseError::Schema(format!(
+            "{field}: {text:?} is no name of a gRPC service or method"
+        ))),
     }
 }
 
@@ -114,8 +163,14 @@ mod tests {
         let path = |method| read(method).expect("a match").path;
         let exact = path(json!({"service": "a.B", "method": "C"}));
         assert_eq!(exact, PathMatch::Exact("/a.B/C".to_owned()));
-        assert_eq!(path(json!({"service": "a.B"})), PathMatch::Prefix("/a.B".to_owned()));
-        assert_eq!(path(json!({"method": "C"})), PathMatch::Regex("/[^/]+/(?:C)".to_owned()));
+        assert_eq!(
+            path(json!({"service": "a.B"})),
+            PathMatch::Prefix("/a.B".to_owned())
+        );
+        assert_eq!(
+            path(json!({"method": "C"})),
+            PathMatch::Regex("/[^/]+/(?:C)".to_owned())
+        );
         let regex = path(json!({"type": "RegularExpression", "service": "a|b", "method": "C.*"}));
         assert_eq!(regex, PathMatch::Regex("/(?:a|b)/(?:C.*)".to_owned()));
     }

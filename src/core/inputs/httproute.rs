@@ -7,22 +7,32 @@ use super::route::any_request;
 use super::schema::{self, exact, port, same_shape};
 use super::text::{self, Refused};
 use super::{
-    BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Regexes, Route, RouteKind, RouteRule, Unsupported,
-    external_auth, session,
+    BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Regexes, Route, RouteKind,
+    RouteRule, Unsupported, external_auth, session,
 };
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
-    Cors, Fraction, HeaderEdits, HeaderMatch, Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite,
-    StringMatch, Timeouts,
+    Cors, Fraction, HeaderEdits, HeaderMatch, Match, PathMatch, PathRewrite, QueryMatch, Redirect,
+    Retry, Rewrite, StringMatch, Timeouts,
 };
 
 impl Route {
     pub(super) fn read_http(meta: Meta, spec: gw::HttpRouteSpec) -> Result<Self, ParseError> {
         let namespace = meta.name.namespace.clone();
-        let rules = schema::at_most("spec.rules", 16, spec.rules.unwrap_or_else(|| vec![empty_rule()]))?;
+        let rules = schema::at_most(
+            "spec.rules",
+            16,
+            spec.rules.unwrap_or_else(|| vec![empty_rule()]),
+        )?;
         rule_names(rules.iter().filter_map(|rule| rule.name.as_deref()))?;
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
-        match_count(rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum())?;
+        match_count(
+            rules
+                .iter()
+                .filter_map(|rule| rule.matches.as_ref())
+                .map(Vec::len)
+                .sum(),
+        )?;
         Ok(Self {
             hostnames: schema::hostnames(&hostnames)?,
             parents: parents(spec.parent_refs.unwrap_or_default())?,
@@ -41,7 +51,10 @@ pub(super) fn rule_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(),
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(ParseError::Schema(format!("spec.rules: two rules are named {:?}", pair[0]))),
+        Some(pair) => Err(ParseError::Schema(format!(
+            "spec.rules: two rules are named {:?}",
+            pair[0]
+        ))),
         None => Ok(()),
     }
 }
@@ -49,7 +62,9 @@ pub(super) fn rule_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(),
 /// Checks how many matches the rules of a route have together.
 pub(super) fn match_count(matches: usize) -> Result<(), ParseError> {
     if matches > 128 {
-        return Err(ParseError::Schema(format!("spec.rules: {matches} matches, at most 128 are allowed")));
+        return Err(ParseError::Schema(format!(
+            "spec.rules: {matches} matches, at most 128 are allowed"
+        )));
     }
     Ok(())
 }
@@ -71,7 +86,10 @@ pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Arc<[ParentR
         .into_iter()
         .map(|parent| {
             Ok(ParentRef {
-                port: parent.port.map(|number| port(number, "spec.parentRefs.port")).transpose()?,
+                port: parent
+                    .port
+                    .map(|number| port(number, "spec.parentRefs.port"))
+                    .transpose()?,
                 group: parent.group,
                 kind: parent.kind,
                 namespace: parent.namespace,
@@ -103,12 +121,28 @@ pub(super) fn rule_of(
     let filters = filters(namespace, rule.filters.unwrap_or_default())?;
     let filters = filters.and_then(|filters| check_prefixes(filters, &matches));
     let backends = schema::at_most("backendRefs", 16, rule.backend_refs.unwrap_or_default())?;
-    if !backends.is_empty() && filters.as_ref().is_ok_and(|filters| filters.redirect.is_some()) {
-        return Err(ParseError::Schema("filters: a rule with RequestRedirect has no backendRefs".to_owned()));
+    if !backends.is_empty()
+        && filters
+            .as_ref()
+            .is_ok_and(|filters| filters.redirect.is_some())
+    {
+        return Err(ParseError::Schema(
+            "filters: a rule with RequestRedirect has no backendRefs".to_owned(),
+        ));
     }
-    let origins = filters.as_ref().ok().and_then(|filters| filters.cors.as_ref()).map_or(0, Cors::patterns);
+    let origins = filters
+        .as_ref()
+        .ok()
+        .and_then(|filters| filters.cors.as_ref())
+        .map_or(0, Cors::patterns);
     let (regexes, unmatched) = match Regexes::of(&matches, origins) {
-        Ok(regexes) => (regexes, matches.iter().find_map(|m| values(m).err()).map(|Refused(text)| text)),
+        Ok(regexes) => (
+            regexes,
+            matches
+                .iter()
+                .find_map(|m| values(m).err())
+                .map(|Refused(text)| text),
+        ),
         Err(why) => (Regexes::default(), Some(why)),
     };
     Ok(RouteRule {
@@ -120,25 +154,49 @@ pub(super) fn rule_of(
         backends: exact(backends.into_iter().map(|b| backend(namespace, b)))?,
         timeouts: rule.timeouts.map(timeouts).transpose()?.unwrap_or_default(),
         retry: rule.retry.map(retry).transpose()?.map(Box::new),
-        session: rule.session_persistence.map(|asked| Box::new(session::read(asked))),
+        session: rule
+            .session_persistence
+            .map(|asked| Box::new(session::read(asked))),
     })
 }
 
 fn timeouts(timeouts: gw::HttpRouteRulesTimeouts) -> Result<Timeouts, ParseError> {
     let request = timeouts.request.as_deref().map(duration).transpose()?;
-    let backend_request = timeouts.backend_request.as_deref().map(duration).transpose()?;
-    if request.zip(backend_request).is_some_and(|(whole, one)| !whole.is_zero() && one > whole) {
-        return Err(ParseError::Schema("timeouts: backendRequest is longer than request".to_owned()));
+    let backend_request = timeouts
+        .backend_request
+        .as_deref()
+        .map(duration)
+        .transpose()?;
+    if request
+        .zip(backend_request)
+        .is_some_and(|(whole, one)| !whole.is_zero() && one > whole)
+    {
+        return Err(ParseError::Schema(
+            "timeouts: backendRequest is longer than request".to_owned(),
+        ));
     }
-    Ok(Timeouts { request, backend_request })
+    Ok(Timeouts {
+        request,
+        backend_request,
+    })
 }
 
-/// `ReplacePrefixMatch` needs every match of the rule to be a path prefix (CEL of the HTTPRoute CRD).
+/// `ReplacePrefixMatch` needs every match of the rule to be a path prefix (CEL of the HTTPRoute
+/// CRD).
 fn check_prefixes(filters: Filters, matches: &[Match]) -> Result<Filters, Unsupported> {
     let by_prefix = matches!(filters.rewrite.path, Some(PathRewrite::Prefix(_)))
-        || filters.redirect.as_ref().is_some_and(|r| matches!(r.path, Some(PathRewrite::Prefix(_))));
-    if by_prefix && !matches.iter().all(|m| matches!(m.path, PathMatch::Prefix(_))) {
-        return Err(Unsupported::Value("ReplacePrefixMatch needs every match to be of type PathPrefix".to_owned()));
+        || filters
+            .redirect
+            .as_ref()
+            .is_some_and(|r| matches!(r.path, Some(PathRewrite::Prefix(_))));
+    if by_prefix
+        && !matches
+            .iter()
+            .all(|m| matches!(m.path, PathMatch::Prefix(_)))
+    {
+        return Err(Unsupported::Value(
+            "ReplacePrefixMatch needs every match to be of type PathPrefix".to_owned(),
+        ));
     }
     Ok(filters)
 }
@@ -155,7 +213,10 @@ fn values(m: &Match) -> Result<(), Refused> {
 }
 
 fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
-    let path = m.path.unwrap_or(gw::HttpRouteRulesMatchesPath { r#type: None, value: None });
+    let path = m.path.unwrap_or(gw::HttpRouteRulesMatchesPath {
+        r#type: None,
+        value: None,
+    });
     let value = path.value.unwrap_or_else(|| "/".to_owned());
     let path = match path.r#type {
         Some(gw::HttpRouteRulesMatchesPathType::RegularExpression) => PathMatch::Regex(value),
@@ -165,14 +226,22 @@ fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
                 Some(gw::HttpRouteRulesMatchesPathType::Exact) => PathMatch::Exact(value),
                 _ => {
                     let bare = value.trim_end_matches('/');
-                    PathMatch::Prefix(if bare.is_empty() { "/".to_owned() } else { bare.to_owned() })
+                    PathMatch::Prefix(if bare.is_empty() {
+                        "/".to_owned()
+                    } else {
+                        bare.to_owned()
+                    })
                 }
             }
         }
     };
     let headers = header_matches(m.headers.unwrap_or_default())?;
     let mut query: Vec<QueryMatch> = Vec::new();
-    for parameter in schema::at_most("matches.queryParams", 16, m.query_params.unwrap_or_default())? {
+    for parameter in schema::at_most(
+        "matches.queryParams",
+        16,
+        m.query_params.unwrap_or_default(),
+    )? {
         text::query_name("matches.queryParams.name", &parameter.name)?;
         if query.iter().all(|q| q.name != parameter.name) {
             let value = match parameter.r#type {
@@ -181,15 +250,26 @@ fn read_match(m: gw::HttpRouteRulesMatches) -> Result<Match, ParseError> {
                 }
                 _ => StringMatch::Exact(parameter.value),
             };
-            query.push(QueryMatch { name: parameter.name, value });
+            query.push(QueryMatch {
+                name: parameter.name,
+                value,
+            });
         }
     }
     let method = m.method.map(same_shape).transpose()?;
-    Ok(Match { path, call: None, method, headers, query })
+    Ok(Match {
+        path,
+        call: None,
+        method,
+        headers,
+        query,
+    })
 }
 
 /// Reads conditions on headers.
-pub(super) fn header_matches(list: Vec<gw::HttpRouteRulesMatchesHeaders>) -> Result<Vec<HeaderMatch>, ParseError> {
+pub(super) fn header_matches(
+    list: Vec<gw::HttpRouteRulesMatchesHeaders>,
+) -> Result<Vec<HeaderMatch>, ParseError> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
     for header in schema::at_most("matches.headers", 16, list)? {
         text::header_name("matches.headers.name", &header.name)?;
@@ -197,7 +277,9 @@ pub(super) fn header_matches(list: Vec<gw::HttpRouteRulesMatchesHeaders>) -> Res
         // Of several conditions on one header only the first counts (`HTTPHeaderMatch.name`).
         if headers.iter().all(|h| h.name != name) {
             let value = match header.r#type {
-                Some(gw::HttpRouteRulesMatchesHeadersType::RegularExpression) => StringMatch::Regex(header.value),
+                Some(gw::HttpRouteRulesMatchesHeadersType::RegularExpression) => {
+                    StringMatch::Regex(header.value)
+                }
                 _ => StringMatch::Exact(header.value),
             };
             headers.push(HeaderMatch { name, value });
@@ -207,7 +289,10 @@ pub(super) fn header_matches(list: Vec<gw::HttpRouteRulesMatchesHeaders>) -> Res
 }
 
 /// Reads a backend reference of a route in `namespace`.
-pub(super) fn backend(namespace: &Arc<str>, r: gw::HttpRouteRulesBackendRefs) -> Result<BackendRef, ParseError> {
+pub(super) fn backend(
+    namespace: &Arc<str>,
+    r: gw::HttpRouteRulesBackendRefs,
+) -> Result<BackendRef, ParseError> {
     let filters = filters(namespace, same_shape(r.filters.unwrap_or_default())?)?.and_then(|filters| {
         let only_of_rules = filters.redirect.is_some() || filters.cors.is_some() || filters.auth.is_some();
         if only_of_rules || !filters.mirrors.is_empty() {
@@ -218,11 +303,16 @@ pub(super) fn backend(namespace: &Arc<str>, r: gw::HttpRouteRulesBackendRefs) ->
     });
     Ok(BackendRef {
         target: LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name),
-        port: r.port.map(|number| port(number, "backendRefs.port")).transpose()?,
+        port: r
+            .port
+            .map(|number| port(number, "backendRefs.port"))
+            .transpose()?,
         weight: u32::try_from(r.weight.unwrap_or(1))
             .ok()
             .filter(|weight| *weight <= 1_000_000)
-            .ok_or_else(|| ParseError::Schema("backendRefs.weight: 0 to 1000000 is expected".to_owned()))?,
+            .ok_or_else(|| {
+                ParseError::Schema("backendRefs.weight: 0 to 1000000 is expected".to_owned())
+            })?,
         filters,
     })
 }
@@ -235,21 +325,34 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
     let mut verdict = Ok(());
     for filter in schema::at_most("filters", 16, list)? {
         let kind: String = same_shape(&filter.r#type)?;
-        let missing = || ParseError::Schema(format!("filters: a filter of type {kind} needs its settings"));
+        let missing = || {
+            ParseError::Schema(format!(
+                "filters: a filter of type {kind} needs its settings"
+            ))
+        };
         if seen.contains(&kind) && kind != "RequestMirror" {
-            return Ok(Err(Unsupported::Incompatible(format!("filter {kind} stands twice in one rule"))));
+            return Ok(Err(Unsupported::Incompatible(format!(
+                "filter {kind} stands twice in one rule"
+            ))));
         }
         match filter.r#type {
             gw::HttpRouteRulesFiltersType::RequestHeaderModifier => {
-                all.request_headers = edits(same_shape(filter.request_header_modifier.ok_or_else(missing)?)?)?;
+                all.request_headers = edits(same_shape(
+                    filter.request_header_modifier.ok_or_else(missing)?,
+                )?)?;
                 verdict = verdict.and(headers("requestHeaderModifier", &all.request_headers));
             }
             gw::HttpRouteRulesFiltersType::ResponseHeaderModifier => {
-                all.response_headers = edits(same_shape(filter.response_header_modifier.ok_or_else(missing)?)?)?;
+                all.response_headers = edits(same_shape(
+                    filter.response_header_modifier.ok_or_else(missing)?,
+                )?)?;
                 verdict = verdict.and(headers("responseHeaderModifier", &all.response_headers));
             }
             gw::HttpRouteRulesFiltersType::RequestMirror => {
-                all.mirrors.push(mirror(namespace, filter.request_mirror.ok_or_else(missing)?)?);
+                all.mirrors.push(mirror(
+                    namespace,
+                    filter.request_mirror.ok_or_else(missing)?,
+                )?);
             }
             gw::HttpRouteRulesFiltersType::RequestRedirect => {
                 let redirect = redirect(filter.request_redirect.ok_or_else(missing)?)?;
@@ -258,11 +361,19 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
             }
             gw::HttpRouteRulesFiltersType::UrlRewrite => {
                 let rewrite = filter.url_rewrite.ok_or_else(missing)?;
-                let path = rewrite.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?;
+                let path = rewrite
+                    .path
+                    .map(|path| path_rewrite(same_shape(path)?))
+                    .transpose()?;
                 verdict = verdict.and(new_path("urlRewrite.path", path.as_ref()));
-                all.rewrite = Rewrite { hostname: one_host("urlRewrite.hostname", rewrite.hostname)?, path };
+                all.rewrite = Rewrite {
+                    hostname: one_host("urlRewrite.hostname", rewrite.hostname)?,
+                    path,
+                };
             }
-            gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)?),
+            gw::HttpRouteRulesFiltersType::Cors => {
+                all.cors = Some(cors(filter.cors.ok_or_else(missing)?)?)
+            }
             gw::HttpRouteRulesFiltersType::ExternalAuth => {
                 match external_auth::read(namespace, filter.external_auth.ok_or_else(missing)?)? {
                     Ok(auth) => all.auth = Some(auth),
@@ -271,7 +382,10 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
             }
             gw::HttpRouteRulesFiltersType::ExtensionRef => {
                 let text = match filter.extension_ref {
-                    Some(r) => format!("filter ExtensionRef {} {:?} is not supported", r.kind, r.name),
+                    Some(r) => format!(
+                        "filter ExtensionRef {} {:?} is not supported",
+                        r.kind, r.name
+                    ),
                     None => return Err(missing()),
                 };
                 return Ok(Err(Unsupported::Value(text)));
@@ -295,25 +409,42 @@ fn headers(field: &str, edits: &HeaderEdits) -> Result<(), Refused> {
         text::edited_header(field, name)?;
         text::header_value(&format!("{field} {name}"), value)?;
     }
-    edits.remove.iter().try_for_each(|name| text::edited_header(field, name))
+    edits
+        .remove
+        .iter()
+        .try_for_each(|name| text::edited_header(field, name))
 }
 
 fn new_path(field: &str, path: Option<&PathRewrite>) -> Result<(), Refused> {
     match path {
         Some(PathRewrite::Full(path)) => text::new_path(&format!("{field}.replaceFullPath"), path),
-        Some(PathRewrite::Prefix(path)) => text::new_path(&format!("{field}.replacePrefixMatch"), path),
+        Some(PathRewrite::Prefix(path)) => {
+            text::new_path(&format!("{field}.replacePrefixMatch"), path)
+        }
         Some(PathRewrite::PlainSlashes) | None => Ok(()),
     }
 }
 
 fn one_host(field: &str, hostname: Option<String>) -> Result<Option<String>, ParseError> {
-    hostname.iter().try_for_each(|hostname| text::precise_hostname(field, hostname))?;
+    hostname
+        .iter()
+        .try_for_each(|hostname| text::precise_hostname(field, hostname))?;
     Ok(hostname)
 }
 
-fn edits(modifier: gw::HttpRouteRulesFiltersRequestHeaderModifier) -> Result<HeaderEdits, ParseError> {
-    let set = modifier.set.unwrap_or_default().into_iter().map(|h| (h.name, h.value));
-    let add = modifier.add.unwrap_or_default().into_iter().map(|h| (h.name, h.value));
+fn edits(
+    modifier: gw::HttpRouteRulesFiltersRequestHeaderModifier,
+) -> Result<HeaderEdits, ParseError> {
+    let set = modifier
+        .set
+        .unwrap_or_default()
+        .into_iter()
+        .map(|h| (h.name, h.value));
+    let add = modifier
+        .add
+        .unwrap_or_default()
+        .into_iter()
+        .map(|h| (h.name, h.value));
     Ok(HeaderEdits {
         set: schema::at_most("set", 16, set.collect())?,
         add: schema::at_most("add", 16, add.collect())?,
@@ -326,7 +457,10 @@ fn mirror(
     mirror: gw::HttpRouteRulesFiltersRequestMirror,
 ) -> Result<(LocalRef, Option<u16>, Fraction), ParseError> {
     let r = mirror.backend_ref;
-    let number = r.port.map(|number| port(number, "requestMirror.backendRef.port")).transpose()?;
+    let number = r
+        .port
+        .map(|number| port(number, "requestMirror.backendRef.port"))
+        .transpose()?;
     let unsigned = |number: i32| u32::try_from(number).unwrap_or(0);
     let fraction = match (mirror.fraction, mirror.percent) {
         (Some(f), _) => {
@@ -335,53 +469,91 @@ fn mirror(
                 let text = "requestMirror.fraction: numerator must not exceed denominator, which must be positive";
                 return Err(ParseError::Schema(text.to_owned()));
             }
-            Fraction { numerator: unsigned(f.numerator), denominator }
+            Fraction {
+                numerator: unsigned(f.numerator),
+                denominator,
+            }
         }
-        (None, Some(percent)) => Fraction { numerator: unsigned(percent).min(100), denominator: 100 },
-        (None, None) => Fraction { numerator: 1, denominator: 1 },
+        (None, Some(percent)) => Fraction {
+            numerator: unsigned(percent).min(100),
+            denominator: 100,
+        },
+        (None, None) => Fraction {
+            numerator: 1,
+            denominator: 1,
+        },
     };
-    Ok((LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name), number, fraction))
+    Ok((
+        LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name),
+        number,
+        fraction,
+    ))
 }
 
 fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redirect, ParseError> {
     let status = redirect.status_code.unwrap_or(302);
-    let known = [301, 302, 303, 307, 308].into_iter().find(|code| i64::from(*code) == status);
+    let known = [301, 302, 303, 307, 308]
+        .into_iter()
+        .find(|code| i64::from(*code) == status);
     Ok(Redirect {
         default_port: 80,
         scheme: redirect.scheme.map(same_shape).transpose()?,
         hostname: one_host("requestRedirect.hostname", redirect.hostname)?,
-        port: redirect.port.map(|number| port(number, "requestRedirect.port")).transpose()?,
-        path: redirect.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?,
-        status: known
-            .ok_or_else(|| ParseError::Schema(format!("requestRedirect.statusCode: {status} is not supported")))?,
+        port: redirect
+            .port
+            .map(|number| port(number, "requestRedirect.port"))
+            .transpose()?,
+        path: redirect
+            .path
+            .map(|path| path_rewrite(same_shape(path)?))
+            .transpose()?,
+        status: known.ok_or_else(|| {
+            ParseError::Schema(format!(
+                "requestRedirect.statusCode: {status} is not supported"
+            ))
+        })?,
     })
 }
 
 fn path_rewrite(path: gw::HttpRouteRulesFiltersUrlRewritePath) -> Result<PathRewrite, ParseError> {
     let missing = |field: &str| ParseError::Schema(format!("path: the type needs {field}"));
     Ok(match path.r#type {
-        gw::HttpRouteRulesFiltersUrlRewritePathType::ReplaceFullPath => {
-            PathRewrite::Full(path.replace_full_path.ok_or_else(|| missing("replaceFullPath"))?)
-        }
-        gw::HttpRouteRulesFiltersUrlRewritePathType::ReplacePrefixMatch => {
-            PathRewrite::Prefix(path.replace_prefix_match.ok_or_else(|| missing("replacePrefixMatch"))?)
-        }
+        gw::HttpRouteRulesFiltersUrlRewritePathType::ReplaceFullPath => PathRewrite::Full(
+            path.replace_full_path
+                .ok_or_else(|| missing("replaceFullPath"))?,
+        ),
+        gw::HttpRouteRulesFiltersUrlRewritePathType::ReplacePrefixMatch => PathRewrite::Prefix(
+            path.replace_prefix_match
+                .ok_or_else(|| missing("replacePrefixMatch"))?,
+        ),
     })
 }
 
 fn cors(cors: gw::HttpRouteRulesFiltersCors) -> Result<Cors, ParseError> {
-    let list = |field: &str, list: Option<Vec<String>>, check: fn(&str, &str) -> Result<(), Refused>| {
-        let list = schema::at_most(field, 64, list.unwrap_or_default())?;
-        list.iter().try_for_each(|item| check(field, item))?;
-        Ok::<_, ParseError>(list)
-    };
-    let origins = schema::at_most("cors.allowOrigins", 64, cors.allow_origins.unwrap_or_default())?;
-    let origins = origins.iter().map(|origin| text::origin("cors.allowOrigins", origin)).collect::<Result<_, _>>();
+    let list =
+        |field: &str, list: Option<Vec<String>>, check: fn(&str, &str) -> Result<(), Refused>| {
+            let list = schema::at_most(field, 64, list.unwrap_or_default())?;
+            list.iter().try_for_each(|item| check(field, item))?;
+            Ok::<_, ParseError>(list)
+        };
+    let origins = schema::at_most(
+        "cors.allowOrigins",
+        64,
+        cors.allow_origins.unwrap_or_default(),
+    )?;
+    let origins = origins
+        .iter()
+        .map(|origin| text::origin("cors.allowOrigins", origin))
+        .collect::<Result<_, _>>();
     Ok(Cors {
         allow_origins: origins?,
         allow_methods: list("cors.allowMethods", cors.allow_methods, text::method_or_any)?,
         allow_headers: list("cors.allowHeaders", cors.allow_headers, text::header_or_any)?,
-        expose_headers: list("cors.exposeHeaders", cors.expose_headers, text::header_or_any)?,
+        expose_headers: list(
+            "cors.exposeHeaders",
+            cors.expose_headers,
+            text::header_or_any,
+        )?,
         allow_credentials: cors.allow_credentials.unwrap_or(false),
         max_age: Duration::from_secs(u64::try_from(cors.max_age.unwrap_or(5)).unwrap_or(0)),
     })
@@ -392,18 +564,32 @@ fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {
         u16::try_from(code)
             .ok()
             .filter(|code| (400..=599).contains(code))
-            .ok_or_else(|| ParseError::Schema(format!("retry.codes: {code} is not an error status (400 to 599)")))
+            .ok_or_else(|| {
+                ParseError::Schema(format!(
+                    "retry.codes: {code} is not an error status (400 to 599)"
+                ))
+            })
     };
     Ok(Retry {
-        codes: retry.codes.unwrap_or_default().into_iter().map(status).collect::<Result<_, _>>()?,
+        codes: retry
+            .codes
+            .unwrap_or_default()
+            .into_iter()
+            .map(status)
+            .collect::<Result<_, _>>()?,
         attempts: u32::try_from(retry.attempts.unwrap_or(1)).unwrap_or(0),
         backoff: retry.backoff.as_deref().map(duration).transpose()?,
     })
 }
 
-/// Gateway API `Duration` (GEP-2257): one to four of `h`, `m`, `s`, `ms`, each with up to five digits.
+/// Gateway API `Duration` (GEP-2257): one to four of `h`, `m`, `s`, `ms`, each with up to five
+/// digits.
 pub(super) fn duration(text: &str) -> Result<Duration, ParseError> {
-    let wrong = || ParseError::Schema(format!("duration {text:?}: expected a form such as 500ms, 10s or 1m30s"));
+    let wrong = || {
+        ParseError::Schema(format!(
+            "duration {text:?}: expected a form such as 500ms, 10s or 1m30s"
+        ))
+    };
     let mut rest = text;
     let mut millis = 0_u64;
     let mut parts = 0;
@@ -426,7 +612,11 @@ pub(super) fn duration(text: &str) -> Result<Duration, ParseError> {
         rest = &rest[letters..];
         parts += 1;
     }
-    if parts == 0 { Err(wrong()) } else { Ok(Duration::from_millis(millis)) }
+    if parts == 0 {
+        Err(wrong())
+    } else {
+        Ok(Duration::from_millis(millis))
+    }
 }
 
 #[cfg(test)]
@@ -435,7 +625,10 @@ mod tests {
 
     #[test]
     fn durations_are_those_of_the_gateway_api() {
-        assert_eq!(duration("1h2m3s4ms").expect("a duration"), Duration::from_millis(3_723_004));
+        assert_eq!(
+            duration("1h2m3s4ms").expect("a duration"),
+            Duration::from_millis(3_723_004)
+        );
         assert_eq!(duration("0s").expect("a duration"), Duration::ZERO);
         for wrong in ["", "1", "s", "1.5s", "-1s", "1d", "123456s", "1s1s1s1s1s"] {
             assert!(duration(wrong).is_err(), "{wrong}");

@@ -12,7 +12,8 @@ const MOST_REPLICAS: u16 = 100;
 /// The default target of CPU utilization for autoscaling, in percent of the requested CPU.
 const TARGET_CPU: u8 = 80;
 
-/// Settings for the pods with the Envoys of one Gateway, where they differ from those of the installation.
+/// Settings for the pods with the Envoys of one Gateway, where they differ from those of the
+/// installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct IsolatedParameters {
@@ -34,9 +35,18 @@ pub struct IsolatedParameters {
 }
 
 impl IsolatedParameters {
-    /// The name of a field that is set and that only a class's parameters may have, if there is one.
+    /// The name of a field that is set and that only a class's parameters may have, if there is
+    /// one.
     pub fn of_classes(&self) -> Option<&'static str> {
-        let Self { replicas: _, autoscaling: _, max_replicas, resources, node_selector, tolerations, labels } = self;
+        let Self {
+            replicas: _,
+            autoscaling: _,
+            max_replicas,
+            resources,
+            node_selector,
+            tolerations,
+            labels,
+        } = self;
         let said = [
             ("maxReplicas", max_replicas.is_some()),
             ("resources", resources.is_some()),
@@ -44,7 +54,8 @@ impl IsolatedParameters {
             ("tolerations", tolerations.is_some()),
             ("labels", !labels.is_empty()),
         ];
-        said.into_iter().find_map(|(field, said)| said.then_some(field))
+        said.into_iter()
+            .find_map(|(field, said)| said.then_some(field))
     }
 
     /// The number of Envoys of a Gateway; with `autoscaling`, the initial one.
@@ -57,7 +68,10 @@ impl IsolatedParameters {
 
     /// The most Envoys that a Gateway may request, by these parameters of its class.
     pub fn most(&self) -> u16 {
-        let own = self.autoscaling.as_ref().map_or_else(|| self.count(), |autoscaling| autoscaling.max_replicas);
+        let own = self
+            .autoscaling
+            .as_ref()
+            .map_or_else(|| self.count(), |autoscaling| autoscaling.max_replicas);
         self.max_replicas.unwrap_or(own)
     }
 }
@@ -78,7 +92,8 @@ pub struct Autoscaling {
 impl Autoscaling {
     /// The least number of Envoys of a Gateway.
     pub fn least(&self) -> u16 {
-        self.min_replicas.unwrap_or(ISOLATED_REPLICAS.min(self.max_replicas))
+        self.min_replicas
+            .unwrap_or(ISOLATED_REPLICAS.min(self.max_replicas))
     }
 
     /// The target of CPU utilization, in percent.
@@ -87,7 +102,10 @@ impl Autoscaling {
     }
 
     fn check(&self) -> Result<(), String> {
-        for (field, count) in [("minReplicas", self.min_replicas), ("maxReplicas", Some(self.max_replicas))] {
+        for (field, count) in [
+            ("minReplicas", self.min_replicas),
+            ("maxReplicas", Some(self.max_replicas)),
+        ] {
             bounded(&format!("autoscaling.{field}"), count)?;
         }
         if self.least() > self.max_replicas {
@@ -99,9 +117,9 @@ impl Autoscaling {
         }
         match self.target() {
             1..=100 => Ok(()),
-            wrong => {
-                Err(format!("isolated.autoscaling.targetCPUUtilizationPercentage: expected 1 to 100, found {wrong}"))
-            }
+            wrong => Err(format!(
+                "isolated.autoscaling.targetCPUUtilizationPercentage: expected 1 to 100, found {wrong}"
+            )),
         }
     }
 }
@@ -109,7 +127,9 @@ impl Autoscaling {
 /// Checks that a number of Envoys is within 1 to [`MOST_REPLICAS`].
 fn bounded(field: &str, count: Option<u16>) -> Result<(), String> {
     match count.filter(|count| !(1..=MOST_REPLICAS).contains(count)) {
-        Some(count) => Err(format!("isolated.{field}: expected 1 to {MOST_REPLICAS}, found {count}")),
+        Some(count) => Err(format!(
+            "isolated.{field}: expected 1 to {MOST_REPLICAS}, found {count}"
+        )),
         None => Ok(()),
     }
 }
@@ -196,19 +216,37 @@ impl TryFrom<Written> for IsolatedParameters {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        let Written { replicas, autoscaling, max_replicas, resources, node_selector, tolerations, labels } = written;
+        let Written {
+            replicas,
+            autoscaling,
+            max_replicas,
+            resources,
+            node_selector,
+            tolerations,
+            labels,
+        } = written;
         bounded("replicas", replicas)?;
         bounded("maxReplicas", max_replicas)?;
         if let Some(autoscaling) = &autoscaling {
             autoscaling.check()?;
             if replicas.is_some() {
-                return Err("isolated: replicas and autoscaling exclude each other, leave one out".to_owned());
+                return Err(
+                    "isolated: replicas and autoscaling exclude each other, leave one out"
+                        .to_owned(),
+                );
             }
         }
-        let amounts = resources.iter().flat_map(|resources| [&resources.requests, &resources.limits]);
-        for text in amounts.flat_map(|amounts| [&amounts.cpu, &amounts.memory]).flatten() {
+        let amounts = resources
+            .iter()
+            .flat_map(|resources| [&resources.requests, &resources.limits]);
+        for text in amounts
+            .flat_map(|amounts| [&amounts.cpu, &amounts.memory])
+            .flatten()
+        {
             if !is_quantity(text) {
-                return Err(format!("isolated.resources: {text:?} is no quantity: expected one as 500m or 512Mi"));
+                return Err(format!(
+                    "isolated.resources: {text:?} is no quantity: expected one as 500m or 512Mi"
+                ));
             }
         }
         if let Some(key) = labels.keys().find(|key| is_ours(key)) {
@@ -216,7 +254,15 @@ impl TryFrom<Written> for IsolatedParameters {
                 "isolated.labels: {key} is reserved: the controller selects pods by labels of that prefix"
             ));
         }
-        Ok(Self { replicas, autoscaling, max_replicas, resources, node_selector, tolerations, labels })
+        Ok(Self {
+            replicas,
+            autoscaling,
+            max_replicas,
+            resources,
+            node_selector,
+            tolerations,
+            labels,
+        })
     }
 }
 
@@ -226,17 +272,28 @@ fn is_ours(key: &str) -> bool {
     key == "pod-template-hash"
         || ["gatewright.io", "kubernetes.io", "k8s.io"]
             .iter()
-            .any(|domain| prefix == *domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
+            .any(|domain| {
+                prefix == *domain
+                    || prefix
+                        .strip_suffix(domain)
+                        .is_some_and(|rest| rest.ends_with('.'))
+            })
 }
 
-/// True if a text is digits, optionally with a fraction, and a suffix (Kubernetes, `resource.Quantity`); without sign
-/// or exponent.
+/// True if a text is digits, optionally with a fraction, and a suffix (Kubernetes,
+/// `resource.Quantity`); without sign or exponent.
 fn is_quantity(text: &str) -> bool {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let parts: Vec<&str> = number.split('.').collect();
     let plain = parts.len() <= 2 && parts.iter().all(|part| !part.is_empty()) && number.len() <= 18;
-    plain && matches!(suffix, "" | "m" | "k" | "M" | "G" | "T" | "Ki" | "Mi" | "Gi" | "Ti")
+    plain
+        && matches!(
+            suffix,
+            "" | "m" | "k" | "M" | "G" | "T" | "Ki" | "Mi" | "Gi" | "Ti"
+        )
 }
 
 #[cfg(test)]
@@ -261,7 +318,8 @@ mod tests {
             let told = read(json!({"labels": {key: "a"}})).expect_err(key);
             assert!(told.contains(key), "{told}");
         }
-        let good = read(json!({"labels": {"team": "a", "notkubernetes.io/x": "b"}})).expect("labels of others");
+        let good = read(json!({"labels": {"team": "a", "notkubernetes.io/x": "b"}}))
+            .expect("labels of others");
         assert_eq!(good.labels.len(), 2);
     }
 
@@ -290,10 +348,17 @@ mod tests {
         let good = good.expect("it is right");
         assert_eq!((good.count(), good.most()), (3, 5));
         assert_eq!(good.of_classes(), Some("maxReplicas"));
-        assert_eq!(read(json!({})).map(|none| (none.count(), none.most(), none.of_classes())), Ok((2, 2, None)));
-        let scaled =
-            |autoscaling: Value| read(json!({"autoscaling": autoscaling})).map(|all| (all.count(), all.most()));
+        assert_eq!(
+            read(json!({})).map(|none| (none.count(), none.most(), none.of_classes())),
+            Ok((2, 2, None))
+        );
+        let scaled = |autoscaling: Value| {
+            read(json!({"autoscaling": autoscaling})).map(|all| (all.count(), all.most()))
+        };
         assert_eq!(scaled(json!({"maxReplicas": 1})), Ok((1, 1)));
-        assert_eq!(scaled(json!({"minReplicas": 3, "maxReplicas": 6})), Ok((3, 6)));
+        assert_eq!(
+            scaled(json!({"minReplicas": 3, "maxReplicas": 6})),
+            Ok((3, 6))
+        );
     }
 }

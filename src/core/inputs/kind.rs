@@ -97,7 +97,12 @@ impl Kind {
     /// The API group as written before the slash of `apiVersion`; empty for the core group.
     pub fn group(self) -> &'static str {
         match self {
-            Kind::Namespace | Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Pod | Kind::Node => "",
+            Kind::Namespace
+            | Kind::Service
+            | Kind::Secret
+            | Kind::ConfigMap
+            | Kind::Pod
+            | Kind::Node => "",
             Kind::EndpointSlice => "discovery.k8s.io",
             Kind::ClusterTrustBundle => "certificates.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
@@ -119,23 +124,29 @@ impl Kind {
     /// The versions we understand, the newest first.
     pub fn versions(self) -> &'static [&'static str] {
         match self {
-            Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant | Kind::ClusterTrustBundle => {
-                &["v1", "v1beta1"]
-            }
+            Kind::GatewayClass
+            | Kind::Gateway
+            | Kind::HTTPRoute
+            | Kind::ReferenceGrant
+            | Kind::ClusterTrustBundle => &["v1", "v1beta1"],
             // The parts that we read have the same shape in all versions.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
             Kind::BackendTLSPolicy => &["v1", "v1alpha3"],
-            Kind::TenantGateway | Kind::GatewayParameters | Kind::XBackendTrafficPolicy | Kind::XListenerSet => {
-                &["v1alpha1"]
-            }
+            Kind::TenantGateway
+            | Kind::GatewayParameters
+            | Kind::XBackendTrafficPolicy
+            | Kind::XListenerSet => &["v1alpha1"],
             _ => &["v1"],
         }
     }
 
     /// True if objects of this kind live in a namespace.
     pub fn namespaced(self) -> bool {
-        !matches!(self, Kind::Namespace | Kind::GatewayClass | Kind::Node | Kind::ClusterTrustBundle)
+        !matches!(
+            self,
+            Kind::Namespace | Kind::GatewayClass | Kind::Node | Kind::ClusterTrustBundle
+        )
     }
 }
 

@@ -22,21 +22,39 @@ pub(super) fn read(
     namespace: &Arc<str>,
     filters: Option<gw::GatewayListenersFilters>,
 ) -> Result<Vec<ListenerFilter>, ParseError> {
-    let requests = filters.and_then(|filters| filters.requests).unwrap_or_default();
-    exact(at_most("filters.requests", 16, requests)?.into_iter().map(|filter| one(namespace, filter)))
+    let requests = filters
+        .and_then(|filters| filters.requests)
+        .unwrap_or_default();
+    exact(
+        at_most("filters.requests", 16, requests)?
+            .into_iter()
+            .map(|filter| one(namespace, filter)),
+    )
 }
 
-fn one(namespace: &Arc<str>, filter: gw::GatewayListenersFiltersRequests) -> Result<ListenerFilter, ParseError> {
-    let gw::GatewayListenersFiltersRequests { extension_ref, external_auth: auth, r#type: kind } = filter;
-    let own =
-        |kind: &str| ParseError::Schema(format!("filters.requests: a filter of type {kind} has its own settings"));
+fn one(
+    namespace: &Arc<str>,
+    filter: gw::GatewayListenersFiltersRequests,
+) -> Result<ListenerFilter, ParseError> {
+    let gw::GatewayListenersFiltersRequests {
+        extension_ref,
+        external_auth: auth,
+        r#type: kind,
+    } = filter;
+    let own = |kind: &str| {
+        ParseError::Schema(format!(
+            "filters.requests: a filter of type {kind} has its own settings"
+        ))
+    };
     match (kind, auth, extension_ref) {
         (gw::GatewayListenersFiltersRequestsType::ExternalAuth, Some(auth), None) => {
             let auth = external_auth::read(namespace, same_shape(auth)?)?;
             Ok(ListenerFilter::ExternalAuth(Box::new(auth)))
         }
         (gw::GatewayListenersFiltersRequestsType::ExtensionRef, None, Some(r)) => {
-            Ok(ListenerFilter::Extension(format!("{} {:?} of group {:?}", r.kind, r.name, r.group).into()))
+            Ok(ListenerFilter::Extension(
+                format!("{} {:?} of group {:?}", r.kind, r.name, r.group).into(),
+            ))
         }
         (gw::GatewayListenersFiltersRequestsType::ExternalAuth, ..) => Err(own("ExternalAuth")),
         (gw::GatewayListenersFiltersRequestsType::ExtensionRef, ..) => Err(own("ExtensionRef")),
@@ -60,7 +78,8 @@ mod tests {
     use super::*;
 
     fn told(requests: Value) -> Result<Vec<ListenerFilter>, String> {
-        let filters = serde_json::from_value(json!({"requests": requests})).expect("the shape is right");
+        let filters =
+            serde_json::from_value(json!({"requests": requests})).expect("the shape is right");
         read(&Arc::from("a"), Some(filters)).map_err(|error| error.to_string())
     }
 
@@ -68,10 +87,17 @@ mod tests {
     fn filters_keep_their_order_and_are_not_merged() {
         let auth = |name: &str| json!({"type": "ExternalAuth", "externalAuth": {"protocol": "HTTP", "backendRef": {"name": name, "port": 80}}});
         let extension = json!({"type": "ExtensionRef", "extensionRef": {"group": "x.org", "kind": "Jwt", "name": "b"}});
-        let read = told(json!([auth("b"), auth("a"), extension, auth("b")])).expect("they can be read");
-        let names: Vec<_> = read.iter().map(|filter| filter.auth().map(|auth| &*auth.server.name.name)).collect();
+        let read =
+            told(json!([auth("b"), auth("a"), extension, auth("b")])).expect("they can be read");
+        let names: Vec<_> = read
+            .iter()
+            .map(|filter| filter.auth().map(|auth| &*auth.server.name.name))
+            .collect();
         assert_eq!(names, [Some("b"), Some("a"), None, Some("b")]);
-        assert_eq!(read[2], ListenerFilter::Extension("Jwt \"b\" of group \"x.org\"".into()));
+        assert_eq!(
+            read[2],
+            ListenerFilter::Extension("Jwt \"b\" of group \"x.org\"".into())
+        );
         assert_eq!(told(json!([])), Ok(Vec::new()));
     }
 
@@ -81,13 +107,25 @@ mod tests {
         let extension = json!({"group": "x.org", "kind": "Jwt", "name": "b"});
         for (filter, expected) in [
             (json!({"type": "ExternalAuth"}), "type ExternalAuth"),
-            (json!({"type": "ExtensionRef", "externalAuth": auth}), "type ExtensionRef"),
-            (json!({"type": "ExternalAuth", "externalAuth": auth, "extensionRef": extension}), "type ExternalAuth"),
+            (
+                json!({"type": "ExtensionRef", "externalAuth": auth}),
+                "type ExtensionRef",
+            ),
+            (
+                json!({"type": "ExternalAuth", "externalAuth": auth, "extensionRef": extension}),
+                "type ExternalAuth",
+            ),
         ] {
             let text = told(json!([filter])).expect_err("it is refused");
             assert!(text.contains(expected), "{text}");
         }
-        let many: Vec<Value> = (0..17).map(|_| json!({"type": "ExtensionRef", "extensionRef": extension})).collect();
-        assert!(told(Value::Array(many)).expect_err("it is refused").contains("17 items"));
+        let many: Vec<Value> = (0..17)
+            .map(|_| json!({"type": "ExtensionRef", "extensionRef": extension}))
+            .collect();
+        assert!(
+            told(Value::Array(many))
+                .expect_err("it is refused")
+                .contains("17 items")
+        );
     }
 }

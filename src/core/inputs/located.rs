@@ -9,7 +9,8 @@ use crate::model::ObjectName;
 pub struct Located {
     /// Its name; a node has no namespace.
     pub name: ObjectName,
-    /// A pod's `status.podIPs`; the addresses in a node's `status.addresses`. Tenants can write neither.
+    /// A pod's `status.podIPs`; the addresses in a node's `status.addresses`. Tenants can write
+    /// neither.
     pub addresses: Box<[IpAddr]>,
 }
 

@@ -1,5 +1,5 @@
-//! The fields of a Service that we made for a Gateway. The Service is also the record of which Envoy port belongs to
-//! which port of the Gateway; all replicas follow it.
+//! The fields of a Service that we made for a Gateway. The Service is also the record of which
+//! Envoy port belongs to which port of the Gateway; all replicas follow it.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,15 @@ use crate::model::{ObjectName, Transport, TransportPort};
 
 /// The annotation with the name of the Gateway: a label value cannot hold every name.
 pub const EXPOSES: &str = "gatewright.io/gateway";
-/// The annotation on an EndpointSlice of ours with the name of the Service, made by a user, that the Gateway stands on.
+/// The annotation on an EndpointSlice of ours with the name of the Service, made by a user, that
+/// the Gateway stands on.
 pub const STANDS_ON: &str = "gatewright.io/stands-on";
 /// The value of `app.kubernetes.io/managed-by` on objects that we make.
 pub const MANAGER: &str = "gatewright";
 /// The label with that value.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The label that names the controller of an EndpointSlice (`discovery.k8s.io/v1`, `LabelManagedBy`).
+/// The label that names the controller of an EndpointSlice (`discovery.k8s.io/v1`,
+/// `LabelManagedBy`).
 pub const SLICES_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// The parts that we use of a Service that we made for a Gateway.
@@ -55,12 +57,13 @@ pub struct MadeSlice {
     pub owner: String,
     /// `addressType`, `ports` and `endpoints`, as written.
     pub content: Value,
-    /// Set for a lent slice, which is behind a Service that a user made: it is the record of which Envoy ports belong
-    /// to the Gateway; all replicas follow it.
+    /// Set for a lent slice, which is behind a Service that a user made: it is the record of which
+    /// Envoy ports belong to the Gateway; all replicas follow it.
     pub lent: Option<LentSlice>,
 }
 
-/// The parts that we use of a lent slice: an EndpointSlice that we made behind a Service that a user made.
+/// The parts that we use of a lent slice: an EndpointSlice that we made behind a Service that a
+/// user made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LentSlice {
     /// The Gateway.
@@ -75,10 +78,19 @@ impl MadeSlice {
     /// Reads an EndpointSlice; `None` for one that we did not make.
     pub(super) fn read(object: &EndpointSlice) -> Option<Box<Self>> {
         let meta = &object.metadata;
-        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let owner = meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true))?;
         let labels = meta.labels.as_ref()?;
-        let ours = labels.get(SLICES_BY).is_some_and(|manager| manager == MANAGER);
-        let annotations = meta.annotations.as_ref().filter(|annotations| annotations.contains_key(STANDS_ON));
+        let ours = labels
+            .get(SLICES_BY)
+            .is_some_and(|manager| manager == MANAGER);
+        let annotations = meta
+            .annotations
+            .as_ref()
+            .filter(|annotations| annotations.contains_key(STANDS_ON));
         let lent = || {
             Some(LentSlice {
                 gateway: ObjectName::new(meta.namespace.as_deref()?, owner.name.as_str()),
@@ -86,8 +98,7 @@ impl MadeSlice {
                 annotations: annotations?.clone(),
             })
         };
-        let content =
-            || json!({"addressType": object.address_type, "ports": object.ports, "endpoints": object.endpoints});
+        let content = || json!({"addressType": object.address_type, "ports": object.ports, "endpoints": object.endpoints});
         let made = || Self {
             uid: meta.uid.clone().unwrap_or_default(),
             owner: owner.uid.clone(),
@@ -109,9 +120,18 @@ impl MadeService {
         let meta = &object.metadata;
         let labels = meta.labels.clone().unwrap_or_default();
         let annotations = meta.annotations.clone().unwrap_or_default();
-        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-        let ours = labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER) && owner.kind == "Gateway";
-        let gateway = annotations.get(EXPOSES).filter(|gateway| ours && **gateway == owner.name)?;
+        let owner = meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true))?;
+        let ours = labels
+            .get(MANAGED_BY)
+            .is_some_and(|manager| manager == MANAGER)
+            && owner.kind == "Gateway";
+        let gateway = annotations
+            .get(EXPOSES)
+            .filter(|gateway| ours && **gateway == owner.name)?;
         let spec = object.spec.as_ref()?;
         let number = |port: &i32| u16::try_from(*port).ok();
         let target = |port: &Option<IntOrString>| match port {
@@ -120,7 +140,13 @@ impl MadeService {
         };
         let ports = spec.ports.iter().flatten().filter_map(|port| {
             let transport = Transport::of(port.protocol.as_deref())?;
-            Some((TransportPort { number: number(&port.port)?, transport }, target(&port.target_port)?))
+            Some((
+                TransportPort {
+                    number: number(&port.port)?,
+                    transport,
+                },
+                target(&port.target_port)?,
+            ))
         });
         Some(Box::new(Self {
             gateway: ObjectName::new(meta.namespace.as_deref()?, gateway.as_str()),

@@ -22,7 +22,10 @@ impl Meta {
         Ok(Self {
             name: object_name(kind, meta)?,
             generation: meta.generation.unwrap_or(1),
-            created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            created: meta
+                .creation_timestamp
+                .as_ref()
+                .map_or(0, |time| time.0.as_second()),
         })
     }
 }

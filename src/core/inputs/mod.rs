@@ -1,9 +1,9 @@
-//! Inputs: the objects that we read, parsed once at the edge into slim types with just the fields that translation
-//! needs.
+//! Inputs: the objects that we read, parsed once at the edge into slim types with just the fields
+//! that translation needs.
 //!
-//! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field. An invalid *value*
-//! (a hostname in upper case, an unknown filter) is kept as a value and becomes a condition on the object; only
-//! violations of the API server's schema are errors here.
+//! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field.
+//! An invalid *value* (a hostname in upper case, an unknown filter) is kept as a value and becomes
+//! a condition on the object; only violations of the API server's schema are errors here.
 
 mod address;
 mod admitted;
@@ -56,38 +56,45 @@ pub use configmap::{CaBundle, CaBundleError, CaCertificate, ConfigMap};
 pub use document::ParseError;
 pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};
-pub use gateway::{AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode};
+pub use gateway::{
+    AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls,
+    TlsMode,
+};
 pub use grant::ReferenceGrant;
 pub use isolated::{
-    Amounts, Autoscaling, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect, Toleration, TolerationOperator,
+    Amounts, Autoscaling, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect,
+    Toleration, TolerationOperator,
 };
 pub use kind::{Kind, OWN_GROUP, ObjectKey};
 pub use listener_filter::ListenerFilter;
 pub use located::Located;
-pub use made_service::{EXPOSES, LentSlice, MANAGED_BY, MANAGER, MadeService, MadeSlice, SLICES_BY, STANDS_ON};
+pub use made_service::{
+    EXPOSES, LentSlice, MANAGED_BY, MANAGER, MadeService, MadeSlice, SLICES_BY, STANDS_ON,
+};
 pub use meta::Meta;
 pub(crate) use names::is_label;
 pub use namespace::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL, Namespace};
 pub use object::Object;
 pub use parameters::{
-    AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind, GatewayParameters,
-    NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PortProtocol, RouteHostnames, ServiceParameters,
-    ServiceType, SpokenProtocol,
+    AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind,
+    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PortProtocol,
+    RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
 pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
 pub use secret::{
-    CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
+    CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by,
+    parse_certificate,
 };
 pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec, TargetPort};
 pub use session::SessionPersistence;
 pub use slice_endpoint::SliceEndpoint;
 pub use tenantgateway::{
-    ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
-    SecretKey, Source, Spec, TenantGateway,
+    ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode,
+    Rfc2136, Route53, SecretKey, Source, Spec, TenantGateway,
 };
 pub use text::{Unsupported, kept_headers};
 pub use trust_bundle::ClusterTrustBundle;

@@ -26,9 +26,12 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The namespace whose Gateway serves this one, if the platform says so: a label that the owner of a TenantGateway
-    /// asked for does not count.
+    /// The namespace whose Gateway serves this one, if the platform says so: a label that the owner
+    /// of a TenantGateway asked for does not count.
     pub fn gateway_of_platform(&self) -> Option<&str> {
-        self.labels.get(GATEWAY_LABEL).filter(|_| !self.annotations.contains_key(ATTACHED_BY)).map(String::as_str)
+        self.labels
+            .get(GATEWAY_LABEL)
+            .filter(|_| !self.annotations.contains_key(ATTACHED_BY))
+            .map(String::as_str)
     }
 }

@@ -12,15 +12,16 @@ use super::document::{Fields, read, text};
 use super::trust_bundle;
 use super::xlistenerset::xlistenerset;
 use super::{
-    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located,
-    Meta, Namespace, ObjectKey, ParseError, Policy, ReferenceGrant, Route, Secret, Service, SetKind, TenantGateway,
-    TrafficRules, Validation,
+    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
+    ListenerSet, Located, Meta, Namespace, ObjectKey, ParseError, Policy, ReferenceGrant, Route,
+    Secret, Service, SetKind, TenantGateway, TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
 use crate::limits::Limits;
 use crate::model::ObjectName;
 
-/// The label of routes by which cert-manager answers ACME challenges (`acme.cert-manager.io/http01-solver`).
+/// The label of routes by which cert-manager answers ACME challenges
+/// (`acme.cert-manager.io/http01-solver`).
 pub(super) const SOLVER: &str = "acme.cert-manager.io/http01-solver";
 
 /// An object of any kind that we read.
@@ -46,14 +47,15 @@ pub enum Object {
 }
 
 impl Object {
-    /// Reads one object. Unknown fields, wrong types and missing required fields are errors, as with strict
-    /// validation by an API server.
+    /// Reads one object. Unknown fields, wrong types and missing required fields are errors, as
+    /// with strict validation by an API server.
     pub fn parse(value: Value) -> Result<Self, ParseError> {
         Self::parse_with(&value, Fields::Known)
     }
 
-    /// Reads one object that an API server has admitted, whose schema may be newer than ours or of the experimental
-    /// channel: unknown fields are ignored, and of an object with an unknown value the rest is read.
+    /// Reads one object that an API server has admitted, whose schema may be newer than ours or of
+    /// the experimental channel: unknown fields are ignored, and of an object with an unknown value
+    /// the rest is read.
     pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
         Self::admitted(&value).or_else(|why| salvage(&value, why))
     }
@@ -63,11 +65,14 @@ impl Object {
         Self::parse_with(value, Fields::Any)
     }
 
-    /// Drops content that no object may use because it is over the limits; the reason is kept in its place.
+    /// Drops content that no object may use because it is over the limits; the reason is kept in
+    /// its place.
     pub fn drop_over_limit(&mut self, limits: &Limits) {
         match self {
             Self::ConfigMap(map) => configmap::drop_over_limit(&mut map.bundle, limits),
-            Self::ClusterTrustBundle(trust) => configmap::drop_over_limit(&mut trust.bundle, limits),
+            Self::ClusterTrustBundle(trust) => {
+                configmap::drop_over_limit(&mut trust.bundle, limits)
+            }
             _ => {}
         }
     }
@@ -76,9 +81,12 @@ impl Object {
         let api_version = text(value, "apiVersion").ok_or(ParseError::NoType("apiVersion"))?;
         let kind = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let Some(known) = Kind::ALL.into_iter().find(|k| k.as_str() == kind && k.group() == group) else {
-            // YAML adds indented lines below a string to that string, by a space, or by a line feed after an empty line: in
-            // a Secret these may be a private key.
+        let Some(known) = Kind::ALL
+            .into_iter()
+            .find(|k| k.as_str() == kind && k.group() == group)
+        else {
+            // YAML adds indented lines below a string to that string, by a space, or by a line feed
+            // after an empty line: in a Secret these may be a private key.
             let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
             let shown = |text: &str| if is_name(text) { text } else { "(not shown)" }.to_owned();
             return Err(ParseError::UnknownKind {
@@ -89,8 +97,16 @@ impl Object {
         };
         if !known.versions().contains(&version) {
             let (kind, expected) = (known.as_str(), known.api_version());
-            let why = ParseError::UnknownVersion { kind, found: api_version.to_owned(), expected };
-            return Err(if known == Kind::Secret { why.without_values() } else { why });
+            let why = ParseError::UnknownVersion {
+                kind,
+                found: api_version.to_owned(),
+                expected,
+            };
+            return Err(if known == Kind::Secret {
+                why.without_values()
+            } else {
+                why
+            });
         }
         Ok(match known {
             Kind::Namespace => {
@@ -106,7 +122,10 @@ impl Object {
             }
             Kind::GatewayClass => {
                 let object: Manifest<gw::gatewayclasses::GatewayClassSpec> = read(value, fields)?;
-                Object::GatewayClass(GatewayClass::read(Meta::read(known, &object.metadata)?, object.spec))
+                Object::GatewayClass(GatewayClass::read(
+                    Meta::read(known, &object.metadata)?,
+                    object.spec,
+                ))
             }
             Kind::Gateway => {
                 let object: Manifest<gw::gateways::GatewaySpec> = read(value, fields)?;
@@ -121,40 +140,65 @@ impl Object {
             Kind::XListenerSet => Object::ListenerSet(xlistenerset(value, fields)?),
             Kind::HTTPRoute => {
                 let object: Manifest<gw::httproutes::HttpRouteSpec> = read(value, fields)?;
-                let mut route = Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
-                let solves = |labels: &std::collections::BTreeMap<String, String>| labels.contains_key(SOLVER);
+                let mut route =
+                    Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
+                let solves = |labels: &std::collections::BTreeMap<String, String>| {
+                    labels.contains_key(SOLVER)
+                };
                 route.challenge = object.metadata.labels.as_ref().is_some_and(solves);
                 Object::Route(route)
             }
             Kind::GRPCRoute => {
                 let object: Manifest<gw::grpcroutes::GrpcRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_grpc(Meta::read(known, &object.metadata)?, object.spec)?)
+                Object::Route(Route::read_grpc(
+                    Meta::read(known, &object.metadata)?,
+                    object.spec,
+                )?)
             }
-            Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse_with(value, fields)?)),
-            Kind::GatewayParameters => Object::GatewayParameters(GatewayParameters::parse(value, fields)?),
+            Kind::TenantGateway => {
+                Object::TenantGateway(Box::new(TenantGateway::parse_with(value, fields)?))
+            }
+            Kind::GatewayParameters => {
+                Object::GatewayParameters(GatewayParameters::parse(value, fields)?)
+            }
             Kind::TLSRoute => {
                 let object: Manifest<gw::tlsroutes::TlsRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_tls(Meta::read(known, &object.metadata)?, object.spec)?)
+                Object::Route(Route::read_tls(
+                    Meta::read(known, &object.metadata)?,
+                    object.spec,
+                )?)
             }
             Kind::TCPRoute => {
                 let object: Manifest<gw::tcproutes::TcpRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_tcp(Meta::read(known, &object.metadata)?, object.spec)?)
+                Object::Route(Route::read_tcp(
+                    Meta::read(known, &object.metadata)?,
+                    object.spec,
+                )?)
             }
             Kind::UDPRoute => {
                 let object: Manifest<gw::udproutes::UdpRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_udp(Meta::read(known, &object.metadata)?, object.spec)?)
+                Object::Route(Route::read_udp(
+                    Meta::read(known, &object.metadata)?,
+                    object.spec,
+                )?)
             }
             Kind::ReferenceGrant => {
-                let object: Manifest<gw::referencegrants::ReferenceGrantSpec> = read(value, fields)?;
-                Object::ReferenceGrant(ReferenceGrant::read(Meta::read(known, &object.metadata)?, object.spec))
+                let object: Manifest<gw::referencegrants::ReferenceGrantSpec> =
+                    read(value, fields)?;
+                Object::ReferenceGrant(ReferenceGrant::read(
+                    Meta::read(known, &object.metadata)?,
+                    object.spec,
+                ))
             }
             Kind::BackendTLSPolicy => {
-                let object: Manifest<gw::backendtlspolicies::BackendTlsPolicySpec> = read(value, fields)?;
+                let object: Manifest<gw::backendtlspolicies::BackendTlsPolicySpec> =
+                    read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::Policy(Validation::policy(meta, object.spec)?)
             }
             Kind::XBackendTrafficPolicy => {
-                let object: Manifest<gw::xbackendtrafficpolicies::XBackendTrafficPolicySpec> = read(value, fields)?;
+                let object: Manifest<gw::xbackendtrafficpolicies::XBackendTrafficPolicySpec> =
+                    read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::Policy(TrafficRules::policy(meta, object.spec)?)
             }
@@ -168,12 +212,16 @@ impl Object {
                 Object::EndpointSlice(EndpointSlice::read(meta, object)?)
             }
             Kind::Secret => {
-                let object: core::Secret = read(value, fields).map_err(ParseError::without_values)?;
+                let object: core::Secret =
+                    read(value, fields).map_err(ParseError::without_values)?;
                 Object::Secret(Secret::read(Meta::read(known, &object.metadata)?, object))
             }
             Kind::ConfigMap => {
                 let object: core::ConfigMap = read(value, fields)?;
-                Object::ConfigMap(ConfigMap::read(Meta::read(known, &object.metadata)?, object))
+                Object::ConfigMap(ConfigMap::read(
+                    Meta::read(known, &object.metadata)?,
+                    object,
+                ))
             }
             Kind::ClusterTrustBundle => {
                 let object: trust_bundle::Written = read(value, fields)?;
@@ -232,7 +280,8 @@ impl Object {
     }
 }
 
-/// An object as written, with a specification `S`. Its status is not read: it is ours or not needed.
+/// An object as written, with a specification `S`. Its status is not read: it is ours or not
+/// needed.
 #[derive(Deserialize)]
 pub(super) struct Manifest<S> {
     pub(super) metadata: ObjectMeta,

@@ -1,4 +1,5 @@
-//! GatewayParameters (`gatewright.io/v1alpha1`): settings of the Gateways of a class, or of one Gateway.
+//! GatewayParameters (`gatewright.io/v1alpha1`): settings of the Gateways of a class, or of one
+//! Gateway.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use super::{IsolatedParameters, Meta, ParseError, Selector};
 use crate::model::{Hostname, IdentityHeaders, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
-pub const PARAMETERS_CRD: &str = include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
+pub const PARAMETERS_CRD: &str =
+    include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
 
 /// GatewayParameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +25,8 @@ pub struct GatewayParameters {
     pub spec: Result<Parameters, String>,
 }
 
-/// `spec` of GatewayParameters. A field that a Gateway's parameters set overrides that of its class's.
+/// `spec` of GatewayParameters. A field that a Gateway's parameters set overrides that of its
+/// class's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Parameters {
@@ -35,10 +38,11 @@ pub struct Parameters {
     pub identity_headers: Option<IdentityHeaders>,
     /// Decides whether routes of several namespaces may share a hostname.
     pub route_hostnames: Option<RouteHostnames>,
-    /// In a class's parameters: the hostnames that each namespace may have. Without it every namespace may have any.
+    /// In a class's parameters: the hostnames that each namespace may have. Without it every
+    /// namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
-    /// In a class's parameters: the protocols of ports of the shared fleet. A port that is not listed has the protocol
-    /// of its first listener.
+    /// In a class's parameters: the protocols of ports of the shared fleet. A port that is not
+    /// listed has the protocol of its first listener.
     pub ports: Option<Arc<[PortProtocol]>>,
     /// In a class's parameters: whether Gateways may stand on Services that they name.
     pub named_services: Option<NamedServices>,
@@ -47,8 +51,8 @@ pub struct Parameters {
     /// The Service of each Gateway of fleet Dedicated or Isolated.
     #[serde(default)]
     pub service: ServiceParameters,
-    /// The Envoys of each Gateway of fleet Isolated; in a class's parameters it also allows its Gateways to choose that
-    /// fleet.
+    /// The Envoys of each Gateway of fleet Isolated; in a class's parameters it also allows its
+    /// Gateways to choose that fleet.
     pub isolated: Option<IsolatedParameters>,
 }
 
@@ -71,7 +75,10 @@ impl PortProtocol {
             SpokenProtocol::Http | SpokenProtocol::Tls | SpokenProtocol::Tcp => Transport::Tcp,
             SpokenProtocol::Udp => Transport::Udp,
         };
-        TransportPort { number: self.port, transport }
+        TransportPort {
+            number: self.port,
+            transport,
+        }
     }
 }
 
@@ -105,12 +112,26 @@ struct WrittenPort {
 impl TryFrom<WrittenPort> for PortProtocol {
     type Error = String;
 
-    fn try_from(WrittenPort { port, protocol, namespaces }: WrittenPort) -> Result<Self, String> {
+    fn try_from(
+        WrittenPort {
+            port,
+            protocol,
+            namespaces,
+        }: WrittenPort,
+    ) -> Result<Self, String> {
         match (port, protocol) {
             (0, _) => Err("ports: expected a port from 1 to 65535, found 0".to_owned()),
-            (80, SpokenProtocol::Tls | SpokenProtocol::Tcp) => Err("ports: port 80 is HTTP".to_owned()),
-            (443, SpokenProtocol::Http | SpokenProtocol::Tcp) => Err("ports: port 443 is TLS".to_owned()),
-            (port, protocol) => Ok(Self { port, protocol, namespaces: namespaces.map(selector) }),
+            (80, SpokenProtocol::Tls | SpokenProtocol::Tcp) => {
+                Err("ports: port 80 is HTTP".to_owned())
+            }
+            (443, SpokenProtocol::Http | SpokenProtocol::Tcp) => {
+                Err("ports: port 443 is TLS".to_owned())
+            }
+            (port, protocol) => Ok(Self {
+                port,
+                protocol,
+                namespaces: namespaces.map(selector),
+            }),
         }
     }
 }
@@ -121,8 +142,8 @@ impl TryFrom<WrittenPort> for PortProtocol {
 pub struct AllowedHostnames {
     /// The namespaces.
     pub namespaces: Selector,
-    /// The hostnames; a wildcard covers all names below it, the empty hostname covers every name and listeners without
-    /// one.
+    /// The hostnames; a wildcard covers all names below it, the empty hostname covers every name
+    /// and listeners without one.
     pub hostnames: Vec<Hostname>,
 }
 
@@ -144,21 +165,35 @@ impl TryFrom<WrittenHostnames> for AllowedHostnames {
             "" => Err("hostnames: expected a hostname, a wildcard, or * for all".to_owned()),
             text => Hostname::parse(text).map_err(|error| error.to_string()),
         };
-        let hostnames = written.hostnames.iter().map(hostname).collect::<Result<_, _>>()?;
-        Ok(Self { namespaces: selector(written.namespaces), hostnames })
+        let hostnames = written
+            .hostnames
+            .iter()
+            .map(hostname)
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            namespaces: selector(written.namespaces),
+            hostnames,
+        })
     }
 }
 
-fn selector(LabelSelector { match_labels, match_expressions }: LabelSelector) -> Selector {
+fn selector(
+    LabelSelector {
+        match_labels,
+        match_expressions,
+    }: LabelSelector,
+) -> Selector {
     let expressions = match_expressions.unwrap_or_default().into_iter();
     Selector {
         labels: match_labels.unwrap_or_default(),
-        expressions: expressions.map(|e| (e.key, e.operator, e.values.unwrap_or_default())).collect(),
+        expressions: expressions
+            .map(|e| (e.key, e.operator, e.values.unwrap_or_default()))
+            .collect(),
     }
 }
 
-/// Decides whether routes of several namespaces may share a hostname, at a listener that admits them. Routes of the
-/// listener's own namespace are always served.
+/// Decides whether routes of several namespaces may share a hostname, at a listener that admits
+/// them. Routes of the listener's own namespace are always served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum RouteHostnames {
     /// Each hostname belongs to the namespace that had it first.
@@ -167,8 +202,8 @@ pub enum RouteHostnames {
     Shared,
 }
 
-/// The handling of a request whose path has a percent-encoded slash or backslash: a backend that decodes it may read
-/// another path than the one that was matched.
+/// The handling of a request whose path has a percent-encoded slash or backslash: a backend that
+/// decodes it may read another path than the one that was matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum EscapedSlashes {
     /// Forwards the path unchanged, as the Gateway API specifies.
@@ -180,8 +215,8 @@ pub enum EscapedSlashes {
     Redirect,
 }
 
-/// Decides whether Gateways of a dedicated fleet may stand on Services that they name, instead of a Service that is
-/// made for each.
+/// Decides whether Gateways of a dedicated fleet may stand on Services that they name, instead of a
+/// Service that is made for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum NamedServices {
     /// Each Gateway has the Service that is made for it.
@@ -191,7 +226,8 @@ pub enum NamedServices {
     Allow,
 }
 
-/// Decides whether Gateways may be default Gateways (`spec.defaultScope`), to which routes of all namespaces may come.
+/// Decides whether Gateways may be default Gateways (`spec.defaultScope`), to which routes of all
+/// namespaces may come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum DefaultGateways {
     /// No Gateway is one.
@@ -222,8 +258,8 @@ pub struct ServiceParameters {
     pub load_balancer_class: Option<String>,
     /// `spec.externalTrafficPolicy` of the Service; by its type if `None`.
     pub external_traffic_policy: Option<ExternalTrafficPolicy>,
-    /// In a Gateway's own parameters: the name of an existing Service of its namespace. Excludes a type and a class,
-    /// which that Service has already.
+    /// In a Gateway's own parameters: the name of an existing Service of its namespace. Excludes a
+    /// type and a class, which that Service has already.
     #[serde(default, deserialize_with = "service_name")]
     pub name: Option<Arc<str>>,
 }
@@ -233,7 +269,9 @@ fn service_name<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Ar
     let name = String::deserialize(source)?;
     match super::names::is_label(&name) {
         true => Ok(Some(name.into())),
-        false => Err(serde::de::Error::custom(format!("service.name: {name:?} is not the name of a Service"))),
+        false => Err(serde::de::Error::custom(format!(
+            "service.name: {name:?} is not the name of a Service"
+        ))),
     }
 }
 
@@ -246,7 +284,8 @@ pub enum ServiceType {
     ClusterIP,
 }
 
-/// `spec.externalTrafficPolicy` of a Service: which Envoys a node forwards connections from outside to.
+/// `spec.externalTrafficPolicy` of a Service: which Envoys a node forwards connections from outside
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum ExternalTrafficPolicy {
     /// Those of the node itself, which see the address of the client.
@@ -266,8 +305,8 @@ impl ExternalTrafficPolicy {
 }
 
 impl ServiceType {
-    /// The policy of a Service of this type that asks for none. Load balancers find the nodes that have an Envoy (by
-    /// `healthCheckNodePort`); clients of a node's port do not.
+    /// The policy of a Service of this type that asks for none. Load balancers find the nodes that
+    /// have an Envoy (by `healthCheckNodePort`); clients of a node's port do not.
     pub fn external_traffic_policy(self) -> Option<ExternalTrafficPolicy> {
         match self {
             ServiceType::LoadBalancer => Some(ExternalTrafficPolicy::Local),
@@ -293,7 +332,8 @@ pub struct ParametersRef {
     pub group: String,
     /// Its kind.
     pub kind: String,
-    /// The namespace. `None` for a class's reference that names none; for a Gateway's it is the Gateway's own.
+    /// The namespace. `None` for a class's reference that names none; for a Gateway's it is the
+    /// Gateway's own.
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Arc<str>,
@@ -303,7 +343,10 @@ impl ParametersRef {
     /// The name of the GatewayParameters that it refers to; `None` for another kind.
     pub fn target(&self) -> Option<ObjectName> {
         let ours = self.group == OWN_GROUP && self.kind == "GatewayParameters";
-        Some(ObjectName::new(self.namespace.clone().filter(|_| ours)?, self.name.clone()))
+        Some(ObjectName::new(
+            self.namespace.clone().filter(|_| ours)?,
+            self.name.clone(),
+        ))
     }
 }
 
@@ -340,16 +383,26 @@ mod tests {
     #[test]
     fn values_of_a_newer_schema_are_kept_as_not_understood() {
         let newer = parse(json!({"fleet": "Orbital"}));
-        assert!(Object::parse(newer.clone()).is_err(), "in a file it is a mistake");
-        let Ok(Object::GatewayParameters(read)) = Object::parse_admitted(newer) else { panic!("an object") };
-        assert!(read.spec.expect_err("unknown").starts_with("spec: unknown variant `Orbital`"));
+        assert!(
+            Object::parse(newer.clone()).is_err(),
+            "in a file it is a mistake"
+        );
+        let Ok(Object::GatewayParameters(read)) = Object::parse_admitted(newer) else {
+            panic!("an object")
+        };
+        assert!(
+            read.spec
+                .expect_err("unknown")
+                .starts_with("spec: unknown variant `Orbital`")
+        );
     }
 
     /// All values and fields of the CRD exist in the type.
     #[test]
     fn the_definition_and_the_type_agree() {
         let crd: Value = serde_yaml_ng::from_str(PARAMETERS_CRD).expect("the definition is YAML");
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+            ["properties"];
         let mut fields: Vec<&String> = schema.as_object().expect("fields").keys().collect();
         fields.sort();
         assert_eq!(
@@ -368,62 +421,114 @@ mod tests {
             ]
         );
         for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
-            Object::parse(parse(json!({"escapedSlashes": slashes}))).expect("what the definition lists is understood");
+            Object::parse(parse(json!({"escapedSlashes": slashes})))
+                .expect("what the definition lists is understood");
         }
-        for headers in schema["identityHeaders"]["enum"].as_array().expect("values") {
-            Object::parse(parse(json!({"identityHeaders": headers}))).expect("what the definition lists is understood");
+        for headers in schema["identityHeaders"]["enum"]
+            .as_array()
+            .expect("values")
+        {
+            Object::parse(parse(json!({"identityHeaders": headers})))
+                .expect("what the definition lists is understood");
         }
         for hostnames in schema["routeHostnames"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"routeHostnames": hostnames})))
                 .expect("what the definition lists is understood");
         }
         for named in schema["namedServices"]["enum"].as_array().expect("values") {
-            Object::parse(parse(json!({"namedServices": named}))).expect("what the definition lists is understood");
+            Object::parse(parse(json!({"namedServices": named})))
+                .expect("what the definition lists is understood");
         }
-        for default in schema["defaultGateways"]["enum"].as_array().expect("values") {
-            Object::parse(parse(json!({"defaultGateways": default}))).expect("what the definition lists is understood");
+        for default in schema["defaultGateways"]["enum"]
+            .as_array()
+            .expect("values")
+        {
+            Object::parse(parse(json!({"defaultGateways": default})))
+                .expect("what the definition lists is understood");
         }
         let allowed = json!([{"namespaces": {"matchLabels": {"team": "a"}, "matchExpressions": [
             {"key": "b", "operator": "In", "values": ["c"]}]}, "hostnames": ["a.org", "*.a.org", "*"]}]);
-        Object::parse(parse(json!({"allowedHostnames": allowed}))).expect("what the definition lists is understood");
-        for wrong in [json!([{"hostnames": ["A.org"]}]), json!([{"hostnames": [""]}]), json!([{"namespaces": {}}])] {
-            assert!(Object::parse(parse(json!({"allowedHostnames": wrong}))).is_err(), "{wrong}");
+        Object::parse(parse(json!({"allowedHostnames": allowed})))
+            .expect("what the definition lists is understood");
+        for wrong in [
+            json!([{"hostnames": ["A.org"]}]),
+            json!([{"hostnames": [""]}]),
+            json!([{"namespaces": {}}]),
+        ] {
+            assert!(
+                Object::parse(parse(json!({"allowedHostnames": wrong}))).is_err(),
+                "{wrong}"
+            );
         }
         let port = &schema["ports"]["items"]["properties"];
-        assert_eq!(port.as_object().expect("fields").keys().collect::<Vec<_>>(), ["namespaces", "port", "protocol"]);
+        assert_eq!(
+            port.as_object().expect("fields").keys().collect::<Vec<_>>(),
+            ["namespaces", "port", "protocol"]
+        );
         for protocol in port["protocol"]["enum"].as_array().expect("values") {
             let ports = json!([{"port": 8443, "protocol": protocol}]);
-            Object::parse(parse(json!({"ports": ports}))).expect("what the definition lists is understood");
+            Object::parse(parse(json!({"ports": ports})))
+                .expect("what the definition lists is understood");
         }
         let service = &schema["service"]["properties"];
         assert_eq!(
-            service.as_object().expect("fields").keys().collect::<Vec<_>>(),
+            service
+                .as_object()
+                .expect("fields")
+                .keys()
+                .collect::<Vec<_>>(),
             ["externalTrafficPolicy", "loadBalancerClass", "name", "type"]
         );
-        for policy in service["externalTrafficPolicy"]["enum"].as_array().expect("values") {
+        for policy in service["externalTrafficPolicy"]["enum"]
+            .as_array()
+            .expect("values")
+        {
             Object::parse(parse(json!({"service": {"externalTrafficPolicy": policy}})))
                 .expect("what the definition lists is understood");
         }
-        Object::parse(parse(json!({"service": {"name": "web-1"}}))).expect("what the definition lists is understood");
+        Object::parse(parse(json!({"service": {"name": "web-1"}})))
+            .expect("what the definition lists is understood");
         for wrong in ["", "-a", "a.b", "A", &"a".repeat(64)] {
-            assert!(Object::parse(parse(json!({"service": {"name": wrong}}))).is_err(), "{wrong}");
+            assert!(
+                Object::parse(parse(json!({"service": {"name": wrong}}))).is_err(),
+                "{wrong}"
+            );
         }
         let isolated = &schema["isolated"]["properties"];
-        let fields = ["autoscaling", "labels", "maxReplicas", "nodeSelector", "replicas", "resources", "tolerations"];
-        assert_eq!(isolated.as_object().expect("fields").keys().collect::<Vec<_>>(), fields);
+        let fields = [
+            "autoscaling",
+            "labels",
+            "maxReplicas",
+            "nodeSelector",
+            "replicas",
+            "resources",
+            "tolerations",
+        ];
+        assert_eq!(
+            isolated
+                .as_object()
+                .expect("fields")
+                .keys()
+                .collect::<Vec<_>>(),
+            fields
+        );
         let toleration = &isolated["tolerations"]["items"]["properties"];
         for operator in toleration["operator"]["enum"].as_array().expect("values") {
             for effect in toleration["effect"]["enum"].as_array().expect("values") {
-                let toleration =
-                    json!({"key": "a", "operator": operator, "value": "b", "effect": effect, "tolerationSeconds": 1});
+                let toleration = json!({"key": "a", "operator": operator, "value": "b", "effect": effect, "tolerationSeconds": 1});
                 let spec = json!({"isolated": {"replicas": 2, "maxReplicas": 3, "nodeSelector": {"a": "b"},
                     "labels": {"a": "b"}, "tolerations": [toleration],
                     "resources": {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {"cpu": "1", "memory": "1Mi"}}}});
                 Object::parse(parse(spec)).expect("what the definition lists is understood");
             }
         }
-        let autoscaling = isolated["autoscaling"]["properties"].as_object().expect("fields");
-        let spec: serde_json::Map<String, Value> = autoscaling.keys().map(|field| (field.clone(), json!(2))).collect();
+        let autoscaling = isolated["autoscaling"]["properties"]
+            .as_object()
+            .expect("fields");
+        let spec: serde_json::Map<String, Value> = autoscaling
+            .keys()
+            .map(|field| (field.clone(), json!(2)))
+            .collect();
         Object::parse(parse(json!({"isolated": {"autoscaling": spec}})))
             .expect("what the definition lists is understood");
         for fleet in schema["fleet"]["enum"].as_array().expect("values") {

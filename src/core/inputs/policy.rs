@@ -1,5 +1,5 @@
-//! Policies on Services (GEP-713): BackendTLSPolicy and XBackendTrafficPolicy. What one is about is read in the same
-//! way, whatever it asks for.
+//! Policies on Services (GEP-713): BackendTLSPolicy and XBackendTrafficPolicy. What one is about is
+//! read in the same way, whatever it asks for.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ pub struct Policy {
 /// The rules of a policy, by its kind; or the reason why they cannot be determined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyRules {
-    /// BackendTLSPolicy: how backends are verified. Where it cannot be told nothing is sent to them.
+    /// BackendTLSPolicy: how backends are verified. Where it cannot be told nothing is sent to
+    /// them.
     Tls(Result<Validation, String>),
     /// XBackendTrafficPolicy: how they are retried, and which sessions stay with them.
     Traffic(Result<TrafficRules, String>),
@@ -48,13 +49,15 @@ impl Policy {
         rules: PolicyRules,
     ) -> Result<Self, ParseError> {
         if targets.is_empty() || targets.len() > 16 {
-            return Err(ParseError::Schema("spec.targetRefs: 1 to 16 are needed".to_owned()));
+            return Err(ParseError::Schema(
+                "spec.targetRefs: 1 to 16 are needed".to_owned(),
+            ));
         }
         Ok(Self::on(meta, targets, rules))
     }
 
-    /// A policy whose specification cannot be read as a whole, `why` not. What it is about is known all the same:
-    /// Services are not to be served unguarded.
+    /// A policy whose specification cannot be read as a whole, `why` not. What it is about is known
+    /// all the same: Services are not to be served unguarded.
     pub(super) fn salvage(kind: Kind, value: &Value, why: &ParseError) -> Option<Self> {
         let why = format!("the specification cannot be read ({why})");
         let rules = match kind {
@@ -82,15 +85,26 @@ impl Policy {
         for target in written {
             if target.group.is_empty() && target.kind == "Service" {
                 let service = ObjectName::new(meta.name.namespace.clone(), target.name);
-                let section = target.section_name.filter(|section| !section.is_empty()).map(Arc::from);
+                let section = target
+                    .section_name
+                    .filter(|section| !section.is_empty())
+                    .map(Arc::from);
                 targets.push(PolicyTarget { service, section });
             } else {
-                others.push(format!("{} {} of group {:?}", target.kind, target.name, target.group));
+                others.push(format!(
+                    "{} {} of group {:?}",
+                    target.kind, target.name, target.group
+                ));
             }
         }
         targets.sort();
         targets.dedup();
-        Self { meta, targets, others, rules }
+        Self {
+            meta,
+            targets,
+            others,
+            rules,
+        }
     }
 
     /// Its kind.
@@ -109,7 +123,10 @@ impl Policy {
     /// The objects in which its roots are.
     pub fn references(&self) -> &[LocalRef] {
         match &self.rules {
-            PolicyRules::Tls(Ok(Validation { roots: Roots::References(references), .. })) => references,
+            PolicyRules::Tls(Ok(Validation {
+                roots: Roots::References(references),
+                ..
+            })) => references,
             PolicyRules::Tls(_) | PolicyRules::Traffic(_) => &[],
         }
     }

@@ -1,13 +1,15 @@
 //! Validates regular expressions for Envoy, and estimates their size there. Pure.
 //!
-//! An expression that Envoy refuses would hold back all resources that are sent with it, so this is an allow-list: the
-//! `regex` crate's parser reads the expression, and only syntax that is known to be RE2's is accepted
-//! (<https://github.com/google/re2/wiki/Syntax>). Envoy compiles expressions for bytes (Latin-1), not for UTF-8.
-//! `e2e/tests/isolation/regex.rs` compares the verdicts with Envoy's.
+//! An expression that Envoy refuses would hold back all resources that are sent with it, so this is
+//! an allow-list: the `regex` crate's parser reads the expression, and only syntax that is known to
+//! be RE2's is accepted (<https://github.com/google/re2/wiki/Syntax>). Envoy compiles expressions
+//! for bytes (Latin-1), not for UTF-8. `e2e/tests/isolation/regex.rs` compares the verdicts with
+//! Envoy's.
 
 use regex_syntax::ast::{
-    self, Ast, ClassPerlKind, ClassSet, ClassSetItem, ClassUnicodeKind, Flag, FlagsItemKind, GroupKind, LiteralKind,
-    RepetitionKind, RepetitionRange, SpecialLiteralKind, parse::ParserBuilder,
+    self, Ast, ClassPerlKind, ClassSet, ClassSetItem, ClassUnicodeKind, Flag, FlagsItemKind,
+    GroupKind, LiteralKind, RepetitionKind, RepetitionRange, SpecialLiteralKind,
+    parse::ParserBuilder,
 };
 
 use super::text::quoted;
@@ -16,10 +18,12 @@ use super::text::quoted;
 const REPEAT: u32 = 1000;
 /// The deepest nesting of groups that is accepted. RE2's own limit is 1000.
 const MAX_DEPTH: u32 = 100;
-/// RE2's names of the Unicode general categories. It does not know `Cn` and `LC`, and no other spelling.
+/// RE2's names of the Unicode general categories. It does not know `Cn` and `LC`, and no other
+/// spelling.
 const CATEGORIES: [&str; 36] = [
-    "C", "Cc", "Cf", "Co", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No", "P", "Pc",
-    "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs", "Any",
+    "C", "Cc", "Cf", "Co", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd",
+    "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z",
+    "Zl", "Zp", "Zs", "Any",
 ];
 /// Scripts that are accepted by name.
 const SCRIPTS: [&str; 12] = [
@@ -39,25 +43,45 @@ const SCRIPTS: [&str; 12] = [
 /// An upper bound of the instructions of a category, whose 256 bytes are matched (measured: 16).
 const CATEGORY_SIZE: u32 = 20;
 
-/// Returns an upper bound of the instructions that RE2 compiles an expression to, or why Envoy would refuse it.
+/// Returns an upper bound of the instructions that RE2 compiles an expression to, or why Envoy
+/// would refuse it.
 pub(super) fn size(text: &str) -> Result<u32, String> {
-    let wrong = |reason: String| format!("regular expression {} is not valid RE2 ({reason})", quoted(text));
+    let wrong = |reason: String| {
+        format!(
+            "regular expression {} is not valid RE2 ({reason})",
+            quoted(text)
+        )
+    };
     if text.is_empty() {
         return Err("the regular expression is empty".to_owned());
     }
     if let Some(control) = text.chars().find(|c| c.is_control()) {
-        return Err(wrong(format!("it has the control character {control:?}: write it as an escape")));
+        return Err(wrong(format!(
+            "it has the control character {control:?}: write it as an escape"
+        )));
     }
     let mut parser = ParserBuilder::new().nest_limit(MAX_DEPTH).build();
-    let ast = parser.parse(text).map_err(|error| wrong(error.kind().to_string()))?;
-    let checker = Checker { text, fold: ignores_case(text) };
+    let ast = parser
+        .parse(text)
+        .map_err(|error| wrong(error.kind().to_string()))?;
+    let checker = Checker {
+        text,
+        fold: ignores_case(text),
+    };
     // Beside the expression RE2 needs instructions to begin, to match and to fail.
-    checker.size(&ast, 1).map(|size| size.saturating_add(8)).map_err(wrong)
+    checker
+        .size(&ast, 1)
+        .map(|size| size.saturating_add(8))
+        .map_err(wrong)
 }
 
 /// True if an expression may set the flag `i` somewhere.
 fn ignores_case(text: &str) -> bool {
-    let flags = |rest: &str| rest.chars().take_while(|c| c.is_ascii_alphabetic() || *c == '-').any(|c| c == 'i');
+    let flags = |rest: &str| {
+        rest.chars()
+            .take_while(|c| c.is_ascii_alphabetic() || *c == '-')
+            .any(|c| c == 'i')
+    };
     text.split("(?").skip(1).any(flags)
 }
 
@@ -67,7 +91,8 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Returns the size of a part; `times` is the product of the counts of the repetitions around it.
+    /// Returns the size of a part; `times` is the product of the counts of the repetitions around
+    /// it.
     fn size(&self, ast: &Ast, times: u32) -> Result<u32, String> {
         Ok(match ast {
             Ast::Empty(_) => 1,
@@ -101,26 +126,41 @@ impl Checker<'_> {
     }
 
     fn sum(&self, asts: &[Ast], times: u32) -> Result<u32, String> {
-        asts.iter().try_fold(0_u32, |sum, ast| Ok(sum.saturating_add(self.size(ast, times)?)))
+        asts.iter().try_fold(0_u32, |sum, ast| {
+            Ok(sum.saturating_add(self.size(ast, times)?))
+        })
     }
 
     fn repetition(&self, repetition: &ast::Repetition, times: u32) -> Result<u32, String> {
         match &*repetition.ast {
-            Ast::Repetition(_) => return Err("RE2 does not repeat a repetition: put it into a group".to_owned()),
+            Ast::Repetition(_) => {
+                return Err("RE2 does not repeat a repetition: put it into a group".to_owned());
+            }
             Ast::Literal(literal) if !literal.c.is_ascii() => return Err(beyond_ascii(literal.c)),
             _ => {}
         }
         let RepetitionKind::Range(range) = &repetition.op.kind else {
-            // A repetition of an expression that may match the empty string needs more instructions.
+            // A repetition of an expression that may match the empty string needs more
+            // instructions.
             return Ok(self.size(&repetition.ast, times)?.saturating_add(3));
         };
         let span = &repetition.op.span;
-        let written = self.text.get(span.start.offset..span.end.offset).unwrap_or_default();
-        let digits = written.trim_start_matches('{').trim_end_matches('?').trim_end_matches('}');
-        let is_plain =
-            |number: &str| number.bytes().all(|b| b.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
+        let written = self
+            .text
+            .get(span.start.offset..span.end.offset)
+            .unwrap_or_default();
+        let digits = written
+            .trim_start_matches('{')
+            .trim_end_matches('?')
+            .trim_end_matches('}');
+        let is_plain = |number: &str| {
+            number.bytes().all(|b| b.is_ascii_digit())
+                && (number == "0" || !number.starts_with('0'))
+        };
         if !digits.split(',').all(is_plain) {
-            return Err(format!("RE2 does not take {written} for a repetition: expected a form such as {{2,5}}"));
+            return Err(format!(
+                "RE2 does not take {written} for a repetition: expected a form such as {{2,5}}"
+            ));
         }
         let (least, most) = match range {
             RepetitionRange::Exactly(count) => (*count, *count),
@@ -129,10 +169,15 @@ impl Checker<'_> {
         };
         let times = times.saturating_mul(most.max(1));
         if times > REPEAT {
-            return Err(format!("RE2 repeats at most {REPEAT} times, nested repetitions multiplied"));
+            return Err(format!(
+                "RE2 repeats at most {REPEAT} times, nested repetitions multiplied"
+            ));
         }
         let one = self.size(&repetition.ast, times)?;
-        Ok(one.saturating_mul(most.max(1)).saturating_add(most - least.min(most)).saturating_add(3))
+        Ok(one
+            .saturating_mul(most.max(1))
+            .saturating_add(most - least.min(most))
+            .saturating_add(3))
     }
 
     /// Returns the size of a literal outside of a class: one instruction for each byte.
@@ -141,7 +186,11 @@ impl Checker<'_> {
         if literal.c.is_ascii() || !matches!(literal.kind, LiteralKind::Verbatim) {
             return Ok(1);
         }
-        if self.fold { Err(beyond_ascii(literal.c)) } else { Ok(u32::try_from(literal.c.len_utf8()).unwrap_or(4)) }
+        if self.fold {
+            Err(beyond_ascii(literal.c))
+        } else {
+            Ok(u32::try_from(literal.c.len_utf8()).unwrap_or(4))
+        }
     }
 
     /// Returns the size of an item of a class: one instruction for each range of bytes.
@@ -183,15 +232,18 @@ impl Checker<'_> {
             ClassSetItem::Unicode(class) => category(&class.kind),
             ClassSetItem::Perl(class) => Ok(perl(&class.kind)),
             ClassSetItem::Bracketed(_) => Err("RE2 does not nest character classes".to_owned()),
-            ClassSetItem::Union(union) => {
-                union.items.iter().try_fold(0_u32, |sum, item| Ok(sum.saturating_add(self.item(item)?)))
-            }
+            ClassSetItem::Union(union) => union
+                .items
+                .iter()
+                .try_fold(0_u32, |sum, item| Ok(sum.saturating_add(self.item(item)?))),
         }
     }
 }
 
 fn beyond_ascii(c: char) -> String {
-    format!("Envoy compares bytes: {c:?} may stand by itself only, not in a class, repeated, or without regard to case")
+    format!(
+        "Envoy compares bytes: {c:?} may stand by itself only, not in a class, repeated, or without regard to case"
+    )
 }
 
 fn known_literal(literal: &ast::Literal) -> Result<(), String> {
@@ -199,9 +251,12 @@ fn known_literal(literal: &ast::Literal) -> Result<(), String> {
     match &literal.kind {
         LiteralKind::Verbatim | LiteralKind::Meta => Ok(()),
         LiteralKind::Superfluous if c.is_ascii_punctuation() => Ok(()),
-        LiteralKind::HexFixed(ast::HexLiteralKind::X) | LiteralKind::HexBrace(ast::HexLiteralKind::X) => {
+        LiteralKind::HexFixed(ast::HexLiteralKind::X)
+        | LiteralKind::HexBrace(ast::HexLiteralKind::X) => {
             if u32::from(c) > 0xFF {
-                return Err(format!("Envoy compares bytes: {c:?} is none, at most \\x{{ff}} is"));
+                return Err(format!(
+                    "Envoy compares bytes: {c:?} is none, at most \\x{{ff}} is"
+                ));
             }
             Ok(())
         }
@@ -210,7 +265,9 @@ fn known_literal(literal: &ast::Literal) -> Result<(), String> {
         | LiteralKind::Octal
         | LiteralKind::HexFixed(_)
         | LiteralKind::HexBrace(_)
-        | LiteralKind::Special(_) => Err(format!("RE2 does not know this way to write {c:?}: use \\x{{...}}")),
+        | LiteralKind::Special(_) => Err(format!(
+            "RE2 does not know this way to write {c:?}: use \\x{{...}}"
+        )),
     }
 }
 
@@ -228,7 +285,8 @@ fn known_assertion(kind: &ast::AssertionKind) -> Result<u32, String> {
     }
 }
 
-/// Returns the size of a Perl class: `\d`, `\s` and `\w` are ASCII in RE2; their negations need one more range.
+/// Returns the size of a Perl class: `\d`, `\s` and `\w` are ASCII in RE2; their negations need one
+/// more range.
 fn perl(kind: &ClassPerlKind) -> u32 {
     match kind {
         ClassPerlKind::Digit => 3,
@@ -250,14 +308,19 @@ fn category(kind: &ClassUnicodeKind) -> Result<u32, String> {
     if is_plain && (CATEGORIES.contains(&name.as_str()) || SCRIPTS.contains(&name.as_str())) {
         return Ok(CATEGORY_SIZE);
     }
-    Err(format!("\\p{{{name}}} is neither a general category of RE2 nor a script that is known here"))
+    Err(format!(
+        "\\p{{{name}}} is neither a general category of RE2 nor a script that is known here"
+    ))
 }
 
 fn flags(flags: &ast::Flags) -> Result<u32, String> {
     let is_known = |item: &ast::FlagsItem| match &item.kind {
         FlagsItemKind::Negation => true,
         FlagsItemKind::Flag(flag) => {
-            matches!(flag, Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed)
+            matches!(
+                flag,
+                Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed
+            )
         }
     };
     match flags.items.iter().all(is_known) {
@@ -268,10 +331,15 @@ fn flags(flags: &ast::Flags) -> Result<u32, String> {
 
 /// Returns the size of a named capture group, whose name has letters, digits and underscores only.
 fn named(name: &str) -> Result<u32, String> {
-    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+    if name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    {
         return Ok(2);
     }
-    Err(format!("a name of a group has letters, digits and underscores only, not {name:?}"))
+    Err(format!(
+        "a name of a group has letters, digits and underscores only, not {name:?}"
+    ))
 }
 
 #[cfg(test)]
@@ -379,13 +447,22 @@ mod tests {
             ("(?i)[a-z]", 5),
         ] {
             let own = size(text).expect("valid");
-            assert!(own >= envoy && own <= 3 * envoy + 10, "{text}: {own} here, {envoy} there");
+            assert!(
+                own >= envoy && own <= 3 * envoy + 10,
+                "{text}: {own} here, {envoy} there"
+            );
         }
     }
 
     #[test]
     fn the_review_bombs_are_large() {
-        let nested = format!("({}){{1000}}", ["[ab]", "[cd]", "[ef]", "[gh]", "[ij]", "[kl]", "[mn]", "[op]"].concat());
+        let nested = format!(
+            "({}){{1000}}",
+            [
+                "[ab]", "[cd]", "[ef]", "[gh]", "[ij]", "[kl]", "[mn]", "[op]"
+            ]
+            .concat()
+        );
         assert!(size(&nested).is_ok_and(|size| size > 8_000));
         assert!(size(".{1,1000}").is_ok_and(|size| size > 2_000));
     }

@@ -17,9 +17,14 @@ pub struct LocalRef {
 }
 
 impl LocalRef {
-    /// A reference to CA certificates by an object in `namespace`. A ClusterTrustBundle has no namespace.
+    /// A reference to CA certificates by an object in `namespace`. A ClusterTrustBundle has no
+    /// namespace.
     pub(super) fn to_roots(group: String, kind: String, namespace: Arc<str>, name: String) -> Self {
-        let reference = Self { group, kind, name: ObjectName::new(namespace, name) };
+        let reference = Self {
+            group,
+            kind,
+            name: ObjectName::new(namespace, name),
+        };
         if reference.is_to_trust_bundle() {
             let name = ObjectName::new("", reference.name.name.clone());
             return Self { name, ..reference };
@@ -29,7 +34,8 @@ impl LocalRef {
 
     /// True if the target is a ClusterTrustBundle (GEP-5075).
     pub(crate) fn is_to_trust_bundle(&self) -> bool {
-        self.group == Kind::ClusterTrustBundle.group() && self.kind == Kind::ClusterTrustBundle.as_str()
+        self.group == Kind::ClusterTrustBundle.group()
+            && self.kind == Kind::ClusterTrustBundle.as_str()
     }
 }
 
@@ -51,13 +57,22 @@ pub struct ParentRef {
 }
 
 impl ParentRef {
-    /// Kind and name of the parent for a route in `namespace`; `None` when the parent is no Gateway or ListenerSet.
+    /// Kind and name of the parent for a route in `namespace`; `None` when the parent is no Gateway
+    /// or ListenerSet.
     pub fn target(&self, namespace: &Arc<str>) -> Option<(Kind, ObjectName)> {
         let (group, kind) = (self.group.as_deref(), self.kind.as_deref());
-        let (group, kind) = (group.unwrap_or(Kind::Gateway.group()), kind.unwrap_or(Kind::Gateway.as_str()));
+        let (group, kind) = (
+            group.unwrap_or(Kind::Gateway.group()),
+            kind.unwrap_or(Kind::Gateway.as_str()),
+        );
         let parents = [Kind::Gateway, Kind::ListenerSet, Kind::XListenerSet];
-        let kind = parents.into_iter().find(|known| known.group() == group && known.as_str() == kind)?;
-        let namespace = self.namespace.as_deref().map_or_else(|| namespace.clone(), Arc::from);
+        let kind = parents
+            .into_iter()
+            .find(|known| known.group() == group && known.as_str() == kind)?;
+        let namespace = self
+            .namespace
+            .as_deref()
+            .map_or_else(|| namespace.clone(), Arc::from);
         Some((kind, ObjectName::new(namespace, self.name.as_str())))
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::reference::ParentRef;
 use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, PathMatch, Redirect, Retry, Rewrite, Timeouts,
-    Transport,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, PathMatch, Redirect, Retry,
+    Rewrite, Timeouts, Transport,
 };
 
 /// A route kind.
@@ -58,7 +58,13 @@ impl RouteKind {
     }
 
     /// All route kinds.
-    pub const ALL: [Self; 5] = [RouteKind::Http, RouteKind::Grpc, RouteKind::Tls, RouteKind::Tcp, RouteKind::Udp];
+    pub const ALL: [Self; 5] = [
+        RouteKind::Http,
+        RouteKind::Grpc,
+        RouteKind::Tls,
+        RouteKind::Tcp,
+        RouteKind::Udp,
+    ];
 }
 
 /// A set of route kinds.
@@ -78,7 +84,9 @@ impl RouteKinds {
 
     /// The kinds in the set, in the order of [`RouteKind::ALL`].
     pub fn iter(self) -> impl Iterator<Item = RouteKind> {
-        RouteKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
+        RouteKind::ALL
+            .into_iter()
+            .filter(move |kind| self.contains(*kind))
     }
 }
 
@@ -95,7 +103,8 @@ pub struct Route {
     pub meta: Meta,
     /// Its kind.
     pub kind: RouteKind,
-    /// Its hostnames as written, or the error of an invalid one; an empty list matches any hostname.
+    /// Its hostnames as written, or the error of an invalid one; an empty list matches any
+    /// hostname.
     pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
     /// The parents that it refers to.
     pub parents: Arc<[ParentRef]>,
@@ -103,9 +112,11 @@ pub struct Route {
     pub uses_defaults: bool,
     /// Its rules in order.
     pub rules: Vec<RouteRule>,
-    /// True if it answers an ACME challenge, for an issuer that solves challenges by routes (cert-manager).
+    /// True if it answers an ACME challenge, for an issuer that solves challenges by routes
+    /// (cert-manager).
     pub challenge: bool,
-    /// The parts that are left out, and why: a newer or laxer schema admitted values that we cannot read.
+    /// The parts that are left out, and why: a newer or laxer schema admitted values that we cannot
+    /// read.
     pub unreadable: Vec<String>,
 }
 
@@ -118,7 +129,10 @@ impl Route {
 
     /// The number of its regular expressions, for each hostname at each listener.
     pub(crate) fn regexes(&self) -> u64 {
-        self.rules.iter().map(|rule| rule.regexes.count as u64).sum()
+        self.rules
+            .iter()
+            .map(|rule| rule.regexes.count as u64)
+            .sum()
     }
 }
 
@@ -129,9 +143,11 @@ pub struct RouteRule {
     pub name: Option<String>,
     /// The matches, one of which must match; never empty.
     pub matches: Vec<Match>,
-    /// Count and sizes of the regular expressions of the matches and of the filters, for Envoy's limits.
+    /// Count and sizes of the regular expressions of the matches and of the filters, for Envoy's
+    /// limits.
     pub regexes: Regexes,
-    /// Why the rule cannot be matched, as a sentence without the rule's name: Envoy would refuse a text of its matches.
+    /// Why the rule cannot be matched, as a sentence without the rule's name: Envoy would refuse a
+    /// text of its matches.
     pub unmatched: Option<Box<str>>,
     /// The settings of its filters, `None` without filters; or why they cannot be carried out.
     pub filters: Result<Option<Box<Filters>>, Unsupported>,
@@ -141,7 +157,8 @@ pub struct RouteRule {
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: Option<Box<Retry>>,
-    /// Session persistence, or why it is not served; `None` in nearly all rules, which do not request it.
+    /// Session persistence, or why it is not served; `None` in nearly all rules, which do not
+    /// request it.
     pub session: Option<Box<Result<SessionPersistence, Unsupported>>>,
 }
 
@@ -159,10 +176,13 @@ pub struct Regexes {
 }
 
 impl Regexes {
-    /// Measures the expressions of `matches`, and counts `filters` expressions of the rule's filters for each match; or
-    /// returns why Envoy would refuse one.
+    /// Measures the expressions of `matches`, and counts `filters` expressions of the rule's
+    /// filters for each match; or returns why Envoy would refuse one.
     pub(super) fn of(matches: &[Match], filters: usize) -> Result<Self, String> {
-        let mut all = Self { count: filters * matches.len(), ..Self::default() };
+        let mut all = Self {
+            count: filters * matches.len(),
+            ..Self::default()
+        };
         for text in matches.iter().flat_map(Match::regexes) {
             all.count += 1;
             all.longest = all.longest.max(text.len());
@@ -208,5 +228,11 @@ pub struct BackendRef {
 
 /// The match of a rule without matches.
 pub(super) fn any_request() -> Match {
-    Match { path: PathMatch::Prefix("/".to_owned()), call: None, method: None, headers: Vec::new(), query: Vec::new() }
+    Match {
+        path: PathMatch::Prefix("/".to_owned()),
+        call: None,
+        method: None,
+        headers: Vec::new(),
+        query: Vec::new(),
+    }
 }

@@ -23,7 +23,9 @@ impl SetKind {
 
     /// Converts a kind of objects; `None` for kinds that are no ListenerSets.
     pub fn of(kind: Kind) -> Option<Self> {
-        [SetKind::Stable, SetKind::Experimental].into_iter().find(|known| known.kind() == kind)
+        [SetKind::Stable, SetKind::Experimental]
+            .into_iter()
+            .find(|known| known.kind() == kind)
     }
 }
 
@@ -39,7 +41,10 @@ pub struct SetKey {
 impl SetKey {
     /// The key of a `ListenerSet` of `gateway.networking.k8s.io`.
     pub fn stable(name: ObjectName) -> Self {
-        Self { name, kind: SetKind::Stable }
+        Self {
+            name,
+            kind: SetKind::Stable,
+        }
     }
 
     /// The key of its object.
@@ -49,7 +54,10 @@ impl SetKey {
 
     /// Converts an object's key; `None` for kinds that are no ListenerSets.
     pub fn of(key: &ObjectKey) -> Option<Self> {
-        Some(Self { name: key.name.clone(), kind: SetKind::of(key.kind)? })
+        Some(Self {
+            name: key.name.clone(),
+            kind: SetKind::of(key.kind)?,
+        })
     }
 }
 
@@ -108,19 +116,27 @@ impl RouteKey {
         ObjectKey::new(self.kind.kind(), self.name.clone())
     }
 
-    /// Parses the name of an Envoy route, `httproute/<namespace>/<name>/...`, into the key of the route it was made
-    /// from.
+    /// Parses the name of an Envoy route, `httproute/<namespace>/<name>/...`, into the key of the
+    /// route it was made from.
     pub fn of_envoy_route(name: &str) -> Option<Self> {
         let mut parts = name.splitn(4, '/');
         let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
         parts.next()?;
-        let kind = RouteKind::ALL.into_iter().find(|known| known.kind().as_str().eq_ignore_ascii_case(kind))?;
-        Some(Self { kind, name: ObjectName::new(namespace, name) })
+        let kind = RouteKind::ALL
+            .into_iter()
+            .find(|known| known.kind().as_str().eq_ignore_ascii_case(kind))?;
+        Some(Self {
+            kind,
+            name: ObjectName::new(namespace, name),
+        })
     }
 
     /// Converts an object's key; `None` for kinds that are no routes.
     pub fn of(key: &ObjectKey) -> Option<Self> {
-        Some(Self { kind: RouteKind::of(key.kind)?, name: key.name.clone() })
+        Some(Self {
+            kind: RouteKind::of(key.kind)?,
+            name: key.name.clone(),
+        })
     }
 }
 
@@ -131,7 +147,13 @@ mod tests {
     #[test]
     fn a_route_of_envoy_names_the_route_it_was_made_from() {
         let found = RouteKey::of_envoy_route("httproute/a/web/admin");
-        assert_eq!(found, Some(RouteKey { kind: RouteKind::Http, name: ObjectName::new("a", "web") }));
+        assert_eq!(
+            found,
+            Some(RouteKey {
+                kind: RouteKind::Http,
+                name: ObjectName::new("a", "web")
+            })
+        );
         for other in ["", "acme-challenge", "httproute/a/web", "service/a/web/0"] {
             assert_eq!(RouteKey::of_envoy_route(other), None, "{other:?}");
         }

@@ -1,4 +1,5 @@
-//! Checks of the Gateway API's schema that the generated types do not make: sizes of lists. Patterns are in `text.rs`.
+//! Checks of the Gateway API's schema that the generated types do not make: sizes of lists.
+//! Patterns are in `text.rs`.
 //!
 //! They are needed because a manifest may come from a file that no API server has validated.
 
@@ -22,14 +23,19 @@ fn refuse<T>(field: &str, text: &str) -> Result<T, ParseError> {
 /// Checks that a list is no longer than the schema allows (`maxItems`).
 pub(super) fn at_most<T>(field: &str, most: usize, list: Vec<T>) -> Result<Vec<T>, ParseError> {
     if list.len() > most {
-        return refuse(field, &format!("{} items, at most {most} are allowed", list.len()));
+        return refuse(
+            field,
+            &format!("{} items, at most {most} are allowed", list.len()),
+        );
     }
     Ok(list)
 }
 
-/// Reads the hostnames of a route. An empty one, as from an empty value of a template, is refused (`minLength`): it would
-/// match every name.
-pub(super) fn hostnames(texts: &[String]) -> Result<Arc<[Result<Hostname, HostnameError>]>, ParseError> {
+/// Reads the hostnames of a route. An empty one, as from an empty value of a template, is refused
+/// (`minLength`): it would match every name.
+pub(super) fn hostnames(
+    texts: &[String],
+) -> Result<Arc<[Result<Hostname, HostnameError>]>, ParseError> {
     match texts.iter().position(String::is_empty) {
         Some(index) => refuse(&format!("spec.hostnames[{index}]"), EMPTY_HOSTNAME),
         None => Ok(texts.iter().map(|text| Hostname::parse(text)).collect()),
@@ -37,7 +43,10 @@ pub(super) fn hostnames(texts: &[String]) -> Result<Arc<[Result<Hostname, Hostna
 }
 
 /// Reads the hostname of a listener; without one it has every name.
-pub(super) fn hostname(field: &str, text: Option<&str>) -> Result<Result<Hostname, HostnameError>, ParseError> {
+pub(super) fn hostname(
+    field: &str,
+    text: Option<&str>,
+) -> Result<Result<Hostname, HostnameError>, ParseError> {
     match text {
         Some("") => refuse(field, EMPTY_HOSTNAME),
         Some(text) => Ok(Hostname::parse(text)),
@@ -81,7 +90,11 @@ mod tests {
         let set = json!({"parentRef": {"name": "g"}, "listeners": listeners});
         for (kind, spec, field) in [
             ("HTTPRoute", route(json!([""])), "spec.hostnames[0]"),
-            ("HTTPRoute", route(json!(["a.org", ""])), "spec.hostnames[1]"),
+            (
+                "HTTPRoute",
+                route(json!(["a.org", ""])),
+                "spec.hostnames[1]",
+            ),
             ("GRPCRoute", route(json!([""])), "spec.hostnames[0]"),
             ("TLSRoute", route(json!(["", "a.org"])), "spec.hostnames[0]"),
             ("Gateway", gateway, "spec.listeners[web].hostname"),
@@ -90,7 +103,11 @@ mod tests {
             let api_version = "gateway.networking.k8s.io/v1";
             let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
             let why = Object::parse(object).expect_err(kind).to_string();
-            assert_eq!(why, format!("{field}: is empty: write a hostname, or remove it"), "{kind}");
+            assert_eq!(
+                why,
+                format!("{field}: is empty: write a hostname, or remove it"),
+                "{kind}"
+            );
         }
     }
 }

@@ -20,8 +20,8 @@ pub struct Secret {
     pub name: ObjectName,
     /// The certificate in it, or why there is none.
     pub certificate: Result<Arc<Certificate>, SecretError>,
-    /// The previous certificate, if the present one cannot be served: it is served until it expires. It is set by
-    /// [`Secret::following`], never read from the object.
+    /// The previous certificate, if the present one cannot be served: it is served until it
+    /// expires. It is set by [`Secret::following`], never read from the object.
     pub last_good: Option<Arc<Certificate>>,
     /// The issuer of the certificate by the annotations: an issuer of ours, or [`CERT_MANAGER`].
     pub issued_by: Option<Arc<str>>,
@@ -47,24 +47,30 @@ pub const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
 /// The issuer in place of any that cert-manager used.
 pub const CERT_MANAGER: &str = "cert-manager";
 
-/// The annotation with the serial number of the certificate that we put into a Secret: one with another number is not
-/// ours.
+/// The annotation with the serial number of the certificate that we put into a Secret: one with
+/// another number is not ours.
 pub const ISSUED_SERIAL: &str = "gatewright.io/serial";
 
-/// Returns the issuer of the certificate in a Secret by its annotations; ours is valid only for the serial number that
-/// is annotated with it.
-pub fn issued_by<'a>(annotations: Option<&'a BTreeMap<String, String>>, certificate: &Certificate) -> Option<&'a str> {
+/// Returns the issuer of the certificate in a Secret by its annotations; ours is valid only for the
+/// serial number that is annotated with it.
+pub fn issued_by<'a>(
+    annotations: Option<&'a BTreeMap<String, String>>,
+    certificate: &Certificate,
+) -> Option<&'a str> {
     let annotations = annotations?;
     let says = |key: &str| annotations.get(key).map(String::as_str);
     let is_it = says(ISSUED_SERIAL).is_none_or(|serial| serial == certificate.serial());
-    says(ISSUED_BY).filter(|_| is_it).or_else(|| says(CERTIFICATE_NAME).map(|_| CERT_MANAGER))
+    says(ISSUED_BY)
+        .filter(|_| is_it)
+        .or_else(|| says(CERTIFICATE_NAME).map(|_| CERT_MANAGER))
 }
 
-/// The largest Secret, in bytes, that is kept for its credentials; those of DNS providers are smaller.
+/// The largest Secret, in bytes, that is kept for its credentials; those of DNS providers are
+/// smaller.
 const LARGEST_CREDENTIALS: usize = 16 << 10;
 
-/// The largest RSA key that is served, in bits. A signature of 4096 bits takes 4 ms of an Envoy worker, one of 7680 bits 32
-/// ms; Envoy accepts up to 16384.
+/// The largest RSA key that is served, in bits. A signature of 4096 bits takes 4 ms of an Envoy
+/// worker, one of 7680 bits 32 ms; Envoy accepts up to 16384.
 const LARGEST_RSA: usize = 4096;
 
 /// Why a Secret holds no certificate to serve. No message contains key material.
@@ -107,7 +113,11 @@ impl Secret {
         }
         let kind = object.type_.unwrap_or_else(|| "Opaque".to_owned());
         let certificate = if kind == "kubernetes.io/tls" {
-            let part = |name: &'static str| data.get(name).map(|b| b.0.as_slice()).ok_or(SecretError::Missing(name));
+            let part = |name: &'static str| {
+                data.get(name)
+                    .map(|b| b.0.as_slice())
+                    .ok_or(SecretError::Missing(name))
+            };
             part("tls.crt").and_then(|chain| parse_certificate(chain, part("tls.key")?))
         } else {
             Err(SecretError::Type(kind))
@@ -116,10 +126,17 @@ impl Secret {
         let credentials = certificate.is_err() && size <= LARGEST_CREDENTIALS && !data.is_empty();
         let credentials = credentials.then(|| {
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok().map(Zeroizing::new);
-            Arc::new(Credentials(data.into_iter().filter_map(|(key, b)| Some((key, text(b.0)?))).collect()))
+            Arc::new(Credentials(
+                data.into_iter()
+                    .filter_map(|(key, b)| Some((key, text(b.0)?)))
+                    .collect(),
+            ))
         });
         let annotations = object.metadata.annotations.as_ref();
-        let issued_by = certificate.as_ref().ok().and_then(|certificate| issued_by(annotations, certificate));
+        let issued_by = certificate
+            .as_ref()
+            .ok()
+            .and_then(|certificate| issued_by(annotations, certificate));
         let issued_by = issued_by.map(Arc::from);
         Self {
             name: meta.name,
@@ -133,33 +150,60 @@ impl Secret {
 
     /// A Secret with this certificate.
     pub fn with_certificate(name: ObjectName, certificate: Arc<Certificate>) -> Self {
-        Self { certificate: Ok(certificate), ..Self::without(name, SecretError::Missing("tls.crt")) }
+        Self {
+            certificate: Ok(certificate),
+            ..Self::without(name, SecretError::Missing("tls.crt"))
+        }
     }
 
     /// A Secret without a certificate, and why.
     pub fn without(name: ObjectName, why: SecretError) -> Self {
         let judged = Judged::default();
-        Self { name, certificate: Err(why), last_good: None, issued_by: None, credentials: None, judged }
+        Self {
+            name,
+            certificate: Err(why),
+            last_good: None,
+            issued_by: None,
+            credentials: None,
+            judged,
+        }
     }
 
-    /// The judgement of the chain in it; `None` for one of an issuer of ours, which is judged before it is stored.
+    /// The judgement of the chain in it; `None` for one of an issuer of ours, which is judged
+    /// before it is stored.
     pub(crate) fn judgement(&self) -> Option<&ChainJudgement> {
-        let is_ours = self.issued_by.as_deref().is_some_and(|by| by != CERT_MANAGER);
+        let is_ours = self
+            .issued_by
+            .as_deref()
+            .is_some_and(|by| by != CERT_MANAGER);
         let brought = self.certificate.as_ref().ok().filter(|_| !is_ours);
         brought.map(|certificate| self.judged.of(certificate))
     }
 
-    /// The certificate to serve at `now`: the present one, else the last good one; `None` if both have expired.
+    /// The certificate to serve at `now`: the present one, else the last good one; `None` if both
+    /// have expired.
     pub fn usable(&self, now: SystemTime) -> Option<&Arc<Certificate>> {
-        let all = self.certificate.as_ref().ok().into_iter().chain(&self.last_good);
-        all.into_iter().find(|certificate| certificate.not_after > now)
+        let all = self
+            .certificate
+            .as_ref()
+            .ok()
+            .into_iter()
+            .chain(&self.last_good);
+        all.into_iter()
+            .find(|certificate| certificate.not_after > now)
     }
 
-    /// Returns this Secret as the successor of `before`: if its certificate cannot be served, it takes over the last
-    /// good one.
+    /// Returns this Secret as the successor of `before`: if its certificate cannot be served, it
+    /// takes over the last good one.
     pub fn following(self, before: Option<&Secret>, now: SystemTime) -> Self {
-        let is_good = self.certificate.as_ref().is_ok_and(|certificate| certificate.not_after > now);
-        let last_good = before.and_then(|before| before.usable(now)).filter(|_| !is_good).cloned();
+        let is_good = self
+            .certificate
+            .as_ref()
+            .is_ok_and(|certificate| certificate.not_after > now);
+        let last_good = before
+            .and_then(|before| before.usable(now))
+            .filter(|_| !is_good)
+            .cloned();
         Self { last_good, ..self }
     }
 
@@ -175,12 +219,22 @@ impl Secret {
 /// When it cannot.
 pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, SecretError> {
     let ders = pki::chain(chain)?;
-    let (leaf_der, others) = ders.split_first().expect("a chain that was read has a leaf");
+    let (leaf_der, others) = ders
+        .split_first()
+        .expect("a chain that was read has a leaf");
     let leaf = pki::read(leaf_der).expect("it was read before");
-    // Written anew: Envoy reads PEM differently, and whatever else stands in the text, keys above all, is not for it.
-    let issuers: String = others.iter().map(|der| pki::encode("CERTIFICATE", der)).collect();
+    // Written anew: Envoy reads PEM differently, and whatever else stands in the text, keys above
+    // all, is not for it.
+    let issuers: String = others
+        .iter()
+        .map(|der| pki::encode("CERTIFICATE", der))
+        .collect();
     let private = pki::PrivateKey::from_pem(key)?;
-    if let Some(bits) = private.public().rsa_bits().filter(|bits| *bits > LARGEST_RSA) {
+    if let Some(bits) = private
+        .public()
+        .rsa_bits()
+        .filter(|bits| *bits > LARGEST_RSA)
+    {
         return Err(SecretError::Costly(bits));
     }
     if let Some(finding) = pki::unloadable(&leaf) {
@@ -228,12 +282,23 @@ mod tests {
         let line = key.lines().nth(1).expect("there is one");
         let told = |fields: serde_json::Value| {
             let mut object = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
-            object.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
-            super::super::Object::parse(object).expect_err("it is wrong").to_string()
+            object
+                .as_object_mut()
+                .expect("an object")
+                .extend(fields.as_object().expect("an object").clone());
+            super::super::Object::parse(object)
+                .expect_err("it is wrong")
+                .to_string()
         };
         let as_text = told(serde_json::json!({"stringData": key}));
-        assert_eq!(as_text, "stringData: invalid type: string (not shown), expected a map");
-        assert_eq!(told(serde_json::json!({line: 1})), "unknown field (not shown)");
+        assert_eq!(
+            as_text,
+            "stringData: invalid type: string (not shown), expected a map"
+        );
+        assert_eq!(
+            told(serde_json::json!({line: 1})),
+            "unknown field (not shown)"
+        );
         assert_eq!(told(serde_json::json!({"datas": 1})), "unknown field datas");
         for fields in [
             serde_json::json!({"data": {"tls.key": key}}),
@@ -244,33 +309,52 @@ mod tests {
             serde_json::json!({"metadata": {"name": "a", "labels": key}}),
         ] {
             let told = told(fields.clone());
-            assert!(!told.contains("MIGH") && !told.contains("evZz"), "{fields}: {told}");
+            assert!(
+                !told.contains("MIGH") && !told.contains("evZz"),
+                "{fields}: {told}"
+            );
         }
     }
 
     #[test]
     fn envoy_gets_certificates_and_nothing_else_that_stands_between_them() {
-        let (root_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+        let (root_key, key) = (
+            KeyPair::generate().expect("a key"),
+            KeyPair::generate().expect("a key"),
+        );
         let mut root = CertificateParams::new(vec!["root.example".to_owned()]).expect("a name");
         root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let root_pem = root.self_signed(&root_key).expect("a root").pem();
         let leaf = CertificateParams::new(vec!["a.example.org".to_owned()]).expect("a name");
-        let leaf = leaf.signed_by(&key, &Issuer::new(root, root_key)).expect("a certificate").pem();
+        let leaf = leaf
+            .signed_by(&key, &Issuer::new(root, root_key))
+            .expect("a certificate")
+            .pem();
         let (leaf, root_pem) = (leaf.replace("\r\n", "\n"), root_pem.replace("\r\n", "\n"));
         let key = key.serialize_pem();
         let parse = |chain: &str| parse_certificate(chain.as_bytes(), key.as_bytes());
         let plain = parse(&format!("{leaf}{root_pem}")).expect("a chain");
         assert_eq!(plain.chain(), format!("{leaf}{root_pem}"));
         let end = "-----END CERTIFICATE-----\n";
-        for odd in [format!("a word\n{leaf}{key}{root_pem}"), format!("{end}{leaf}another\n{root_pem}{end}")] {
+        for odd in [
+            format!("a word\n{leaf}{key}{root_pem}"),
+            format!("{end}{leaf}another\n{root_pem}{end}"),
+        ] {
             assert_eq!(parse(&odd), Ok(plain.clone()), "{odd}");
         }
         // A key at the place of the chain.
         let told = |text: &str| parse(text).expect_err("no chain").to_string();
-        assert_eq!(told(&key), "tls.crt: no certificate in PEM in it, only PRIVATE KEY");
+        assert_eq!(
+            told(&key),
+            "tls.crt: no certificate in PEM in it, only PRIVATE KEY"
+        );
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let told = told(&format!("{leaf}{broken}"));
-        assert!(told.starts_with("tls.crt: part 2 (line ") && told.contains("is no X.509 certificate: "), "{told}");
+        assert!(
+            told.starts_with("tls.crt: part 2 (line ")
+                && told.contains("is no X.509 certificate: "),
+            "{told}"
+        );
         // No line end between the two.
         let glued = parse(&format!("{}{root_pem}", leaf.trim_end()));
         assert_eq!(glued, Ok(plain), "both are read");

@@ -27,7 +27,8 @@ impl NamespaceRule {
     }
 }
 
-/// A label selector (Kubernetes `LabelSelector`): all requirements must hold; an empty one selects everything.
+/// A label selector (Kubernetes `LabelSelector`): all requirements must hold; an empty one selects
+/// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Labels that must be equal.
@@ -37,14 +38,17 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// True if a namespace with these labels is selected. Every namespace has `kubernetes.io/metadata.name`, as the
-    /// API server sets it. An unknown operator selects nothing.
+    /// True if a namespace with these labels is selected. Every namespace has
+    /// `kubernetes.io/metadata.name`, as the API server sets it. An unknown operator selects
+    /// nothing.
     pub fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         let value = |key: &str| match key {
             "kubernetes.io/metadata.name" => Some(namespace),
             _ => labels.get(key).map(String::as_str),
         };
-        self.labels.iter().all(|(key, wanted)| value(key) == Some(wanted))
+        self.labels
+            .iter()
+            .all(|(key, wanted)| value(key) == Some(wanted))
             && self.expressions.iter().all(|(key, operator, values)| {
                 let found = value(key);
                 let among = found.is_some_and(|found| values.iter().any(|v| v == found));
@@ -64,16 +68,24 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     #[test]
     fn every_operator_selects_as_kubernetes_does() {
         let check = |operator: &str, values: &[&str]| {
             let values = values.iter().map(|v| (*v).to_owned()).collect();
-            let selector =
-                Selector { expressions: vec![("team".into(), operator.into(), values)], ..Selector::default() };
-            [selector.matches("ns", &labels(&[("team", "a")])), selector.matches("ns", &labels(&[]))]
+            let selector = Selector {
+                expressions: vec![("team".into(), operator.into(), values)],
+                ..Selector::default()
+            };
+            [
+                selector.matches("ns", &labels(&[("team", "a")])),
+                selector.matches("ns", &labels(&[])),
+            ]
         };
         assert_eq!(check("In", &["a", "b"]), [true, false]);
         assert_eq!(check("NotIn", &["a"]), [false, true]);
@@ -84,7 +96,10 @@ mod tests {
 
     #[test]
     fn a_namespace_is_selected_by_its_name() {
-        let selector = Selector { labels: labels(&[("kubernetes.io/metadata.name", "shop")]), ..Selector::default() };
+        let selector = Selector {
+            labels: labels(&[("kubernetes.io/metadata.name", "shop")]),
+            ..Selector::default()
+        };
         assert!(selector.matches("shop", &labels(&[])) && !selector.matches("other", &labels(&[])));
     }
 }

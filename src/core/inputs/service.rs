@@ -22,9 +22,11 @@ pub struct Service {
     pub external_name: bool,
     /// True if the Service has a selector, by which Kubernetes finds its pods.
     pub selects: bool,
-    /// True if it is headless (`clusterIP: None`): its name resolves to its endpoints, which are reached at any port.
+    /// True if it is headless (`clusterIP: None`): its name resolves to its endpoints, which are
+    /// reached at any port.
     pub headless: bool,
-    /// The addresses that clients use: those of its load balancer, if its type is LoadBalancer, else its cluster IPs.
+    /// The addresses that clients use: those of its load balancer, if its type is LoadBalancer,
+    /// else its cluster IPs.
     pub reached: Vec<GatewayAddress>,
     /// Its cluster IPs, which the API server assigns: no other Service and no pod has one of them.
     pub cluster_ips: Box<[IpAddr]>,
@@ -41,7 +43,8 @@ pub struct ServicePortSpec {
     pub port: u16,
     /// Its transport: TCP and UDP may use the same number.
     pub transport: Transport,
-    /// The application protocol, from `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
+    /// The application protocol, from `appProtocol`; an unknown one is treated as HTTP/1.1
+    /// (GEP-1911).
     pub protocol: AppProtocol,
     /// The `appProtocol` that is treated so.
     pub unknown_protocol: Option<Arc<str>>,
@@ -70,13 +73,24 @@ pub enum TargetPort {
 impl Service {
     pub(super) fn read(meta: Meta, object: K8sService) -> Result<Self, ParseError> {
         let made = MadeService::read(&object);
-        let reached = object.spec.as_ref().map(|spec| reached(&object, spec)).unwrap_or_default();
+        let reached = object
+            .spec
+            .as_ref()
+            .map(|spec| reached(&object, spec))
+            .unwrap_or_default();
         let spec = object.spec.unwrap_or_default();
         // For a headless Service the text is "None".
-        let cluster_ips = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
+        let cluster_ips = spec
+            .cluster_ips
+            .iter()
+            .flatten()
+            .filter_map(|ip| ip.parse().ok())
+            .collect();
         let mut ports = Vec::new();
         for port in spec.ports.unwrap_or_default() {
-            let Some(transport) = Transport::of(port.protocol.as_deref()) else { continue };
+            let Some(transport) = Transport::of(port.protocol.as_deref()) else {
+                continue;
+            };
             let (protocol, unknown_protocol) = match port.app_protocol.as_deref() {
                 Some("kubernetes.io/h2c") => (AppProtocol::H2c, None),
                 None | Some("" | "http" | "kubernetes.io/ws") => (AppProtocol::Http1, None),
@@ -92,28 +106,60 @@ impl Service {
                 // The default is the port itself (`ServicePort.targetPort`).
                 Some(IntOrString::Int(_)) | None => TargetPort::Number(number),
             };
-            ports.push(ServicePortSpec { name, port: number, transport, protocol, unknown_protocol, target });
+            ports.push(ServicePortSpec {
+                name,
+                port: number,
+                transport,
+                protocol,
+                unknown_protocol,
+                target,
+            });
         }
         let external_name = spec.type_.as_deref() == Some("ExternalName");
         let selects = spec.selector.is_some_and(|selector| !selector.is_empty());
         let headless = spec.cluster_ip.as_deref() == Some("None");
-        Ok(Self { meta, ports, external_name, selects, headless, reached, cluster_ips, made })
+        Ok(Self {
+            meta,
+            ports,
+            external_name,
+            selects,
+            headless,
+            reached,
+            cluster_ips,
+            made,
+        })
     }
 
     /// Returns the port with a number and transport.
     pub fn port(&self, number: u16, transport: Transport) -> Option<&ServicePortSpec> {
-        self.ports.iter().find(|port| port.port == number && port.transport == transport)
+        self.ports
+            .iter()
+            .find(|port| port.port == number && port.transport == transport)
     }
 }
 
-/// The addresses at which the ports of the Service are those of the Gateway: the load balancer's, else the cluster IPs.
+/// The addresses at which the ports of the Service are those of the Gateway: the load balancer's,
+/// else the cluster IPs.
 fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
     let ip = |ip: &String| ip.parse().ok().map(GatewayAddress::Ip);
     let mut all: Vec<GatewayAddress> = if spec.type_.as_deref() == Some("LoadBalancer") {
-        let balancer = object.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default();
+        let balancer = object
+            .status
+            .as_ref()
+            .and_then(|status| status.load_balancer.as_ref());
+        let ingress = balancer
+            .and_then(|balancer| balancer.ingress.as_deref())
+            .unwrap_or_default();
         let name = |name: &String| GatewayAddress::Hostname(Arc::from(name.as_str()));
-        ingress.iter().filter_map(|at| at.ip.as_ref().and_then(ip).or_else(|| at.hostname.as_ref().map(name))).collect()
+        ingress
+            .iter()
+            .filter_map(|at| {
+                at.ip
+                    .as_ref()
+                    .and_then(ip)
+                    .or_else(|| at.hostname.as_ref().map(name))
+            })
+            .collect()
     } else {
         spec.cluster_ips.iter().flatten().filter_map(ip).collect()
     };
@@ -133,13 +179,14 @@ pub struct EndpointSlice {
     pub ports: Vec<(Arc<str>, TransportPort)>,
     /// Ready addresses. An absent `conditions.ready` counts as ready, as the API specifies.
     pub addresses: Vec<IpAddr>,
-    /// Addresses that terminate and still serve, which are used while the Service has no ready one (KEP-1669). An absent
-    /// `conditions.serving` counts as serving, as the API specifies.
+    /// Addresses that terminate and still serve, which are used while the Service has no ready one
+    /// (KEP-1669). An absent `conditions.serving` counts as serving, as the API specifies.
     pub terminating: Vec<IpAddr>,
-    /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not verified: the writer
-    /// of the slice may name any pod.
+    /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not
+    /// verified: the writer of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
-    /// Its endpoints with their nodes, sorted by address: for slices of ours behind Services of Gateways.
+    /// Its endpoints with their nodes, sorted by address: for slices of ours behind Services of
+    /// Gateways.
     pub placed: Box<[(IpAddr, SliceEndpoint)]>,
     /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,
@@ -157,9 +204,14 @@ impl EndpointSlice {
         let made = MadeSlice::read(&object);
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
-            if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
+            if let (Some(number), Some(transport)) =
+                (port.port, Transport::of(port.protocol.as_deref()))
+            {
                 let number = super::schema::port(number, "ports.port")?;
-                ports.push((Arc::from(port.name.unwrap_or_default()), TransportPort { number, transport }));
+                ports.push((
+                    Arc::from(port.name.unwrap_or_default()),
+                    TransportPort { number, transport },
+                ));
             }
         }
         let (mut addresses, mut terminating, mut pods) = (Vec::new(), Vec::new(), Vec::new());
@@ -170,20 +222,35 @@ impl EndpointSlice {
                 None => continue,
             };
             let pod = endpoint.target_ref.and_then(|target| {
-                let here = target.namespace.is_none_or(|namespace| *namespace == *meta.name.namespace);
-                target.name.filter(|_| here && target.kind.as_deref() == Some("Pod"))
+                let here = target
+                    .namespace
+                    .is_none_or(|namespace| *namespace == *meta.name.namespace);
+                target
+                    .name
+                    .filter(|_| here && target.kind.as_deref() == Some("Pod"))
             });
             let pod: Option<Arc<str>> = pod.map(Arc::from);
             for address in &endpoint.addresses {
                 let address = address.parse().map_err(|_| {
-                    ParseError::Schema(format!("endpoints.addresses: {address:?} is not an IP address"))
+                    ParseError::Schema(format!(
+                        "endpoints.addresses: {address:?} is not an IP address"
+                    ))
                 })?;
                 used.push(address);
                 pods.extend(pod.clone().map(|pod| (address, pod)));
             }
         }
         pods.sort();
-        Ok(Self { meta, service, ports, addresses, terminating, pods: pods.into(), placed, made })
+        Ok(Self {
+            meta,
+            service,
+            ports,
+            addresses,
+            terminating,
+            pods: pods.into(),
+            placed,
+            made,
+        })
     }
 
     /// The largest number of its endpoints that are used together: addresses times ports.
@@ -194,6 +261,9 @@ impl EndpointSlice {
     /// Returns the pods that have an address by `targetRef`.
     pub fn pods_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
         let from = self.pods.partition_point(|(at, _)| *at < address);
-        self.pods[from..].iter().take_while(move |(at, _)| *at == address).map(|(_, pod)| pod)
+        self.pods[from..]
+            .iter()
+            .take_while(move |(at, _)| *at == address)
+            .map(|(_, pod)| pod)
     }
 }

@@ -9,9 +9,11 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions};
 /// An endpoint to which service proxies forward connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SliceEndpoint {
-    /// True if it terminates and still serves, so that it is used while no other is ready (KEP-1669). Others are ready.
+    /// True if it terminates and still serves, so that it is used while no other is ready
+    /// (KEP-1669). Others are ready.
     pub terminating: bool,
-    /// Its node. With `externalTrafficPolicy: Local` a node forwards to endpoints with its name only.
+    /// Its node. With `externalTrafficPolicy: Local` a node forwards to endpoints with its name
+    /// only.
     pub node: Option<Arc<str>>,
 }
 
@@ -20,15 +22,19 @@ pub struct SliceEndpoint {
 pub(super) enum Used {
     /// It is ready. An absent `ready` counts as ready, as the API specifies.
     Ready,
-    /// It terminates and still serves, and is used while no other is ready (KEP-1669). An absent `serving` counts as
-    /// serving, as the API specifies.
+    /// It terminates and still serves, and is used while no other is ready (KEP-1669). An absent
+    /// `serving` counts as serving, as the API specifies.
     Terminating,
 }
 
 impl Used {
     /// Returns how an endpoint is used; `None` for one that is not.
     pub(super) fn of(endpoint: &Endpoint) -> Option<Self> {
-        let EndpointConditions { ready, serving, terminating } = endpoint.conditions.clone().unwrap_or_default();
+        let EndpointConditions {
+            ready,
+            serving,
+            terminating,
+        } = endpoint.conditions.clone().unwrap_or_default();
         match (ready, serving, terminating) {
             (None | Some(true), ..) => Some(Used::Ready),
             (Some(false), None | Some(true), Some(true)) => Some(Used::Terminating),
@@ -43,18 +49,34 @@ impl SliceEndpoint {
         let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut all = Vec::new();
         for endpoint in endpoints {
-            let Some(used) = Used::of(endpoint) else { continue };
+            let Some(used) = Used::of(endpoint) else {
+                continue;
+            };
             let terminating = used == Used::Terminating;
-            let node = endpoint.node_name.as_deref().map(|name| match nodes.get(name) {
-                Some(known) => known.clone(),
-                None => {
-                    let name: Arc<str> = name.into();
-                    nodes.insert(name.clone());
-                    name
-                }
-            });
-            let addresses = endpoint.addresses.iter().filter_map(|address| address.parse().ok());
-            all.extend(addresses.map(|address| (address, Self { terminating, node: node.clone() })));
+            let node = endpoint
+                .node_name
+                .as_deref()
+                .map(|name| match nodes.get(name) {
+                    Some(known) => known.clone(),
+                    None => {
+                        let name: Arc<str> = name.into();
+                        nodes.insert(name.clone());
+                        name
+                    }
+                });
+            let addresses = endpoint
+                .addresses
+                .iter()
+                .filter_map(|address| address.parse().ok());
+            all.extend(addresses.map(|address| {
+                (
+                    address,
+                    Self {
+                        terminating,
+                        node: node.clone(),
+                    },
+                )
+            }));
         }
         all.sort();
         all.into()
@@ -81,11 +103,22 @@ mod tests {
         let read = SliceEndpoint::read(&endpoints);
         let shown: Vec<String> = read
             .iter()
-            .map(|(address, endpoint)| format!("{address} {} {:?}", endpoint.terminating, endpoint.node.as_deref()))
+            .map(|(address, endpoint)| {
+                format!(
+                    "{address} {} {:?}",
+                    endpoint.terminating,
+                    endpoint.node.as_deref()
+                )
+            })
             .collect();
         assert_eq!(
             shown,
-            ["10.0.0.1 false Some(\"n\")", "10.0.0.2 false None", "10.0.0.4 true Some(\"n\")", "10.0.0.6 true None"]
+            [
+                "10.0.0.1 false Some(\"n\")",
+                "10.0.0.2 false None",
+                "10.0.0.4 true Some(\"n\")",
+                "10.0.0.6 true None"
+            ]
         );
     }
 }

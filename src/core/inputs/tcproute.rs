@@ -12,25 +12,40 @@ use crate::gateway_api::udproutes::{UdpRouteSpec, UdpRouteUseDefaultGateways};
 impl Route {
     pub(super) fn read_tcp(meta: Meta, spec: TcpRouteSpec) -> Result<Self, ParseError> {
         let uses_defaults = spec.use_default_gateways == Some(TcpRouteUseDefaultGateways::All);
-        Ok(Self { uses_defaults, ..read(meta, RouteKind::Tcp, spec.parent_refs, spec.rules)? })
+        Ok(Self {
+            uses_defaults,
+            ..read(meta, RouteKind::Tcp, spec.parent_refs, spec.rules)?
+        })
     }
 
     pub(super) fn read_udp(meta: Meta, spec: UdpRouteSpec) -> Result<Self, ParseError> {
         let uses_defaults = spec.use_default_gateways == Some(UdpRouteUseDefaultGateways::All);
-        Ok(Self { uses_defaults, ..read(meta, RouteKind::Udp, spec.parent_refs, spec.rules)? })
+        Ok(Self {
+            uses_defaults,
+            ..read(meta, RouteKind::Udp, spec.parent_refs, spec.rules)?
+        })
     }
 }
 
 /// Reads a route without hostnames, which gets all traffic of a port.
-fn read(meta: Meta, kind: RouteKind, parents: impl Serialize, rules: impl Serialize) -> Result<Route, ParseError> {
+fn read(
+    meta: Meta,
+    kind: RouteKind,
+    parents: impl Serialize,
+    rules: impl Serialize,
+) -> Result<Route, ParseError> {
     let rules: Vec<TlsRouteRules> = same_shape(rules)?;
     if rules.iter().any(|rule| rule.backend_refs.is_empty()) {
-        return Err(ParseError::Schema("spec.rules.backendRefs: at least one is needed".to_owned()));
+        return Err(ParseError::Schema(
+            "spec.rules.backendRefs: at least one is needed".to_owned(),
+        ));
     }
     Ok(Route {
         kind,
         hostnames: [].into(),
-        parents: super::httproute::parents(same_shape::<_, Option<_>>(parents)?.unwrap_or_default())?,
+        parents: super::httproute::parents(
+            same_shape::<_, Option<_>>(parents)?.unwrap_or_default(),
+        )?,
         rules: forwards(&meta.name.namespace, rules)?,
         meta,
         uses_defaults: false,
@@ -62,8 +77,15 @@ mod tests {
         for (kind, expected) in [("TCPRoute", RouteKind::Tcp), ("UDPRoute", RouteKind::Udp)] {
             for version in ["v1", "v1alpha2"] {
                 let route = parse(kind, version, spec.clone()).expect("it can be read");
-                let weights: Vec<u32> = route.rules[0].backends.iter().map(|backend| backend.weight).collect();
-                assert_eq!((route.kind, route.hostnames.len(), weights), (expected, 0, vec![9, 0]));
+                let weights: Vec<u32> = route.rules[0]
+                    .backends
+                    .iter()
+                    .map(|backend| backend.weight)
+                    .collect();
+                assert_eq!(
+                    (route.kind, route.hostnames.len(), weights),
+                    (expected, 0, vec![9, 0])
+                );
                 assert_eq!(route.parents[0].section.as_deref(), Some("db"));
             }
         }

@@ -1,4 +1,5 @@
-//! The TenantGateway (`gateway.cozystack.io/v1alpha1`) with upstream's schema and defaults, and its validation.
+//! The TenantGateway (`gateway.cozystack.io/v1alpha1`) with upstream's schema and defaults, and its
+//! validation.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,12 +14,13 @@ use super::names::object_name;
 use super::{Kind, ParseError};
 use crate::model::{Hostname, ObjectName};
 
-/// The annotation that chooses the certificate source, instead of the installation's default; `spec` stays as
-/// upstream's schema has it.
+/// The annotation that chooses the certificate source, instead of the installation's default;
+/// `spec` stays as upstream's schema has it.
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// The annotation with the URL of an ACME directory other than those of `spec.issuerName`.
 pub const DIRECTORY: &str = "gatewright.io/acme-directory";
-/// The annotation with IP addresses of the Gateway, separated by commas; without it the Gateway has those of its class.
+/// The annotation with IP addresses of the Gateway, separated by commas; without it the Gateway has
+/// those of its class.
 pub const ADDRESSES: &str = "gatewright.io/addresses";
 /// The custom resource definition of TenantGateway, a generated file.
 pub const CRD: &str = include_str!("../../../deploy/crds/gateway.cozystack.io_tenantgateways.yaml");
@@ -38,7 +40,8 @@ pub struct TenantGateway {
     pub annotations: BTreeMap<String, String>,
     /// The specification.
     pub spec: Spec,
-    /// Why `spec` is the default value: a laxer or newer schema admitted a specification that we cannot read.
+    /// Why `spec` is the default value: a laxer or newer schema admitted a specification that we
+    /// cannot read.
     pub unreadable: Option<String>,
 }
 
@@ -220,26 +223,36 @@ pub struct Invalid {
 }
 
 fn invalid<T>(field: impl Into<String>, fix: impl Into<String>) -> Result<T, Invalid> {
-    Err(Invalid { field: field.into(), fix: fix.into() })
+    Err(Invalid {
+        field: field.into(),
+        fix: fix.into(),
+    })
 }
 
 impl TenantGateway {
-    /// Reads a manifest. Violations of the schema alone are errors here; settings that can never work are reported by
-    /// [`Self::check`].
+    /// Reads a manifest. Violations of the schema alone are errors here; settings that can never
+    /// work are reported by [`Self::check`].
     pub fn parse(value: &Value) -> Result<Self, ParseError> {
         Self::parse_with(value, Fields::Known)
     }
 
-    /// Reads a TenantGateway. Violations of the schema are errors when unknown fields are ([`Fields::Known`]); of an
-    /// object that an API server has admitted they are reported by [`Self::check`].
+    /// Reads a TenantGateway. Violations of the schema are errors when unknown fields are
+    /// ([`Fields::Known`]); of an object that an API server has admitted they are reported by
+    /// [`Self::check`].
     pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let meta: ObjectMeta = read(&value["metadata"], Fields::Any)?;
         let name = object_name(Kind::TenantGateway, &meta)?;
-        let spec = if value["spec"].is_null() { Value::Object(serde_json::Map::new()) } else { value["spec"].clone() };
+        let spec = if value["spec"].is_null() {
+            Value::Object(serde_json::Map::new())
+        } else {
+            value["spec"].clone()
+        };
         let (spec, unreadable) = match read(&spec, fields) {
             Ok(spec) => (spec, None),
             Err(error) if fields == Fields::Any => (Spec::default(), Some(error.to_string())),
-            Err(ParseError::UnknownField(field)) => return Err(ParseError::UnknownField(format!("spec.{field}"))),
+            Err(ParseError::UnknownField(field)) => {
+                return Err(ParseError::UnknownField(format!("spec.{field}")));
+            }
             Err(error) => return Err(ParseError::Schema(format!("spec: {error}"))),
         };
         Ok(Self {
@@ -259,31 +272,43 @@ impl TenantGateway {
             "" | "http01" => Ok(Mode::Http01),
             "dns01" => Ok(Mode::Dns01),
             "existingSecret" => Ok(Mode::ExistingSecret),
-            other => invalid("spec.certMode", format!("{other:?} is not known: use http01, dns01 or existingSecret")),
+            other => invalid(
+                "spec.certMode",
+                format!("{other:?} is not known: use http01, dns01 or existingSecret"),
+            ),
         }
     }
 
     /// The certificate source of the annotation; `None` without one.
     pub fn source(&self) -> Result<Option<Source>, Invalid> {
-        let Some(given) = self.annotations.get(ISSUER) else { return Ok(None) };
-        let known = Source::ALL.into_iter().find(|source| source.as_str() == given);
+        let Some(given) = self.annotations.get(ISSUER) else {
+            return Ok(None);
+        };
+        let known = Source::ALL
+            .into_iter()
+            .find(|source| source.as_str() == given);
         match known {
             Some(source) => Ok(Some(source)),
             None => invalid(
                 format!("metadata.annotations[{ISSUER}]"),
-                format!("{given:?} is not known: use cert-manager, acme or internal-ca, or leave it out"),
+                format!(
+                    "{given:?} is not known: use cert-manager, acme or internal-ca, or leave it out"
+                ),
             ),
         }
     }
 
-    /// Validates the specification, and returns the parsed apex and mode. `from` is the certificate source if the
-    /// annotation does not name one.
+    /// Validates the specification, and returns the parsed apex and mode. `from` is the certificate
+    /// source if the annotation does not name one.
     pub fn check(&self, from: Source) -> Result<(Hostname, Mode), Invalid> {
         if let Some(why) = &self.unreadable {
             return invalid("spec", format!("cannot be read: {why}"));
         }
         if self.spec.apex.is_empty() {
-            return invalid("spec.apex", "is empty: write the hostname below which everything is published");
+            return invalid(
+                "spec.apex",
+                "is empty: write the hostname below which everything is published",
+            );
         }
         let apex = match Hostname::parse(&self.spec.apex) {
             Ok(apex) if apex.is_exact() => apex,
@@ -292,23 +317,50 @@ impl TenantGateway {
         };
         // Derived objects have its name in a label, whose value may be at most 63 characters long.
         if self.name.name.len() > 63 {
-            return invalid("metadata.name", "is longer than 63 characters: make one with a shorter name");
+            return invalid(
+                "metadata.name",
+                "is longer than 63 characters: make one with a shorter name",
+            );
         }
         let mode = self.mode()?;
         let source = self.source()?.unwrap_or(from);
         if !mode.per_host() && apex.as_str().len() > 251 {
-            let fix = format!("is longer than 251 characters, so that *.{apex} is no hostname: use certMode http01");
+            let fix = format!(
+                "is longer than 251 characters, so that *.{apex} is no hostname: use certMode http01"
+            );
             return invalid("spec.apex", fix);
         }
-        if mode == Mode::ExistingSecret && self.spec.wildcard_secret_ref.as_ref().is_none_or(|s| s.name.is_empty()) {
-            return invalid("spec.wildcardSecretRef.name", "is needed by certMode existingSecret");
+        if mode == Mode::ExistingSecret
+            && self
+                .spec
+                .wildcard_secret_ref
+                .as_ref()
+                .is_none_or(|s| s.name.is_empty())
+        {
+            return invalid(
+                "spec.wildcardSecretRef.name",
+                "is needed by certMode existingSecret",
+            );
         }
-        if !matches!(self.spec.issuer_name.as_str(), "" | "letsencrypt-prod" | "letsencrypt-stage") {
-            let fix = format!("{:?} is not known: use letsencrypt-prod or letsencrypt-stage", self.spec.issuer_name);
+        if !matches!(
+            self.spec.issuer_name.as_str(),
+            "" | "letsencrypt-prod" | "letsencrypt-stage"
+        ) {
+            let fix = format!(
+                "{:?} is not known: use letsencrypt-prod or letsencrypt-stage",
+                self.spec.issuer_name
+            );
             return invalid("spec.issuerName", fix);
         }
-        if let Some(directory) = self.annotations.get(DIRECTORY).filter(|url| !url.starts_with("https://")) {
-            return invalid(format!("metadata.annotations[{DIRECTORY}]"), format!("{directory:?} is no https:// URL"));
+        if let Some(directory) = self
+            .annotations
+            .get(DIRECTORY)
+            .filter(|url| !url.starts_with("https://"))
+        {
+            return invalid(
+                format!("metadata.annotations[{DIRECTORY}]"),
+                format!("{directory:?} is no https:// URL"),
+            );
         }
         if let Err(text) = self.addresses() {
             return invalid(format!("metadata.annotations[{ADDRESSES}]"), text);
@@ -316,33 +368,51 @@ impl TenantGateway {
         if mode == Mode::Dns01 && source != Source::InternalCa {
             self.check_provider()?;
         }
-        let too_many = self.spec.tls_passthrough_services.len().max(self.spec.attached_namespaces.len());
+        let too_many = self
+            .spec
+            .tls_passthrough_services
+            .len()
+            .max(self.spec.attached_namespaces.len());
         if self.spec.tls_passthrough_services.len() > 32 || too_many > 256 {
-            return invalid("spec", "at most 32 tlsPassthroughServices and 256 attachedNamespaces are taken");
+            return invalid(
+                "spec",
+                "at most 32 tlsPassthroughServices and 256 attachedNamespaces are taken",
+            );
         }
         for service in &self.spec.tls_passthrough_services {
             let host = Hostname::parse(&format!("{service}.{apex}"));
             if service.contains('.') || service.is_empty() || host.is_err() {
-                return invalid("spec.tlsPassthroughServices", format!("{service:?} is no DNS label"));
+                return invalid(
+                    "spec.tlsPassthroughServices",
+                    format!("{service:?} is no DNS label"),
+                );
             }
         }
         Ok((apex, mode))
     }
 
     fn check_provider(&self) -> Result<(), Invalid> {
-        let Some(dns01) = &self.spec.dns01 else { return invalid("spec.dns01", "is needed by certMode dns01") };
+        let Some(dns01) = &self.spec.dns01 else {
+            return invalid("spec.dns01", "is needed by certMode dns01");
+        };
         let there = match dns01.provider.as_str() {
             "cloudflare" => dns01.cloudflare.is_some(),
             "route53" => dns01.route53.is_some(),
             "digitalocean" => dns01.digitalocean.is_some(),
             "rfc2136" => dns01.rfc2136.is_some(),
             other => {
-                let fix = format!("{other:?} is not known: use cloudflare, route53, digitalocean or rfc2136");
+                let fix = format!(
+                    "{other:?} is not known: use cloudflare, route53, digitalocean or rfc2136"
+                );
                 return invalid("spec.dns01.provider", fix);
             }
         };
         let field = format!("spec.dns01.{}", dns01.provider);
-        if there { Ok(()) } else { invalid(field, format!("is needed by provider {}", dns01.provider)) }
+        if there {
+            Ok(())
+        } else {
+            invalid(field, format!("is needed by provider {}", dns01.provider))
+        }
     }
 
     /// The requested addresses.
@@ -350,12 +420,27 @@ impl TenantGateway {
     /// # Errors
     /// When an address is invalid, or there are more than a Gateway may have.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, String> {
-        let text = self.annotations.get(ADDRESSES).map(String::as_str).unwrap_or_default();
-        let all = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        let text = self
+            .annotations
+            .get(ADDRESSES)
+            .map(String::as_str)
+            .unwrap_or_default();
+        let all = text
+            .split(',')
+            .map(str::trim)
+            .filter(|text| !text.is_empty());
         let all: Vec<IpAddr> = all
-            .map(|text| text.parse().map_err(|_| format!("{text:?} is no IP address: write them separated by commas")))
+            .map(|text| {
+                text.parse().map_err(|_| {
+                    format!("{text:?} is no IP address: write them separated by commas")
+                })
+            })
             .collect::<Result<_, _>>()?;
-        if all.len() > 16 { Err("at most 16 addresses are taken".to_owned()) } else { Ok(all) }
+        if all.len() > 16 {
+            Err("at most 16 addresses are taken".to_owned())
+        } else {
+            Ok(all)
+        }
     }
 
     /// The passthrough services in the specification's order, each once.
@@ -376,8 +461,10 @@ mod tests {
     use serde_json::json;
 
     fn tenant(spec: Value) -> TenantGateway {
-        TenantGateway::parse(&json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec}))
-            .expect("of the right shape")
+        TenantGateway::parse(
+            &json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec}),
+        )
+        .expect("of the right shape")
     }
 
     #[test]
@@ -385,7 +472,10 @@ mod tests {
         let tenant = tenant(json!({"apex": "a.example.org"}));
         assert_eq!(tenant.spec.gateway_class_name, "cilium");
         assert_eq!(tenant.spec.issuer_name, "letsencrypt-prod");
-        assert_eq!(tenant.check(Source::CertManager).expect("valid").1, Mode::Http01);
+        assert_eq!(
+            tenant.check(Source::CertManager).expect("valid").1,
+            Mode::Http01
+        );
     }
 
     /// A hostname of `length` characters.
@@ -399,12 +489,18 @@ mod tests {
     fn names_are_taken_up_to_what_labels_and_hostnames_hold() {
         let named = |length: usize| {
             let name = "n".repeat(length);
-            let value = json!({"metadata": {"namespace": "a", "name": name}, "spec": {"apex": long(253)}});
-            TenantGateway::parse(&value).expect("of the right shape").check(Source::CertManager)
+            let value =
+                json!({"metadata": {"namespace": "a", "name": name}, "spec": {"apex": long(253)}});
+            TenantGateway::parse(&value)
+                .expect("of the right shape")
+                .check(Source::CertManager)
         };
         assert!(named(63).is_ok());
         let refused = named(64).expect_err("a label has no room").to_string();
-        assert!(refused.starts_with("metadata.name: is longer than 63"), "{refused}");
+        assert!(
+            refused.starts_with("metadata.name: is longer than 63"),
+            "{refused}"
+        );
         let spec = json!({"apex": long(251), "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}});
         assert!(tenant(spec).check(Source::CertManager).is_ok());
     }
@@ -413,19 +509,49 @@ mod tests {
     fn an_impossible_specification_names_its_field() {
         for (spec, message) in [
             (json!({}), "spec.apex: is empty"),
-            (json!({"apex": "A.example.org"}), "spec.apex: hostname \"A.example.org\" has upper-case"),
+            (
+                json!({"apex": "A.example.org"}),
+                "spec.apex: hostname \"A.example.org\" has upper-case",
+            ),
             (json!({"apex": "*.example.org"}), "spec.apex: is a wildcard"),
-            (json!({"apex": "a.org", "certMode": "x"}), "spec.certMode: \"x\" is not known"),
-            (json!({"apex": "a.org", "certMode": "dns01"}), "spec.dns01: is needed"),
-            (json!({"apex": "a.org", "certMode": "dns01", "dns01": {}}), "spec.dns01.cloudflare: is needed"),
-            (json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": "x"}}), "spec.dns01.provider: \"x\""),
-            (json!({"apex": "a.org", "certMode": "existingSecret"}), "spec.wildcardSecretRef.name: is needed"),
-            (json!({"apex": "a.org", "issuerName": "x"}), "spec.issuerName: \"x\""),
-            (json!({"apex": "a.org", "tlsPassthroughServices": ["a.b"]}), "spec.tlsPassthroughServices: \"a.b\""),
-            (json!({"apex": long(252), "certMode": "existingSecret"}), "spec.apex: is longer than 251"),
+            (
+                json!({"apex": "a.org", "certMode": "x"}),
+                "spec.certMode: \"x\" is not known",
+            ),
+            (
+                json!({"apex": "a.org", "certMode": "dns01"}),
+                "spec.dns01: is needed",
+            ),
+            (
+                json!({"apex": "a.org", "certMode": "dns01", "dns01": {}}),
+                "spec.dns01.cloudflare: is needed",
+            ),
+            (
+                json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": "x"}}),
+                "spec.dns01.provider: \"x\"",
+            ),
+            (
+                json!({"apex": "a.org", "certMode": "existingSecret"}),
+                "spec.wildcardSecretRef.name: is needed",
+            ),
+            (
+                json!({"apex": "a.org", "issuerName": "x"}),
+                "spec.issuerName: \"x\"",
+            ),
+            (
+                json!({"apex": "a.org", "tlsPassthroughServices": ["a.b"]}),
+                "spec.tlsPassthroughServices: \"a.b\"",
+            ),
+            (
+                json!({"apex": long(252), "certMode": "existingSecret"}),
+                "spec.apex: is longer than 251",
+            ),
             (json!({"apex": long(254)}), "spec.apex: hostname"),
         ] {
-            let found = tenant(spec.clone()).check(Source::Acme).expect_err("invalid").to_string();
+            let found = tenant(spec.clone())
+                .check(Source::Acme)
+                .expect_err("invalid")
+                .to_string();
             assert!(found.starts_with(message), "{spec}: {found}");
         }
     }
@@ -434,27 +560,50 @@ mod tests {
     fn the_annotation_goes_before_the_installation_and_our_own_ca_needs_no_provider() {
         let annotated = |issuer: &str, spec: Value| {
             let meta = json!({"name": "t", "namespace": "a", "annotations": {ISSUER: issuer}});
-            TenantGateway::parse(&json!({"metadata": meta, "spec": spec})).expect("of the right shape")
+            TenantGateway::parse(&json!({"metadata": meta, "spec": spec}))
+                .expect("of the right shape")
         };
         let dns01 = || json!({"apex": "a.org", "certMode": "dns01"});
         for (issuer, source) in Source::ALL.map(|source| (source.as_str(), source)) {
             assert_eq!(annotated(issuer, dns01()).source(), Ok(Some(source)));
         }
         assert_eq!(tenant(dns01()).source(), Ok(None));
-        assert!(annotated("internal-ca", dns01()).check(Source::Acme).is_ok());
+        assert!(
+            annotated("internal-ca", dns01())
+                .check(Source::Acme)
+                .is_ok()
+        );
         assert!(tenant(dns01()).check(Source::InternalCa).is_ok());
-        assert!(annotated("acme", dns01()).check(Source::InternalCa).is_err());
-        let refused = annotated("own", dns01()).check(Source::Acme).expect_err("unknown").to_string();
-        assert!(refused.contains("\"own\" is not known: use cert-manager, acme or internal-ca"), "{refused}");
+        assert!(
+            annotated("acme", dns01())
+                .check(Source::InternalCa)
+                .is_err()
+        );
+        let refused = annotated("own", dns01())
+            .check(Source::Acme)
+            .expect_err("unknown")
+            .to_string();
+        assert!(
+            refused.contains("\"own\" is not known: use cert-manager, acme or internal-ca"),
+            "{refused}"
+        );
     }
 
     #[test]
     fn the_definition_has_the_columns_and_the_short_name() {
         let crd: Value = serde_yaml_ng::from_str(CRD).expect("the definition is YAML");
-        assert_eq!(crd["metadata"]["name"], "tenantgateways.gateway.cozystack.io");
+        assert_eq!(
+            crd["metadata"]["name"],
+            "tenantgateways.gateway.cozystack.io"
+        );
         assert_eq!(crd["spec"]["names"]["shortNames"], json!(["tgw"]));
-        let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().expect("columns");
-        let names: Vec<_> = columns.iter().map(|column| column["name"].as_str().expect("named")).collect();
+        let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
+            .as_array()
+            .expect("columns");
+        let names: Vec<_> = columns
+            .iter()
+            .map(|column| column["name"].as_str().expect("named"))
+            .collect();
         assert_eq!(names, ["Apex", "Mode", "Ready", "Age"]);
     }
 
@@ -463,11 +612,17 @@ mod tests {
         match schema["type"].as_str() {
             Some("object") => {
                 let fields = schema["properties"].as_object().expect("properties");
-                fields.iter().map(|(name, schema)| (name.clone(), whole(schema))).collect()
+                fields
+                    .iter()
+                    .map(|(name, schema)| (name.clone(), whole(schema)))
+                    .collect()
             }
             Some("array") => json!([whole(&schema["items"])]),
             Some("boolean") => json!(true),
-            Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!("text")),
+            Some("string") => schema["enum"]
+                .get(0)
+                .cloned()
+                .unwrap_or_else(|| json!("text")),
             other => panic!("a type that is not read: {other:?}"),
         }
     }
@@ -478,7 +633,10 @@ mod tests {
     impl<'de> serde::Deserializer<'de> for Asked<'_> {
         type Error = serde::de::value::Error;
 
-        fn deserialize_any<V: serde::de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        fn deserialize_any<V: serde::de::Visitor<'de>>(
+            self,
+            _: V,
+        ) -> Result<V::Value, Self::Error> {
             Err(serde::de::Error::custom("only structs are asked"))
         }
 
@@ -507,18 +665,32 @@ mod tests {
     #[test]
     fn fields_that_a_laxer_schema_admits_are_ignored_or_reported() {
         let admitted = |spec: Value| {
-            let value = json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
-            TenantGateway::parse_with(&value, Fields::Any).expect("it has a name").check(Source::Acme)
+            let value =
+                json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
+            TenantGateway::parse_with(&value, Fields::Any)
+                .expect("it has a name")
+                .check(Source::Acme)
         };
         assert!(admitted(json!({"apex": "a.org", "fieldOfTomorrow": {"x": 1}})).is_ok());
-        assert!(admitted(json!({"apex": "a.org", "dns01": {"provider": "cloudflare", "another": 1}})).is_ok());
-        let refused = admitted(json!({"apex": "a.org", "attachedNamespaces": "x"})).expect_err("no list").to_string();
+        assert!(
+            admitted(json!({"apex": "a.org", "dns01": {"provider": "cloudflare", "another": 1}}))
+                .is_ok()
+        );
+        let refused = admitted(json!({"apex": "a.org", "attachedNamespaces": "x"}))
+            .expect_err("no list")
+            .to_string();
         assert!(refused.starts_with("spec: cannot be read: "), "{refused}");
         let strict = |spec: Value| {
-            let value = json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
-            TenantGateway::parse(&value).expect_err("in a file it is a mistake").to_string()
+            let value =
+                json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
+            TenantGateway::parse(&value)
+                .expect_err("in a file it is a mistake")
+                .to_string()
         };
-        assert!(strict(json!({"apex": "a.org", "dns01": {"another": 1}})).contains("spec.dns01.another"));
+        assert!(
+            strict(json!({"apex": "a.org", "dns01": {"another": 1}}))
+                .contains("spec.dns01.another")
+        );
         assert!(strict(json!({"apex": 1})).contains("spec: "));
     }
 
@@ -535,12 +707,22 @@ mod tests {
             (provider("route53"), fields::<Route53>()),
             (provider("digitalocean"), fields::<DigitalOcean>()),
             (provider("rfc2136"), fields::<Rfc2136>()),
-            (&provider("cloudflare")["properties"]["apiTokenSecretRef"], fields::<SecretKey>()),
-            (&schema["properties"]["wildcardSecretRef"], fields::<LocalObject>()),
+            (
+                &provider("cloudflare")["properties"]["apiTokenSecretRef"],
+                fields::<SecretKey>(),
+            ),
+            (
+                &schema["properties"]["wildcardSecretRef"],
+                fields::<LocalObject>(),
+            ),
         ] {
             let mut fields = fields;
             fields.sort();
-            let written: Vec<&String> = schema["properties"].as_object().expect("properties").keys().collect();
+            let written: Vec<&String> = schema["properties"]
+                .as_object()
+                .expect("properties")
+                .keys()
+                .collect();
             assert_eq!(written, fields.iter().collect::<Vec<_>>());
         }
         Spec::deserialize(whole(schema)).expect("the type reads what the definition admits");
@@ -550,7 +732,11 @@ mod tests {
             ("issuerName", &least.issuer_name),
             ("gatewayClassName", &least.gateway_class_name),
         ] {
-            assert_eq!(schema["properties"][field]["default"], json!(value), "{field}");
+            assert_eq!(
+                schema["properties"][field]["default"],
+                json!(value),
+                "{field}"
+            );
         }
         assert_eq!(schema["required"], json!(["apex"]));
     }

@@ -1,8 +1,9 @@
 //! Validates texts of objects before they become fields of Envoy's configuration. Pure.
 //!
-//! Envoy refuses a whole resource for one bad text in it (the `well_known_regex` and `min_len` rules of its protobuf
-//! messages), and many tenants may share a resource. So every text of a user passes one of these functions first. They
-//! are as strict as the grammar of the field: a header (RFC 9110), a path (RFC 3986), a host name, an origin.
+//! Envoy refuses a whole resource for one bad text in it (the `well_known_regex` and `min_len`
+//! rules of its protobuf messages), and many tenants may share a resource. So every text of a user
+//! passes one of these functions first. They are as strict as the grammar of the field: a header
+//! (RFC 9110), a path (RFC 3986), a host name, an origin.
 
 use super::ParseError;
 use crate::model::{Hostname, Origin};
@@ -44,33 +45,43 @@ fn refuse<T>(field: &str, text: &str) -> Result<T, Refused> {
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         None => format!("{text:?}"),
-        Some((end, _)) => format!("{:?}... ({} characters)", &text[..end], text.chars().count()),
+        Some((end, _)) => format!(
+            "{:?}... ({} characters)",
+            &text[..end],
+            text.chars().count()
+        ),
     }
 }
 
-/// Checks the path of an exact or prefix match (`HTTPPathMatch`): absolute, without parts that normalisation would
-/// change.
+/// Checks the path of an exact or prefix match (`HTTPPathMatch`): absolute, without parts that
+/// normalisation would change.
 pub(super) fn path(field: &str, path: &str) -> Checked {
     if !path.starts_with('/') {
         return refuse(field, &format!("{} must start with \"/\"", quoted(path)));
     }
     at_most(field, path, PATH)?;
-    let inside = ["//", "/./", "/../", "%2f", "%2F"].into_iter().find(|part| path.contains(part));
+    let inside = ["//", "/./", "/../", "%2f", "%2F"]
+        .into_iter()
+        .find(|part| path.contains(part));
     let end = ["/.", "/.."].into_iter().find(|part| path.ends_with(part));
     if let Some(part) = inside.or(end) {
-        return refuse(field, &format!("{} must not contain {part:?}", quoted(path)));
+        return refuse(
+            field,
+            &format!("{} must not contain {part:?}", quoted(path)),
+        );
     }
     // RFC 3986, 3.3: `pchar` and slashes.
     made_of(field, path, b"-/._~!$&'()*+,;=:@")
 }
 
-/// Checks the new path of a URLRewrite or of a redirect (`HTTPPathModifier`): a path, without a query or fragment. The
-/// query of the request follows it.
+/// Checks the new path of a URLRewrite or of a redirect (`HTTPPathModifier`): a path, without a
+/// query or fragment. The query of the request follows it.
 pub(super) fn new_path(field: &str, path: &str) -> Checked {
     at_most(field, path, PATH)?;
     // RFC 3986, 3.3.
     let ends = [('?', "a query", "%3F"), ('#', "a fragment", "%23")];
-    if let Some((begin, what, encoded)) = ends.into_iter().find(|(begin, ..)| path.contains(*begin)) {
+    if let Some((begin, what, encoded)) = ends.into_iter().find(|(begin, ..)| path.contains(*begin))
+    {
         let text = format!(
             "{} is no path: {begin:?} begins {what}, and the query of the request is kept; leave it out, or write {encoded}",
             quoted(path)
@@ -88,7 +99,10 @@ fn made_of(field: &str, text: &str, others: &[u8]) -> Checked {
             (b'%', [a, b, tail @ ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => tail,
             (byte, tail) if byte.is_ascii_alphanumeric() || others.contains(byte) => tail,
             _ => {
-                let text = format!("{} has a character that no path has: percent-encode it", quoted(text));
+                let text = format!(
+                    "{} has a character that no path has: percent-encode it",
+                    quoted(text)
+                );
                 return refuse(field, &text);
             }
         };
@@ -103,7 +117,11 @@ fn is_token(text: &str) -> bool {
 
 /// Checks the name of a header (RFC 9110, 5.1: a token).
 pub(super) fn header_name(field: &str, name: &str) -> Checked {
-    if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no header name", quoted(name))) }
+    if is_token(name) {
+        Ok(())
+    } else {
+        refuse(field, &format!("{} is no header name", quoted(name)))
+    }
 }
 
 /// Checks the value of a header (RFC 9110, 5.5: no control characters).
@@ -114,7 +132,14 @@ pub(super) fn header_value(field: &str, value: &str) -> Checked {
 
 /// Checks the name of a query parameter; the Gateway API gives it the grammar of a header name.
 pub(super) fn query_name(field: &str, name: &str) -> Checked {
-    if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no name of a parameter", quoted(name))) }
+    if is_token(name) {
+        Ok(())
+    } else {
+        refuse(
+            field,
+            &format!("{} is no name of a parameter", quoted(name)),
+        )
+    }
 }
 
 /// Checks the value of a query parameter.
@@ -125,24 +150,33 @@ pub(super) fn query_value(field: &str, value: &str) -> Checked {
 
 fn at_most(field: &str, text: &str, most: usize) -> Checked {
     match text.len() {
-        length if length > most => refuse(field, &format!("{length} bytes long, at most {most} are allowed")),
+        length if length > most => refuse(
+            field,
+            &format!("{length} bytes long, at most {most} are allowed"),
+        ),
         _ => Ok(()),
     }
 }
 
 fn no_control(field: &str, text: &str) -> Checked {
     match text.chars().find(|c| c.is_control() && *c != '\t') {
-        Some(c) => refuse(field, &format!("{} has the control character {c:?}", quoted(text))),
+        Some(c) => refuse(
+            field,
+            &format!("{} has the control character {c:?}", quoted(text)),
+        ),
         None => Ok(()),
     }
 }
 
-/// Checks a hostname without a wildcard (`PreciseHostname`). The schema admits an IPv4 address as well.
+/// Checks a hostname without a wildcard (`PreciseHostname`). The schema admits an IPv4 address as
+/// well.
 pub(super) fn precise_hostname(field: &str, text: &str) -> Checked {
     if text.parse::<std::net::Ipv4Addr>().is_ok() {
         return Ok(());
     }
-    exact_hostname(text).map(drop).or_else(|why| refuse(field, &why))
+    exact_hostname(text)
+        .map(drop)
+        .or_else(|why| refuse(field, &why))
 }
 
 /// Parses a hostname without a wildcard that is no IP address.
@@ -159,12 +193,18 @@ pub(super) fn exact_hostname(text: &str) -> Result<Hostname, String> {
 
 /// Checks a header name, or `*` for all of them, in a list of CORS.
 pub(super) fn header_or_any(field: &str, name: &str) -> Checked {
-    if name == "*" { Ok(()) } else { header_name(field, name) }
+    if name == "*" {
+        Ok(())
+    } else {
+        header_name(field, name)
+    }
 }
 
 /// Checks a method, or `*` for all of them, in a list of CORS.
 pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
-    match method == "*" || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase()) {
+    match method == "*"
+        || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase())
+    {
         true => Ok(()),
         false => refuse(field, &format!("{} is no method", quoted(method))),
     }
@@ -176,23 +216,33 @@ pub(super) fn origin(field: &str, text: &str) -> Result<Origin, Refused> {
         let text = quoted(text);
         format!("{field}: {text} is no origin: expected a form such as https://*.example.org:8443")
     };
-    Origin::parse(text).filter(|_| text.len() <= 253).ok_or_else(|| Refused(wrong()))
+    Origin::parse(text)
+        .filter(|_| text.len() <= 253)
+        .ok_or_else(|| Refused(wrong()))
 }
 
 /// Checks the name of a rule (`SectionName`): access logs contain it.
 pub(super) fn rule_name(field: &str, name: &str) -> Checked {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let is_plain = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.'
+    };
     if (1..=253).contains(&name.len()) && name.bytes().all(is_plain) {
         return Ok(());
     }
-    refuse(field, &format!("{} is no name: expected 1 to 253 of a-z, 0-9, '-' and '.'", quoted(name)))
+    refuse(
+        field,
+        &format!(
+            "{} is no name: expected 1 to 253 of a-z, 0-9, '-' and '.'",
+            quoted(name)
+        ),
+    )
 }
 
 /// Headers that a filter must not set, add or remove, with the reason.
 const KEPT: [(&str, &str); 14] = [
     ("host", "use filter URLRewrite with a hostname"),
-    // Framing and hop-by-hop (RFC 9110, 7.6.1; RFC 9112, 6): changing them changes where a message ends, so that the
-    // rest of the connection is read as another request.
+    // Framing and hop-by-hop (RFC 9110, 7.6.1; RFC 9112, 6): changing them changes where a message
+    // ends, so that the rest of the connection is read as another request.
     ("content-length", FRAMING),
     ("transfer-encoding", FRAMING),
     ("connection", FRAMING),
@@ -214,7 +264,8 @@ const CLIENT: &str = "it tells backends who the client is, and Envoy alone knows
 const LOOPS: &str = "requests that go round in a circle are found by it";
 const APART: &str = "gatewright keeps hosts apart by it";
 
-/// Lower-case names of the headers that routes must not change, without those that have a prefix of ours or of Envoy's.
+/// Lower-case names of the headers that routes must not change, without those that have a prefix of
+/// ours or of Envoy's.
 pub fn kept_headers() -> impl Iterator<Item = &'static str> {
     KEPT.iter().map(|(name, _)| *name)
 }
@@ -223,7 +274,10 @@ pub fn kept_headers() -> impl Iterator<Item = &'static str> {
 fn kept(name: &str) -> Option<&'static str> {
     // CGI backends read headers as variables, in which '-' and '_' are the same.
     let canonical = name.to_ascii_lowercase().replace('_', "-");
-    let listed = KEPT.iter().find(|(kept, _)| *kept == canonical).map(|(_, why)| *why);
+    let listed = KEPT
+        .iter()
+        .find(|(kept, _)| *kept == canonical)
+        .map(|(_, why)| *why);
     listed.or(match canonical.as_str() {
         // The prefix that a rewrite removed concerns the tenant alone.
         "x-forwarded-prefix" => None,
@@ -265,10 +319,15 @@ pub(super) fn told_header(field: &str, name: &str) -> Checked {
 
 /// Checks the name of a cookie (RFC 6265, 4.1.1: a token).
 pub(super) fn cookie_name(field: &str, name: &str) -> Checked {
-    if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no name of a cookie", quoted(name))) }
+    if is_token(name) {
+        Ok(())
+    } else {
+        refuse(field, &format!("{} is no name of a cookie", quoted(name)))
+    }
 }
 
-/// Checks the path of a cookie (RFC 6265, 5.2.4): absolute, without characters that would end the attribute.
+/// Checks the path of a cookie (RFC 6265, 5.2.4): absolute, without characters that would end the
+/// attribute.
 pub(super) fn cookie_path(field: &str, path: &str) -> Checked {
     if !path.starts_with('/') {
         return refuse(field, &format!("{} must start with \"/\"", quoted(path)));
@@ -295,54 +354,119 @@ mod tests {
             assert_eq!(check("field", text), Ok(()), "{text:?}");
         }
         for text in bad {
-            let Err(Refused(message)) = check("field", text) else { panic!("{text:?} is taken") };
-            assert!(message.starts_with("field: ") && !message.chars().any(char::is_control), "{message}");
+            let Err(Refused(message)) = check("field", text) else {
+                panic!("{text:?} is taken")
+            };
+            assert!(
+                message.starts_with("field: ") && !message.chars().any(char::is_control),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn paths_are_those_of_the_schema() {
-        let bad = ["", "a", "/a//b", "/a/../b", "/a/..", "/a/.", "/a%2Fb", "/a?b", "/a#b", "/a b", "/ä", "/%", "/%g0"];
-        table(path, &["/", "/a/b/", "/a%20b", "/.well-known/x", "/a:b@c;d=e,f", "/..a"], &bad);
+        let bad = [
+            "", "a", "/a//b", "/a/../b", "/a/..", "/a/.", "/a%2Fb", "/a?b", "/a#b", "/a b", "/ä",
+            "/%", "/%g0",
+        ];
+        table(
+            path,
+            &[
+                "/",
+                "/a/b/",
+                "/a%20b",
+                "/.well-known/x",
+                "/a:b@c;d=e,f",
+                "/..a",
+            ],
+            &bad,
+        );
     }
 
     #[test]
     fn new_paths_have_no_control_characters_and_no_spaces() {
-        let bad = ["/a b", "/\n", "/\r", "/\0", "/\t", "/\u{7f}", "/ä", "/%", "/\"", "/a HTTP/1.1", "/\\1"];
-        table(new_path, &["", "/", "a", "/a;b=c", "/a%2Fb", "/a%3Fb"], &bad);
+        let bad = [
+            "/a b",
+            "/\n",
+            "/\r",
+            "/\0",
+            "/\t",
+            "/\u{7f}",
+            "/ä",
+            "/%",
+            "/\"",
+            "/a HTTP/1.1",
+            "/\\1",
+        ];
+        table(
+            new_path,
+            &["", "/", "a", "/a;b=c", "/a%2Fb", "/a%3Fb"],
+            &bad,
+        );
         assert!(new_path("field", &"a".repeat(1025)).is_err());
     }
 
     #[test]
     fn new_paths_have_no_query_and_no_fragment() {
-        table(new_path, &["/a%3Fb", "/a%23b"], &["?", "/a?", "/a?b=c", "/a#b", "#", "/a#b?c", "a?b"]);
-        let Err(Refused(message)) = new_path("urlRewrite.path.replaceFullPath", "/a?b=c") else { panic!("refused") };
+        table(
+            new_path,
+            &["/a%3Fb", "/a%23b"],
+            &["?", "/a?", "/a?b=c", "/a#b", "#", "/a#b?c", "a?b"],
+        );
+        let Err(Refused(message)) = new_path("urlRewrite.path.replaceFullPath", "/a?b=c") else {
+            panic!("refused")
+        };
         assert!(message.contains("'?' begins a query"), "{message}");
     }
 
     #[test]
     fn headers_have_token_names_and_no_control_characters() {
-        table(header_name, &["X-Forwarded_For"], &["", ":path", "x y", "x:", "ä", "x\n", "x\0"]);
-        table(header_value, &["", "a\tb ä"], &["a\r\nb", "\0", "\u{7f}", "\u{85}"]);
+        table(
+            header_name,
+            &["X-Forwarded_For"],
+            &["", ":path", "x y", "x:", "ä", "x\n", "x\0"],
+        );
+        table(
+            header_value,
+            &["", "a\tb ä"],
+            &["a\r\nb", "\0", "\u{7f}", "\u{85}"],
+        );
         assert!(header_value("field", &"a".repeat(4097)).is_err());
     }
 
     #[test]
     fn query_parameters_have_names_and_plain_values() {
-        table(query_name, &["a", "A-b_c.~"], &["", "a b", "a=", "a\n", "ä"]);
+        table(
+            query_name,
+            &["a", "A-b_c.~"],
+            &["", "a b", "a=", "a\n", "ä"],
+        );
         table(query_value, &["", "a b", "ä"], &["\n", "\0"]);
     }
 
     #[test]
     fn a_precise_hostname_names_one_host() {
-        table(precise_hostname, &["a.example.org", "192.0.2.1"], &["*.example.org", "A.example.org", "", "a\n", "a b"]);
+        table(
+            precise_hostname,
+            &["a.example.org", "192.0.2.1"],
+            &["*.example.org", "A.example.org", "", "a\n", "a b"],
+        );
     }
 
     #[test]
     fn lists_of_cors_have_names_methods_and_origins() {
         table(header_or_any, &["*", "x-a"], &["", "x a", "a,b", "\n"]);
-        table(method_or_any, &["*", "GET"], &["", "get", "A B", "GET,PUT", "\n"]);
-        table(|field, text| origin(field, text).map(drop), &["*", "https://a.org"], &["", "a.org", "https://a\n"]);
+        table(
+            method_or_any,
+            &["*", "GET"],
+            &["", "get", "A B", "GET,PUT", "\n"],
+        );
+        table(
+            |field, text| origin(field, text).map(drop),
+            &["*", "https://a.org"],
+            &["", "a.org", "https://a\n"],
+        );
     }
 
     #[test]
@@ -352,7 +476,15 @@ mod tests {
 
     #[test]
     fn filters_leave_framing_identity_and_our_own_headers_alone() {
-        let good = ["X-A", "cookie", "X-Forwarded-Prefix", "X-Request-Id", "Accept-Encoding", "x-gwen", "x-envoyage"];
+        let good = [
+            "X-A",
+            "cookie",
+            "X-Forwarded-Prefix",
+            "X-Request-Id",
+            "Accept-Encoding",
+            "x-gwen",
+            "x-envoyage",
+        ];
         let bad = [
             "Host",
             "Content-Length",
@@ -386,6 +518,9 @@ mod tests {
     #[test]
     fn long_texts_are_shortened_in_messages() {
         assert_eq!(quoted("a\n"), "\"a\\n\"");
-        assert_eq!(quoted(&"ä".repeat(101)), format!("{:?}... (101 characters)", "ä".repeat(100)));
+        assert_eq!(
+            quoted(&"ä".repeat(101)),
+            format!("{:?}... (101 characters)", "ä".repeat(100))
+        );
     }
 }

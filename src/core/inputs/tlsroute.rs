@@ -11,7 +11,9 @@ use crate::model::Timeouts;
 impl Route {
     pub(super) fn read_tls(meta: Meta, spec: TlsRouteSpec) -> Result<Self, ParseError> {
         if spec.hostnames.is_empty() || spec.hostnames.len() > 1024 {
-            return Err(ParseError::Schema("spec.hostnames: 1 to 1024 hostnames are needed".to_owned()));
+            return Err(ParseError::Schema(
+                "spec.hostnames: 1 to 1024 hostnames are needed".to_owned(),
+            ));
         }
         let rules = forwards(&meta.name.namespace, spec.rules)?;
         Ok(Self {
@@ -28,9 +30,13 @@ impl Route {
 }
 
 /// Reads the only rule of a route that forwards whole connections: it has nothing but backends.
-pub(super) fn forwards(namespace: &Arc<str>, rules: Vec<TlsRouteRules>) -> Result<Vec<RouteRule>, ParseError> {
+pub(super) fn forwards(
+    namespace: &Arc<str>,
+    rules: Vec<TlsRouteRules>,
+) -> Result<Vec<RouteRule>, ParseError> {
     let rule = <[TlsRouteRules; 1]>::try_from(rules);
-    let [rule] = rule.map_err(|_| ParseError::Schema("spec.rules: exactly one rule is needed".to_owned()))?;
+    let [rule] =
+        rule.map_err(|_| ParseError::Schema("spec.rules: exactly one rule is needed".to_owned()))?;
     let backends = schema::at_most("spec.rules.backendRefs", 16, rule.backend_refs)?;
     let backend = |backend| super::httproute::backend(namespace, same_shape(backend)?);
     Ok(vec![RouteRule {
@@ -57,7 +63,10 @@ impl LocalRef {
         Self {
             group: group.unwrap_or_default(),
             kind: kind.unwrap_or_else(|| "Service".to_owned()),
-            name: crate::model::ObjectName::new(to.map_or_else(|| namespace.clone(), Arc::from), name),
+            name: crate::model::ObjectName::new(
+                to.map_or_else(|| namespace.clone(), Arc::from),
+                name,
+            ),
         }
     }
 }

@@ -35,7 +35,11 @@ struct Spec {
 
 impl ClusterTrustBundle {
     pub(super) fn read(meta: Meta, written: &Written) -> Self {
-        let bundle = CaBundle::parse(written.spec.trust_bundle.as_bytes(), "spec.trustBundle").map(Arc::new);
-        Self { name: meta.name, bundle }
+        let bundle =
+            CaBundle::parse(written.spec.trust_bundle.as_bytes(), "spec.trustBundle").map(Arc::new);
+        Self {
+            name: meta.name,
+            bundle,
+        }
     }
 }

@@ -9,12 +9,14 @@ use super::object::Manifest;
 use super::{Kind, ListenerSet, Meta, ParseError, SetKind};
 use crate::gateway_api::listenersets::ListenerSetSpec;
 
-/// Reads an XListenerSet. A listener without a port, or with port 0, asks for a port that the controller chooses, which
-/// we do not support: it has port 0, and is not served.
+/// Reads an XListenerSet. A listener without a port, or with port 0, asks for a port that the
+/// controller chooses, which we do not support: it has port 0, and is not served.
 pub(super) fn xlistenerset(value: &Value, fields: Fields) -> Result<ListenerSet, ParseError> {
     let mut value = value.clone();
     let mut unassigned = Vec::new();
-    let listeners = value.pointer_mut("/spec/listeners").and_then(Value::as_array_mut);
+    let listeners = value
+        .pointer_mut("/spec/listeners")
+        .and_then(Value::as_array_mut);
     for listener in listeners.into_iter().flatten() {
         let is_unassigned = listener.get("port").is_none_or(|port| *port == 0);
         unassigned.push(is_unassigned);
@@ -26,7 +28,12 @@ pub(super) fn xlistenerset(value: &Value, fields: Fields) -> Result<ListenerSet,
     let object: Manifest<ListenerSetSpec> = read(&value, fields)?;
     let meta = Meta::read(Kind::XListenerSet, &object.metadata)?;
     let mut set = ListenerSet::read(SetKind::Experimental, meta, object.spec)?;
-    for (listener, _) in set.listeners.iter_mut().zip(unassigned).filter(|(_, is_unassigned)| *is_unassigned) {
+    for (listener, _) in set
+        .listeners
+        .iter_mut()
+        .zip(unassigned)
+        .filter(|(_, is_unassigned)| *is_unassigned)
+    {
         let listener = Arc::make_mut(listener);
         listener.port = 0;
         listener.unreadable = Some("has no port, and ports are not assigned: set its port".into());
@@ -46,11 +53,25 @@ mod tests {
         let object = json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XListenerSet",
             "metadata": {"namespace": "a", "name": "x"}, "spec": {"parentRef": {"name": "g"}, "listeners": listeners}});
         let object = Object::parse(object).expect("it is valid");
-        let Object::ListenerSet(set) = &object else { panic!("a ListenerSet") };
+        let Object::ListenerSet(set) = &object else {
+            panic!("a ListenerSet")
+        };
         assert_eq!(SetKey::of(&object.key()), Some(set.key()));
-        let ports: Vec<_> = set.listeners.iter().map(|l| (&*l.name, l.port, l.unreadable.is_some())).collect();
-        assert_eq!(ports, [("set", 80, false), ("none", 0, true), ("zero", 0, true)]);
-        for spec in [json!(["listeners"]), json!("listeners"), json!(null), json!({"listeners": 1})] {
+        let ports: Vec<_> = set
+            .listeners
+            .iter()
+            .map(|l| (&*l.name, l.port, l.unreadable.is_some()))
+            .collect();
+        assert_eq!(
+            ports,
+            [("set", 80, false), ("none", 0, true), ("zero", 0, true)]
+        );
+        for spec in [
+            json!(["listeners"]),
+            json!("listeners"),
+            json!(null),
+            json!({"listeners": 1}),
+        ] {
             let object = json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XListenerSet",
                 "metadata": {"namespace": "a", "name": "x"}, "spec": &spec});
             assert!(Object::parse(object).is_err(), "{spec}");

@@ -14,10 +14,11 @@ pub enum AppProtocol {
     Http1,
     /// HTTP/2 without TLS (`kubernetes.io/h2c`).
     H2c,
-    /// Bytes as the client sent them, encrypted by the client or not: the target of a TLSRoute or TCPRoute.
+    /// Bytes as the client sent them, encrypted by the client or not: the target of a TLSRoute or
+    /// TCPRoute.
     Tcp,
-    /// Bytes of a terminated TLS connection, which a policy may encrypt again: the target of a TLSRoute in mode
-    /// `Terminate`.
+    /// Bytes of a terminated TLS connection, which a policy may encrypt again: the target of a
+    /// TLSRoute in mode `Terminate`.
     Terminated,
     /// Datagrams: the target of a UDPRoute.
     Udp,
@@ -37,7 +38,11 @@ pub struct ServicePort {
 impl ServicePort {
     /// A TCP port.
     pub fn tcp(service: ObjectName, port: u16) -> Self {
-        Self { service, port, transport: Transport::Tcp }
+        Self {
+            service,
+            port,
+            transport: Transport::Tcp,
+        }
     }
 
     /// A value that sorts before all ports of a Service.
@@ -48,7 +53,13 @@ impl ServicePort {
 
 impl fmt::Display for ServicePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}{}", self.service, self.port, self.transport.suffix())
+        write!(
+            f,
+            "{}:{}{}",
+            self.service,
+            self.port,
+            self.transport.suffix()
+        )
     }
 }
 
@@ -59,15 +70,19 @@ pub struct BackendId {
     pub port: ServicePort,
     /// The application protocol.
     pub protocol: AppProtocol,
-    /// The Gateway whose client certificate the backend gets; `None` if no Gateway has one for it, or if it is reached
-    /// without TLS.
+    /// The Gateway whose client certificate the backend gets; `None` if no Gateway has one for it,
+    /// or if it is reached without TLS.
     pub client: Option<ObjectName>,
 }
 
 impl BackendId {
     /// The backend that gets no client certificate.
     pub fn new(port: ServicePort, protocol: AppProtocol) -> Self {
-        Self { port, protocol, client: None }
+        Self {
+            port,
+            protocol,
+            client: None,
+        }
     }
 }
 
@@ -102,7 +117,11 @@ pub struct Backend {
 impl From<BackendId> for Backend {
     /// Without policies.
     fn from(id: BackendId) -> Self {
-        Self { id, transport: BackendTransport::Plain, retries: None }
+        Self {
+            id,
+            transport: BackendTransport::Plain,
+            retries: None,
+        }
     }
 }
 
@@ -132,8 +151,8 @@ impl fmt::Display for ClusterId {
 pub enum Cluster {
     /// Shared by all routes that refer to this backend.
     Backend(Backend),
-    /// The target of TLS connections on a frontend by SNI: named `<frontend>|<hostname>`. Its endpoints are those of
-    /// the Service port.
+    /// The target of TLS connections on a frontend by SNI: named `<frontend>|<hostname>`. Its
+    /// endpoints are those of the Service port.
     Sni {
         /// The frontend.
         frontend: FrontendId,
@@ -142,8 +161,8 @@ pub enum Cluster {
         /// The Service port; `None` refuses the connection (a cluster without endpoints).
         port: Option<ServicePort>,
     },
-    /// The target of all datagrams of a frontend: named `<frontend>|`. Its endpoints are those of several Service ports
-    /// with their weights, since Envoy's UDP proxy has a single cluster.
+    /// The target of all datagrams of a frontend: named `<frontend>|`. Its endpoints are those of
+    /// several Service ports with their weights, since Envoy's UDP proxy has a single cluster.
     Udp(FrontendId),
 }
 
@@ -157,7 +176,9 @@ impl Cluster {
     pub fn id(&self) -> ClusterId {
         match self {
             Cluster::Backend(backend) => ClusterId::Backend(backend.id.clone()),
-            Cluster::Sni { frontend, hostname, .. } => ClusterId::Sni(frontend.clone(), hostname.clone()),
+            Cluster::Sni {
+                frontend, hostname, ..
+            } => ClusterId::Sni(frontend.clone(), hostname.clone()),
             Cluster::Udp(frontend) => ClusterId::Udp(frontend.clone()),
         }
     }
@@ -165,9 +186,9 @@ impl Cluster {
 
 /// The ready addresses behind one cluster: one EDS resource, named as the cluster.
 ///
-/// Each cluster has an assignment of its own, even if several have the same Service port: Envoy holds a new cluster
-/// back until an assignment comes, and requests none under a name that it has subscribed to already
-/// (<https://github.com/envoyproxy/envoy/issues/47302>).
+/// Each cluster has an assignment of its own, even if several have the same Service port: Envoy
+/// holds a new cluster back until an assignment comes, and requests none under a name that it has
+/// subscribed to already (<https://github.com/envoyproxy/envoy/issues/47302>).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoints {
     /// The cluster.
@@ -188,7 +209,8 @@ pub enum Addresses {
 /// The share of a UDP frontend's datagrams that one Service port gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WeightedEndpoints {
-    /// The Service port; `None` for datagrams that are discarded, so that no other port gets more than its share.
+    /// The Service port; `None` for datagrams that are discarded, so that no other port gets more
+    /// than its share.
     pub port: Option<ServicePort>,
     /// Its weight, never 0.
     pub weight: u32,

@@ -22,7 +22,8 @@ pub enum BackendTransport {
 pub struct BackendTls {
     /// The SNI (RFC 6066, 3).
     pub hostname: Hostname,
-    /// The Subject Alternative Names, one of which the backend's certificate must have; never empty.
+    /// The Subject Alternative Names, one of which the backend's certificate must have; never
+    /// empty.
     pub names: Vec<SubjectAltName>,
     /// The CA certificates that must have signed it.
     pub roots: TrustedRoots,

@@ -50,11 +50,13 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// The leaf's serial number in lower-case hex; empty if the leaf cannot be parsed. Parsed at each call: only
-    /// people, and the replacement of a certificate, need it.
+    /// The leaf's serial number in lower-case hex; empty if the leaf cannot be parsed. Parsed at
+    /// each call: only people, and the replacement of a certificate, need it.
     pub fn serial(&self) -> String {
         let leaf = X509Certificate::from_der(&self.leaf).ok();
-        let bytes = leaf.map(|(_, leaf)| leaf.raw_serial().to_vec()).unwrap_or_default();
+        let bytes = leaf
+            .map(|(_, leaf)| leaf.raw_serial().to_vec())
+            .unwrap_or_default();
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -66,26 +68,29 @@ impl Certificate {
     /// Why Envoy, or usual TLS clients, refuse the chain at a time.
     pub fn findings(&self, now: SystemTime) -> Vec<pki::Finding> {
         let issuers = pki::certificates(self.issuers.as_bytes()).unwrap_or_default();
-        let chain: Vec<&[u8]> = std::iter::once(&*self.leaf).chain(issuers.iter().map(|der| der.as_ref())).collect();
+        let chain: Vec<&[u8]> = std::iter::once(&*self.leaf)
+            .chain(issuers.iter().map(|der| der.as_ref()))
+            .collect();
         pki::judge(&chain, now)
     }
 }
 
 /// The name of a secret in SDS.
 ///
-/// Envoy hangs a handshake when one name is used both on demand and by a regular SDS subscription; the two kinds are
-/// therefore disjoint by construction: a hostname never contains a slash.
+/// Envoy hangs a handshake when one name is used both on demand and by a regular SDS subscription;
+/// the two kinds are therefore disjoint by construction: a hostname never contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SecretName {
     /// The lower-case SNI of a handshake, requested through the `on_demand_secret` selector.
     Sni(Hostname),
-    /// The certificate of a chain of one frontend that always serves the same one: `sds/<frontend>/<hostname>`.
+    /// The certificate of a chain of one frontend that always serves the same one:
+    /// `sds/<frontend>/<hostname>`.
     Fixed(FrontendId, Arc<str>),
-    /// The client certificate of a Gateway, requested by clusters: `sds/client@<namespace>/<gateway>`. No frontend has
-    /// an `@`.
+    /// The client certificate of a Gateway, requested by clusters:
+    /// `sds/client@<namespace>/<gateway>`. No frontend has an `@`.
     Client(ObjectName),
-    /// The client roots, requested by chains that validate client certificates: `sds/roots@<gateway>` or
-    /// `sds/roots@<gateway>:<port>`. No frontend has an `@`.
+    /// The client roots, requested by chains that validate client certificates:
+    /// `sds/roots@<gateway>` or `sds/roots@<gateway>:<port>`. No frontend has an `@`.
     Roots(RootsName),
 }
 

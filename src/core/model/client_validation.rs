@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use super::ObjectName;
 
-/// Validation of client certificates where TLS is terminated (Gateway API, `FrontendTLSValidation`).
+/// Validation of client certificates where TLS is terminated (Gateway API,
+/// `FrontendTLSValidation`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientValidation {
     /// Decides whether clients without a valid certificate are accepted.
     pub mode: ValidationMode,
-    /// The CA certificates that must have signed a client's certificate. They may change without the chain.
+    /// The CA certificates that must have signed a client's certificate. They may change without
+    /// the chain.
     pub roots: RootsName,
 }
 
@@ -25,8 +27,8 @@ pub enum ValidationMode {
     AllowInsecureFallback,
 }
 
-/// The name of client roots: the CA certificates that client certificates are validated against; printed as
-/// `infra/edge` or `infra/edge:8443`.
+/// The name of client roots: the CA certificates that client certificates are validated against;
+/// printed as `infra/edge` or `infra/edge:8443`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RootsName {
     /// The Gateway.

@@ -15,8 +15,8 @@ pub enum Status {
 
 macro_rules! condition_types {
     ($($name:ident: $text:literal),* $(,)?) => {
-        /// Types of conditions of Gateway API objects, named as in the specification (v1.7.0, `apis/v1/*_types.go`), and
-        /// with our domain where it has none.
+        /// Types of conditions of Gateway API objects, named as in the specification (v1.7.0,
+        /// `apis/v1/*_types.go`), and with our domain where it has none.
         #[allow(missing_docs, reason = "the names are the specification's")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ConditionType { $($name),* }
@@ -66,9 +66,9 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// True if the condition has the desired status: True, or not True for the types that name a fault. Overlapping TLS
-    /// settings are no fault (GEP-3567); neither are clients that are accepted without a valid certificate, as the
-    /// Gateway requests.
+    /// True if the condition has the desired status: True, or not True for the types that name a
+    /// fault. Overlapping TLS settings are no fault (GEP-3567); neither are clients that are
+    /// accepted without a valid certificate, as the Gateway requests.
     pub fn is_healthy(&self) -> bool {
         match self.kind {
             ConditionType::Accepted
@@ -76,16 +76,18 @@ impl Condition {
             | ConditionType::ResolvedRefs
             | ConditionType::DefaultGateway
             | ConditionType::AddressesAssigned => self.status == Status::True,
-            ConditionType::Conflicted | ConditionType::PartiallyInvalid | ConditionType::CertificateWarning => {
-                self.status != Status::True
+            ConditionType::Conflicted
+            | ConditionType::PartiallyInvalid
+            | ConditionType::CertificateWarning => self.status != Status::True,
+            ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => {
+                true
             }
-            ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => true,
         }
     }
 }
 
-/// The longest message in bytes: the API server refuses a status whose message has more than 32,768 characters, and
-/// would refuse it at every retry.
+/// The longest message in bytes: the API server refuses a status whose message has more than 32,768
+/// characters, and would refuse it at every retry.
 const MAX_MESSAGE: usize = 4096;
 
 /// Shortens the message of a condition if it is too long.
@@ -104,10 +106,10 @@ pub fn clipped(mut message: String) -> String {
 
 macro_rules! reasons {
     ($($name:ident: $meaning:literal, $remedy:literal;)*) => {
-        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy,
-        /// which it leaves to implementations: EndpointNotPermitted, ForeignObject, HostnameNotAllowed,
-        /// HostnameRequired, InvalidHostname, LimitReached, ListenerLimitReached, ListenerSetParentRequired,
-        /// NameCollision and WildcardNotIssuable.
+        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and
+        /// those of tenancy, which it leaves to implementations: EndpointNotPermitted,
+        /// ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname, LimitReached,
+        /// ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $(#[doc = $meaning] $name),* }
 

@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::{FrontendId, ObjectName};
 
-/// A fleet of Envoys in a cluster: Envoys with one identity that serve the frontends of many Gateways, or of one.
-/// Printed as in identities and views.
+/// A fleet of Envoys in a cluster: Envoys with one identity that serve the frontends of many
+/// Gateways, or of one. Printed as in identities and views.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EnvoyFleet {
     /// Serves the frontends that many Gateways share.

@@ -1,17 +1,22 @@
-//! A frontend: a port of one Gateway, or one that many Gateways share, which becomes one Envoy Listener.
+//! A frontend: a port of one Gateway, or one that many Gateways share, which becomes one Envoy
+//! Listener.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ClientValidation, FrontendId, Hostname, OtherListeners, SecretName, TableId, TlsParams, WeightedTarget};
+use super::{
+    ClientValidation, FrontendId, Hostname, OtherListeners, SecretName, TableId, TlsParams,
+    WeightedTarget,
+};
 
 /// One Envoy Listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frontend {
     /// The port of the Gateway.
     pub id: FrontendId,
-    /// The addresses to bind, sorted; never empty. The first is the listener's address, the others its additional ones.
+    /// The addresses to bind, sorted; never empty. The first is the listener's address, the others
+    /// its additional ones.
     pub addresses: Vec<IpAddr>,
     /// The port to bind: the Gateway's own, or the target of a Service.
     pub port: u16,
@@ -33,25 +38,26 @@ pub enum FrontendKind {
     Tls {
         /// The chains by name: one per class, plus one per wildcard or catch-all listener.
         chains: BTreeMap<ChainName, Chain>,
-        /// The chain for each SNI. The most specific entry wins; [`Hostname::any`] also takes connections without SNI;
-        /// connections with a name that no entry covers are closed.
+        /// The chain for each SNI. The most specific entry wins; [`Hostname::any`] also takes
+        /// connections without SNI; connections with a name that no entry covers are closed.
         sni_matcher: BTreeMap<Hostname, ChainName>,
     },
-    /// TCP: every connection goes to weighted backends. A connection for an invalid share is closed; without shares,
-    /// every connection is.
+    /// TCP: every connection goes to weighted backends. A connection for an invalid share is
+    /// closed; without shares, every connection is.
     Tcp {
         /// The backends.
         shares: Vec<WeightedTarget>,
     },
-    /// UDP: every session goes to the [`super::Cluster::Udp`] of the frontend, whose endpoints have weights.
+    /// UDP: every session goes to the [`super::Cluster::Udp`] of the frontend, whose endpoints have
+    /// weights.
     Udp,
 }
 
 /// Name of a chain within its frontend.
 pub type ChainName = Arc<str>;
 
-/// The name of the chain for connections that offer `acme-tls/1` alone, to validate a TLS-ALPN-01 challenge (RFC 8737)
-/// for a name whose TLS is terminated here. Not every frontend has it.
+/// The name of the chain for connections that offer `acme-tls/1` alone, to validate a TLS-ALPN-01
+/// challenge (RFC 8737) for a name whose TLS is terminated here. Not every frontend has it.
 pub const TLS_CHALLENGES: &str = "acme-tls";
 
 /// One filter chain.
@@ -70,7 +76,8 @@ pub struct Termination {
     pub certificate: CertificateSource,
     /// ALPN protocols in order of preference.
     pub alpn: Vec<String>,
-    /// TLS parameters of the chain; the default if certificates are selected by SNI, since each brings its own.
+    /// TLS parameters of the chain; the default if certificates are selected by SNI, since each
+    /// brings its own.
     pub params: TlsParams,
     /// Validation of client certificates; `None` requests none.
     pub clients: Option<ClientValidation>,
@@ -90,8 +97,8 @@ pub enum CertificateSource {
 pub enum Handler {
     /// HTTP, routed by the [`super::Scope`] of the request's host.
     Scopes {
-        /// The wildcard or catch-all listener that the connections belong to. `None`: each connection belongs to the
-        /// listener whose hostname is the SNI.
+        /// The wildcard or catch-all listener that the connections belong to. `None`: each
+        /// connection belongs to the listener whose hostname is the SNI.
         listener: Option<Hostname>,
         /// Other listeners of the port, whose hosts have no scope: requests for them are answered 421.
         elsewhere: OtherListeners,

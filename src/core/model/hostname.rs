@@ -4,10 +4,12 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// A validated, lower-case hostname: `app.example.org`, `*.example.org`, or the empty one that matches all names.
+/// A validated, lower-case hostname: `app.example.org`, `*.example.org`, or the empty one that
+/// matches all names.
 ///
-/// Rules: Gateway API `Hostname` (RFC 1123 labels, at most 253 characters, one leading `*.` label allowed, no IP
-/// address). `*.example.org` covers one or more labels in front of `example.org`, never `example.org` itself.
+/// Rules: Gateway API `Hostname` (RFC 1123 labels, at most 253 characters, one leading `*.` label
+/// allowed, no IP address). `*.example.org` covers one or more labels in front of `example.org`,
+/// never `example.org` itself.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Hostname(Arc<str>);
 
@@ -54,7 +56,8 @@ impl Hostname {
         Self(Arc::from(""))
     }
 
-    /// Parses a user's text. Nothing is corrected: a text that is not canonical is refused with the reason.
+    /// Parses a user's text. Nothing is corrected: a text that is not canonical is refused with the
+    /// reason.
     pub fn parse(text: &str) -> Result<Self, HostnameError> {
         Self::check(text).map_err(|fault| HostnameError(Box::new(fault)))
     }
@@ -76,7 +79,11 @@ impl Hostname {
         if text.len() > 253 {
             return Err(Fault::TooLong(own()));
         }
-        if text.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() {
+        if text
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok()
+        {
             return Err(Fault::IpAddress(own()));
         }
         let rest = text.strip_prefix("*.").unwrap_or(text);
@@ -85,7 +92,9 @@ impl Hostname {
         }
         for label in rest.split('.') {
             let ends = label.starts_with('-') || label.ends_with('-');
-            let bytes = label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            let bytes = label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
             if label.is_empty() || label.len() > 63 || ends || !bytes {
                 return Err(Fault::Label(own(), label.to_owned()));
             }
@@ -96,7 +105,11 @@ impl Hostname {
     /// A hostname of a test; the empty text is the hostname that matches every name.
     #[cfg(test)]
     pub(crate) fn of(text: &str) -> Self {
-        if text.is_empty() { Self::any() } else { Self::parse(text).expect("a hostname") }
+        if text.is_empty() {
+            Self::any()
+        } else {
+            Self::parse(text).expect("a hostname")
+        }
     }
 
     /// The text; empty for the hostname that matches all names.
@@ -124,8 +137,8 @@ impl Hostname {
         self.is_wildcard().then(|| &self.0[1..])
     }
 
-    /// The wildcard one level up: `*.example.org` for `app.example.org` and for `*.app.example.org`. `None` for a
-    /// top-level label and for the empty hostname.
+    /// The wildcard one level up: `*.example.org` for `app.example.org` and for
+    /// `*.app.example.org`. `None` for a top-level label and for the empty hostname.
     pub fn parent(&self) -> Option<Hostname> {
         let bare = self.0.strip_prefix("*.").unwrap_or(&self.0);
         let (_, parent) = bare.split_once('.')?;
@@ -151,14 +164,17 @@ impl Hostname {
         }
     }
 
-    /// True if a certificate with these names is valid for it: a wildcard in a certificate stands for one label (RFC
-    /// 9525, 6.3).
+    /// True if a certificate with these names is valid for it: a wildcard in a certificate stands
+    /// for one label (RFC 9525, 6.3).
     pub fn is_certified_by(&self, names: &[Hostname]) -> bool {
         let wildcard = if self.is_exact() { self.parent() } else { None };
-        names.iter().any(|name| name.is_any() || name == self || Some(name) == wildcard.as_ref())
+        names
+            .iter()
+            .any(|name| name.is_any() || name == self || Some(name) == wildcard.as_ref())
     }
 
-    /// The names that both match, `None` if there are none. Gateway API: intersection of listener and route hostnames.
+    /// The names that both match, `None` if there are none. Gateway API: intersection of listener
+    /// and route hostnames.
     pub fn intersection(&self, other: &Hostname) -> Option<Hostname> {
         if self.covers(other) {
             Some(other.clone())
@@ -169,11 +185,14 @@ impl Hostname {
         }
     }
 
-    /// Precedence of hostnames: more characters in an exact name first, then longer wildcards, the empty one last.
-    /// `Less` means "goes first". Gateway API: `HTTPRouteSpec.hostnames`, precedence across routes.
+    /// Precedence of hostnames: more characters in an exact name first, then longer wildcards, the
+    /// empty one last. `Less` means "goes first". Gateway API: `HTTPRouteSpec.hostnames`,
+    /// precedence across routes.
     pub fn precedence(&self, other: &Hostname) -> Ordering {
         let rank = |h: &Hostname| (h.is_exact(), h.0.len());
-        rank(other).cmp(&rank(self)).then_with(|| self.0.cmp(&other.0))
+        rank(other)
+            .cmp(&rank(self))
+            .then_with(|| self.0.cmp(&other.0))
     }
 }
 
@@ -240,7 +259,13 @@ mod tests {
 
     #[test]
     fn precedence_puts_exact_before_wildcard_and_longer_before_shorter() {
-        let mut names = [h(""), h("*.a.org"), h("b.a.org"), h("*.b.a.org"), h("long.a.org")];
+        let mut names = [
+            h(""),
+            h("*.a.org"),
+            h("b.a.org"),
+            h("*.b.a.org"),
+            h("long.a.org"),
+        ];
         names.sort_by(Hostname::precedence);
         let texts: Vec<_> = names.iter().map(Hostname::as_str).collect();
         assert_eq!(texts, ["long.a.org", "b.a.org", "*.b.a.org", "*.a.org", ""]);

@@ -1,7 +1,8 @@
 //! The model: the configuration of a fleet of Envoys, as types with public fields.
 //!
-//! In: nothing. Out: values that [`crate::translate`] makes and the crate `gatewright-envoy` turns into Envoy
-//! resources. No Kubernetes type, no Envoy type, no client, task or clock ever appears here.
+//! In: nothing. Out: values that [`crate::translate`] makes and the crate `gatewright-envoy` turns
+//! into Envoy resources. No Kubernetes type, no Envoy type, no client, task or clock ever appears
+//! here.
 
 mod backend;
 mod backend_tls;
@@ -25,7 +26,8 @@ mod tls;
 mod transport;
 
 pub use backend::{
-    Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort, WeightedEndpoints,
+    Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
+    WeightedEndpoints,
 };
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
 pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
@@ -33,7 +35,10 @@ pub use client_validation::{ClientRoots, ClientValidation, RootsName, Validation
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use fleet::{EnvoyFleet, Fleets};
-pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES, Termination};
+pub use frontend::{
+    CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES,
+    Termination,
+};
 pub use frontend_id::FrontendId;
 pub use gateway_address::{GatewayAddress, Routability, StatusAddress};
 pub use hostname::{Hostname, HostnameError};
@@ -43,9 +48,9 @@ pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
 pub use retry_budget::RetryBudget;
 pub use route::{
-    Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match, Mirror, OtherListeners,
-    PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId,
-    Target, Timeouts, VirtualHost, WeightedTarget,
+    Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match,
+    Mirror, OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route,
+    Rule, Scope, StringMatch, Table, TableId, Target, Timeouts, VirtualHost, WeightedTarget,
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};

@@ -24,7 +24,10 @@ pub struct Parts {
 impl ObjectName {
     /// Joins a namespace and a name.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self(Arc::new(Parts { namespace: namespace.into(), name: name.into() }))
+        Self(Arc::new(Parts {
+            namespace: namespace.into(),
+            name: name.into(),
+        }))
     }
 
     /// True if another copy of this pointer exists.
@@ -57,7 +60,8 @@ impl PartialOrd for ObjectName {
 
 impl Ord for ObjectName {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Stored names are shared, and so are their namespaces: most comparisons end with equal pointers.
+        // Stored names are shared, and so are their namespaces: most comparisons end with equal
+        // pointers.
         if Arc::ptr_eq(&self.0, &other.0) {
             return Ordering::Equal;
         }
@@ -77,7 +81,11 @@ impl Hash for ObjectName {
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
     }
 }
 

@@ -7,19 +7,21 @@ use serde::Deserialize;
 
 use super::{BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, Origin, Session};
 
-/// The routes of one exact hostname on one TLS frontend: one ScopedRouteConfiguration, keyed by the request's host.
+/// The routes of one exact hostname on one TLS frontend: one ScopedRouteConfiguration, keyed by the
+/// request's host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
     /// The frontend.
     pub frontend: FrontendId,
-    /// Hostname of the listener it belongs to. Requests on another listener's connections are answered 421. `None` if
-    /// its listener does not accept HTTP: all requests are answered 421.
+    /// Hostname of the listener it belongs to. Requests on another listener's connections are
+    /// answered 421. `None` if its listener does not accept HTTP: all requests are answered 421.
     pub listener: Option<Hostname>,
     /// The exact hostname with its routes.
     pub virtual_host: VirtualHost,
 }
 
-/// A table of virtual hosts: one RouteConfiguration, for plain HTTP and for wildcard and catch-all listeners.
+/// A table of virtual hosts: one RouteConfiguration, for plain HTTP and for wildcard and catch-all
+/// listeners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     /// The name.
@@ -30,12 +32,13 @@ pub struct Table {
     pub elsewhere: OtherListeners,
     /// True if this is plain HTTP, where ACME challenges are answered ahead of everything else.
     pub plain_http: bool,
-    /// Hosts whose HTTP-01 challenges are answered, on plain HTTP only. For other hosts the challenge path is routed as
-    /// any other.
+    /// Hosts whose HTTP-01 challenges are answered, on plain HTTP only. For other hosts the
+    /// challenge path is routed as any other.
     pub challenges: Vec<Challenges>,
 }
 
-/// Hosts for which one ACME account answers HTTP-01 challenges. A host is in at most one of a table's.
+/// Hosts for which one ACME account answers HTTP-01 challenges. A host is in at most one of a
+/// table's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Challenges {
     /// Thumbprint of the account's key (RFC 7638).
@@ -44,7 +47,8 @@ pub struct Challenges {
     pub hosts: Vec<Hostname>,
 }
 
-/// Name of a table. Its resource is named `<frontend>` for plain HTTP, `<frontend>|<listener hostname>` otherwise.
+/// Name of a table. Its resource is named `<frontend>` for plain HTTP,
+/// `<frontend>|<listener hostname>` otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId {
     /// The frontend.
@@ -53,15 +57,15 @@ pub struct TableId {
     pub listener: Option<Hostname>,
 }
 
-/// The hosts of other listeners of a port: a request for one of them on this listener's connection is answered 421
-/// (Misdirected Request), so that the client opens another connection; one for a host without a listener is answered
-/// 404.
+/// The hosts of other listeners of a port: a request for one of them on this listener's connection
+/// is answered 421 (Misdirected Request), so that the client opens another connection; one for a
+/// host without a listener is answered 404.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OtherListeners {
     /// Their hostnames, sorted.
     Listed(Vec<Hostname>),
-    /// Too many to list: any host may be another listener's, except the connection's own, and those that this listener
-    /// serves by name.
+    /// Too many to list: any host may be another listener's, except the connection's own, and those
+    /// that this listener serves by name.
     Many,
 }
 
@@ -86,12 +90,17 @@ pub struct VirtualHost {
 impl VirtualHost {
     /// A virtual host with the default of every setting.
     pub fn new(hostname: Hostname, routes: Vec<Route>) -> Self {
-        Self { hostname, filters: None, identity_headers: IdentityHeaders::default(), routes }
+        Self {
+            hostname,
+            filters: None,
+            identity_headers: IdentityHeaders::default(),
+            routes,
+        }
     }
 }
 
-/// What becomes of headers of a request that say who the client is, and that Envoy does not write itself: `Forwarded`,
-/// `X-Real-IP` and others.
+/// What becomes of headers of a request that say who the client is, and that Envoy does not write
+/// itself: `Forwarded`, `X-Real-IP` and others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum IdentityHeaders {
     /// They are removed: any client can write them.
@@ -104,8 +113,8 @@ pub enum IdentityHeaders {
 /// One match of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// The name for stats and access logs: `httproute/namespace/name/rule-index`, or with the rule's name instead of
-    /// its index.
+    /// The name for stats and access logs: `httproute/namespace/name/rule-index`, or with the
+    /// rule's name instead of its index.
     pub name: Arc<str>,
     /// The conditions on the request.
     pub matches: Match,
@@ -135,16 +144,21 @@ impl Match {
             PathMatch::Regex(text) => Some(text.as_str()),
             PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
         };
-        let values = self.headers.iter().map(|header| &header.value).chain(self.query.iter().map(|query| &query.value));
-        path.into_iter().chain(values.filter_map(|value| match value {
-            StringMatch::Regex(text) => Some(text.as_str()),
-            StringMatch::Exact(_) => None,
-        }))
+        let values = self
+            .headers
+            .iter()
+            .map(|header| &header.value)
+            .chain(self.query.iter().map(|query| &query.value));
+        path.into_iter()
+            .chain(values.filter_map(|value| match value {
+                StringMatch::Regex(text) => Some(text.as_str()),
+                StringMatch::Exact(_) => None,
+            }))
     }
 }
 
-/// The condition on the gRPC method, of which only the lengths are kept, for the precedence of matches: the text is in
-/// the path condition.
+/// The condition on the gRPC method, of which only the lengths are kept, for the precedence of
+/// matches: the text is in the path condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
     /// Characters of the service's name; 0 if any service matches.
@@ -158,7 +172,8 @@ pub struct Call {
 pub enum PathMatch {
     /// The whole path.
     Exact(String),
-    /// A prefix of whole path elements: `/a` matches `/a` and `/a/b`, not `/ab`. No trailing slash, except `/` itself.
+    /// A prefix of whole path elements: `/a` matches `/a` and `/a/b`, not `/ab`. No trailing slash,
+    /// except `/` itself.
     Prefix(String),
     /// A regular expression (RE2) for the whole path.
     Regex(String),
@@ -228,7 +243,8 @@ pub struct Rule {
 /// The target of a request, or its response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Forwards to backends by weight. If the list is empty or all weights are zero, the response is 500.
+    /// Forwards to backends by weight. If the list is empty or all weights are zero, the response
+    /// is 500.
     Forward(Vec<WeightedTarget>),
     /// Responds with a redirect.
     Redirect(Redirect),
@@ -249,7 +265,8 @@ pub struct WeightedTarget {
     pub response_headers: HeaderEdits,
     /// Host and path rewrite for this share; overrides the rule's.
     pub rewrite: Rewrite,
-    /// How clients stay with one endpoint of it, where a policy on its Service says so and not the rule.
+    /// How clients stay with one endpoint of it, where a policy on its Service says so and not the
+    /// rule.
     pub session: Option<Box<Session>>,
 }
 
@@ -310,7 +327,8 @@ pub struct Redirect {
     pub scheme: Option<String>,
     /// The new host; the request's when absent.
     pub hostname: Option<String>,
-    /// The port as the specification derives it, `None` if it is the scheme's default, so that none is written.
+    /// The port as the specification derives it, `None` if it is the scheme's default, so that none
+    /// is written.
     pub port: Option<u16>,
     /// The default port of the scheme.
     pub default_port: u16,
@@ -358,7 +376,10 @@ pub struct Cors {
 impl Cors {
     /// The number of its origins that are patterns, which Envoy compiles.
     pub fn patterns(&self) -> usize {
-        self.allow_origins.iter().filter(|origin| origin.is_pattern()).count()
+        self.allow_origins
+            .iter()
+            .filter(|origin| origin.is_pattern())
+            .count()
     }
 }
 

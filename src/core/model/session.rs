@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// The carrier of a session's endpoint address, which Envoy sets in responses and clients send with later requests. A
-/// client may send any address: one that is no endpoint of the backend is ignored.
+/// The carrier of a session's endpoint address, which Envoy sets in responses and clients send with
+/// later requests. A client may send any address: one that is no endpoint of the backend is
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Session {
     /// In a cookie (RFC 6265).

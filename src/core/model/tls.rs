@@ -9,7 +9,8 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// TLS parameters from `tls.options` of a listener, keys under `gatewright.io/`. Empty lists mean the default.
+/// TLS parameters from `tls.options` of a listener, keys under `gatewright.io/`. Empty lists mean
+/// the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TlsParams {
     /// Lowest version; TLS 1.2 when absent.

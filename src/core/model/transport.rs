@@ -5,7 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The transport protocol: TCP and UDP have separate port numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Transport {
     /// TCP.
@@ -24,7 +26,8 @@ impl Transport {
         }
     }
 
-    /// Parses a Kubernetes `protocol`, whose default is TCP; `None` for a protocol other than TCP and UDP.
+    /// Parses a Kubernetes `protocol`, whose default is TCP; `None` for a protocol other than TCP
+    /// and UDP.
     pub fn of(protocol: Option<&str>) -> Option<Self> {
         match protocol {
             None | Some("TCP") => Some(Transport::Tcp),
@@ -65,7 +68,10 @@ pub struct TransportPort {
 impl TransportPort {
     /// A TCP port.
     pub fn tcp(number: u16) -> Self {
-        Self { number, transport: Transport::Tcp }
+        Self {
+            number,
+            transport: Transport::Tcp,
+        }
     }
 }
 

@@ -5,10 +5,18 @@ use crate::inputs::{ParentKey, RouteKey};
 use crate::model::ObjectName;
 
 impl Store {
-    /// The routes that reach a parent: those that name it, and where it is a default Gateway those that want one.
-    pub(crate) fn routes_reaching(&self, parent: &ParentKey, is_default: bool) -> impl Iterator<Item = &RouteKey> {
+    /// The routes that reach a parent: those that name it, and where it is a default Gateway those
+    /// that want one.
+    pub(crate) fn routes_reaching(
+        &self,
+        parent: &ParentKey,
+        is_default: bool,
+    ) -> impl Iterator<Item = &RouteKey> {
         let defaulted = is_default.then(|| self.defaulted_routes());
-        self.indexes.routes_by_parent.of(parent).chain(defaulted.into_iter().flatten())
+        self.indexes
+            .routes_by_parent
+            .of(parent)
+            .chain(defaulted.into_iter().flatten())
     }
 
     /// The routes that want default Gateways.
@@ -23,6 +31,10 @@ impl Store {
 
     /// Notes whether a TenantGateway decides that. Whether that is new.
     pub(crate) fn set_governed(&mut self, gateway: &ObjectName, governs: bool) -> bool {
-        if governs { self.governed.insert(gateway.clone()) } else { self.governed.remove(gateway) }
+        if governs {
+            self.governed.insert(gateway.clone())
+        } else {
+            self.governed.remove(gateway)
+        }
     }
 }

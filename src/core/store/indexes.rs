@@ -39,7 +39,10 @@ pub(crate) struct Indexes {
 
 impl Indexes {
     /// The Gateways of a GatewayClass.
-    pub(crate) fn gateways_by_class<'a>(&'a self, class: &str) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+    pub(crate) fn gateways_by_class<'a>(
+        &'a self,
+        class: &str,
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
         self.gateways_by_class.of(class)
     }
 
@@ -60,12 +63,18 @@ impl Indexes {
     }
 
     /// The ListenerSets that extend a Gateway.
-    pub(crate) fn sets_by_gateway<'a>(&'a self, gateway: &ObjectName) -> impl Iterator<Item = &'a SetKey> + use<'a> {
+    pub(crate) fn sets_by_gateway<'a>(
+        &'a self,
+        gateway: &ObjectName,
+    ) -> impl Iterator<Item = &'a SetKey> + use<'a> {
         self.sets_by_gateway.of(gateway)
     }
 
     /// The routes whose hostnames tenancy decides at a parent that they refer to.
-    pub(crate) fn granted_by_parent<'a>(&'a self, parent: &ParentKey) -> impl Iterator<Item = &'a RouteKey> + use<'a> {
+    pub(crate) fn granted_by_parent<'a>(
+        &'a self,
+        parent: &ParentKey,
+    ) -> impl Iterator<Item = &'a RouteKey> + use<'a> {
         self.granted_by_parent.of(parent)
     }
 
@@ -94,17 +103,28 @@ impl Indexes {
     }
 
     /// The policies that refer to a ConfigMap or ClusterTrustBundle.
-    pub(crate) fn policies_by_roots<'a>(&'a self, roots: &ObjectName) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+    pub(crate) fn policies_by_roots<'a>(
+        &'a self,
+        roots: &ObjectName,
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
         self.policies_by_roots.of(roots)
     }
 
-    /// The routes of other namespaces that refer into a namespace: a ReferenceGrant there affects them.
-    pub(crate) fn routes_across<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a RouteKey> + use<'a> {
+    /// The routes of other namespaces that refer into a namespace: a ReferenceGrant there affects
+    /// them.
+    pub(crate) fn routes_across<'a>(
+        &'a self,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = &'a RouteKey> + use<'a> {
         self.routes_across.of(namespace)
     }
 
-    /// The parents of other namespaces that refer into a namespace: a ReferenceGrant there affects them.
-    pub(crate) fn parents_across<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a ParentKey> + use<'a> {
+    /// The parents of other namespaces that refer into a namespace: a ReferenceGrant there affects
+    /// them.
+    pub(crate) fn parents_across<'a>(
+        &'a self,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = &'a ParentKey> + use<'a> {
         self.parents_across.of(namespace)
     }
 }

@@ -16,10 +16,14 @@ impl Store {
             let Some(policy) = policy else { continue };
             let key = policy.key();
             for target in &policy.targets {
-                self.indexes.policies_by_service.set(&target.service, &key, there);
+                self.indexes
+                    .policies_by_service
+                    .set(&target.service, &key, there);
             }
             for reference in policy.references() {
-                self.indexes.policies_by_roots.set(&reference.name, &key, there);
+                self.indexes
+                    .policies_by_roots
+                    .set(&reference.name, &key, there);
             }
         }
     }

@@ -35,7 +35,10 @@ pub(crate) struct Reserved {
 
 impl Reserved {
     pub(super) fn new(home: Option<Arc<str>>) -> Self {
-        Self { home, ..Self::default() }
+        Self {
+            home,
+            ..Self::default()
+        }
     }
 
     /// True if a namespace is the installation's own.
@@ -48,8 +51,8 @@ impl Reserved {
         self.home.is_some()
     }
 
-    /// The Services of Gateways with an address. A tenant can request any address of a load balancer, so this means
-    /// nothing for an address of a pod.
+    /// The Services of Gateways with an address. A tenant can request any address of a load
+    /// balancer, so this means nothing for an address of a pod.
     pub(crate) fn gateways_at(&self, address: &IpAddr) -> impl Iterator<Item = &ObjectName> {
         self.gateways.of(address)
     }
@@ -78,48 +81,81 @@ impl Reserved {
         let home = self.home.clone();
         let of = |service: Option<&Service>| {
             let mut all = BTreeSet::new();
-            let Some((service, home)) = service.zip(home.as_ref()) else { return all };
-            // Addresses of load balancers are trusted for our own Services alone: a tenant may request any address
-            // (`spec.loadBalancerIP`), and would take it from the pod that has it.
+            let Some((service, home)) = service.zip(home.as_ref()) else {
+                return all;
+            };
+            // Addresses of load balancers are trusted for our own Services alone: a tenant may
+            // request any address (`spec.loadBalancerIP`), and would take it from the pod that has
+            // it.
             let reached = service.reached.iter().filter_map(|reached| match reached {
-                GatewayAddress::Ip(ip) if service.meta.name.namespace == *home => Some((*ip, Holder::Installation)),
+                GatewayAddress::Ip(ip) if service.meta.name.namespace == *home => {
+                    Some((*ip, Holder::Installation))
+                }
                 _ => None,
             });
             all.extend(reached);
             all.extend(service.cluster_ips.iter().map(|ip| (*ip, Holder::Service)));
             all
         };
-        let Some(name) = old.or(new).map(|service| service.meta.name.clone()) else { return Vec::new() };
+        let Some(name) = old.or(new).map(|service| service.meta.name.clone()) else {
+            return Vec::new();
+        };
         let mut concerned = self.front(&name, old, new);
         concerned.extend(self.replace(&ObjectKey::new(Kind::Service, name), &of(old), &of(new)));
         concerned
     }
 
     /// Applies a change of a Service that was made for a Gateway; returns the affected addresses.
-    fn front(&mut self, name: &ObjectName, old: Option<&Service>, new: Option<&Service>) -> Vec<IpAddr> {
+    fn front(
+        &mut self,
+        name: &ObjectName,
+        old: Option<&Service>,
+        new: Option<&Service>,
+    ) -> Vec<IpAddr> {
         let of = |service: Option<&Service>| {
             let made = service.filter(|service| self.in_cluster() && service.made.is_some());
-            let reached = made.into_iter().flat_map(|service| &service.reached).filter_map(|reached| match reached {
-                GatewayAddress::Ip(ip) => Some(*ip),
-                GatewayAddress::Hostname(_) => None,
-            });
-            let own = made.into_iter().flat_map(|service| service.cluster_ips.iter().copied());
+            let reached = made
+                .into_iter()
+                .flat_map(|service| &service.reached)
+                .filter_map(|reached| match reached {
+                    GatewayAddress::Ip(ip) => Some(*ip),
+                    GatewayAddress::Hostname(_) => None,
+                });
+            let own = made
+                .into_iter()
+                .flat_map(|service| service.cluster_ips.iter().copied());
             // Its ports matter as well.
-            let ports = made.map(|service| service.ports.iter().map(|port| port.port).collect::<BTreeSet<_>>());
+            let ports = made.map(|service| {
+                service
+                    .ports
+                    .iter()
+                    .map(|port| port.port)
+                    .collect::<BTreeSet<_>>()
+            });
             (reached.chain(own).collect::<BTreeSet<IpAddr>>(), ports)
         };
         let (before, after) = (of(old), of(new));
         if before == after {
             return Vec::new();
         }
-        before.0.difference(&after.0).for_each(|ip| self.gateways.remove(ip, name));
-        after.0.iter().for_each(|ip| self.gateways.insert(*ip, name.clone()));
+        before
+            .0
+            .difference(&after.0)
+            .for_each(|ip| self.gateways.remove(ip, name));
+        after
+            .0
+            .iter()
+            .for_each(|ip| self.gateways.insert(*ip, name.clone()));
         before.0.union(&after.0).copied().collect()
     }
 
     /// Sets the addresses of a node; returns the affected addresses.
     pub(super) fn node(&mut self, name: &ObjectName, addresses: &[IpAddr]) -> Vec<IpAddr> {
-        let new: BTreeSet<_> = addresses.iter().map(|ip| (*ip, Holder::Node)).filter(|_| self.in_cluster()).collect();
+        let new: BTreeSet<_> = addresses
+            .iter()
+            .map(|ip| (*ip, Holder::Node))
+            .filter(|_| self.in_cluster())
+            .collect();
         let old = self.nodes.remove(name).unwrap_or_default();
         let concerned = self.replace(&ObjectKey::new(Kind::Node, name.clone()), &old, &new);
         if !new.is_empty() {
@@ -129,10 +165,16 @@ impl Reserved {
     }
 
     /// Applies a change of an EndpointSlice; returns the affected addresses.
-    pub(super) fn slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) -> Vec<IpAddr> {
+    pub(super) fn slice(
+        &mut self,
+        old: Option<&EndpointSlice>,
+        new: Option<&EndpointSlice>,
+    ) -> Vec<IpAddr> {
         let home = self.home.clone();
         let of = |slice: Option<&EndpointSlice>| {
-            let Some((slice, home)) = slice.zip(home.as_ref()) else { return BTreeSet::new() };
+            let Some((slice, home)) = slice.zip(home.as_ref()) else {
+                return BTreeSet::new();
+            };
             let holder = match slice.meta.name.namespace == *home {
                 true => Holder::Installation,
                 false if slice.service.as_ref().is_some_and(is_api_server) => Holder::ApiServer,
@@ -140,8 +182,14 @@ impl Reserved {
             };
             slice.addresses.iter().map(|ip| (*ip, holder)).collect()
         };
-        let Some(name) = old.or(new).map(|slice| slice.meta.name.clone()) else { return Vec::new() };
-        self.replace(&ObjectKey::new(Kind::EndpointSlice, name), &of(old), &of(new))
+        let Some(name) = old.or(new).map(|slice| slice.meta.name.clone()) else {
+            return Vec::new();
+        };
+        self.replace(
+            &ObjectKey::new(Kind::EndpointSlice, name),
+            &of(old),
+            &of(new),
+        )
     }
 
     fn replace(
@@ -161,7 +209,10 @@ impl Reserved {
                 }
             }
         }
-        changed.into_iter().map(|((address, _), _)| *address).collect()
+        changed
+            .into_iter()
+            .map(|((address, _), _)| *address)
+            .collect()
     }
 }
 

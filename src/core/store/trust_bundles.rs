@@ -13,14 +13,18 @@ impl Store {
         self.trust_bundles.get(name)
     }
 
-    /// True if ClusterTrustBundles can exist: the API server serves them, or they come from manifests.
+    /// True if ClusterTrustBundles can exist: the API server serves them, or they come from
+    /// manifests.
     pub(crate) fn has_trust_bundles(&self) -> bool {
         self.has_trust_bundles
     }
 
     /// The policies and the Gateways that refer to ClusterTrustBundles.
     pub(crate) fn users_of_trust_bundles(&self) -> (Vec<ObjectKey>, Vec<ObjectName>) {
-        (of_bundles(&self.indexes.policies_by_roots), of_bundles(&self.indexes.gateways_by_roots))
+        (
+            of_bundles(&self.indexes.policies_by_roots),
+            of_bundles(&self.indexes.gateways_by_roots),
+        )
     }
 
     /// The names of all classes.
@@ -36,6 +40,8 @@ impl Store {
 
 fn of_bundles<T: Ord + Clone>(users: &MultiMap<ObjectName, T>) -> Vec<T> {
     // Bundles have no namespace, and sort first.
-    let all = users.from(ObjectName::new("", "")).take_while(|(name, _)| name.namespace.is_empty());
+    let all = users
+        .from(ObjectName::new("", ""))
+        .take_while(|(name, _)| name.namespace.is_empty());
     all.flat_map(|(_, users)| users).cloned().collect()
 }

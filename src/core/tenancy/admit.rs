@@ -38,14 +38,18 @@ impl Admitting<'_> {
         let (key, tenant) = self.claims[id].names();
         let (key, tenant) = (key.clone(), tenant.clone());
         let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
-        let may_claim = |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
+        let may_claim =
+            |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
         let claimant = self.claims.claiming(id).filter(may_claim);
         if let (Some(claimant), Some(valid)) = (claimant, self.tenants.resolved(&tenant)) {
             let kept_off = self.settings.ports.kept_off_plain(claimant, valid);
             for hostname in &*claimant.hostnames {
                 match hostname {
                     Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
-                    Ok(hostname) => match self.refusal(&key, hostname, valid).or_else(|| kept_off.clone()) {
+                    Ok(hostname) => match self
+                        .refusal(&key, hostname, valid)
+                        .or_else(|| kept_off.clone())
+                    {
                         Some(refusal) => refused.push(refusal),
                         None => admitted.push(hostname),
                     },
@@ -57,29 +61,45 @@ impl Admitting<'_> {
         }
         if let Some(claimant) = claimant.filter(|_| self.tenants.is_unmanaged(&tenant)) {
             let own = claimant.hostnames.iter().flatten();
-            admitted.extend(own.filter(|hostname| self.is_below(&key, hostname) && self.stands(&tenant, hostname)));
+            admitted.extend(own.filter(|hostname| {
+                self.is_below(&key, hostname) && self.stands(&tenant, hostname)
+            }));
         }
         refused.sort();
         refused.dedup();
         admitted.sort_by(|a, b| from_the_end(a, b));
         admitted.dedup();
-        let secure: SmallVec<[bool; 2]> = match (self.claims.claimant(&key), self.tenants.resolved(&tenant)) {
-            (Some(claimant), Some(valid)) => {
-                admitted.iter().map(|n| self.settings.ports.is_secure(claimant, valid, n)).collect()
-            }
-            _ => admitted.iter().map(|_| true).collect(),
-        };
-        let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
+        let secure: SmallVec<[bool; 2]> =
+            match (self.claims.claimant(&key), self.tenants.resolved(&tenant)) {
+                (Some(claimant), Some(valid)) => admitted
+                    .iter()
+                    .map(|n| self.settings.ports.is_secure(claimant, valid, n))
+                    .collect(),
+                _ => admitted.iter().map(|_| true).collect(),
+            };
+        let bids: SmallVec<[HostId; 2]> = admitted
+            .into_iter()
+            .map(|name| self.hosts.hold(&tenant, name))
+            .collect();
         let before = self.claims[id].ask(bids.clone(), refused);
         let rank = Rank::of(&key);
         for (some, others, there) in [(&before, &bids, false), (&bids, &before, true)] {
             for host in some {
-                let found = others.binary_search_by(|other| self.hosts[*other].host().cmp(self.hosts[*host].host()));
+                let found = others.binary_search_by(|other| {
+                    self.hosts[*other].host().cmp(self.hosts[*host].host())
+                });
                 if found.is_ok() {
                     continue;
                 }
                 let held = &mut self.hosts[*host];
-                held.bid(Bid { rank: rank.clone(), claim: id, secure: false }, there);
+                held.bid(
+                    Bid {
+                        rank: rank.clone(),
+                        claim: id,
+                        secure: false,
+                    },
+                    there,
+                );
                 dirty.names.insert(held.host().name());
             }
         }
@@ -92,16 +112,22 @@ impl Admitting<'_> {
             self.records.touch(&claimant.hostnames, dirty);
         }
         dirty.verdicts.insert(id);
-        let solvers = Solvers { settings: self.settings, tenants: self.tenants, derivations: self.derivations };
+        let solvers = Solvers {
+            settings: self.settings,
+            tenants: self.tenants,
+            derivations: self.derivations,
+        };
         solvers.solve_beside(self.claims, id, dirty);
     }
 
-    /// True if a claimant's namespace may attach to the TenantGateway, and the claimant is not a derived object of
-    /// ours.
+    /// True if a claimant's namespace may attach to the TenantGateway, and the claimant is not a
+    /// derived object of ours.
     fn may_attach(&self, key: &ClaimKey, tenant: &ObjectName) -> bool {
         let (own, from) = (&tenant.namespace, &key.name.namespace);
         let made_by_us = match key.kind {
-            ClaimKind::HttpRoute => key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name),
+            ClaimKind::HttpRoute => {
+                key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name)
+            }
             ClaimKind::ListenerSet(SetKind::Stable) => {
                 names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name)
             }
@@ -117,26 +143,49 @@ impl Admitting<'_> {
 
     /// True if a hostname was served before this program started, by the existing objects.
     fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
-        let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
-        let there = || self.derivations.existing(&gateway).filter(|there| self.tenants.is_uid_of(&there.owner, tenant));
-        self.hosts.get(tenant, hostname).is_some_and(|held| held.shard().is_some())
-            || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
+        let gateway = Derived {
+            kind: DerivedKind::Gateway,
+            name: tenant.clone(),
+        };
+        let there = || {
+            self.derivations
+                .existing(&gateway)
+                .filter(|there| self.tenants.is_uid_of(&there.owner, tenant))
+        };
+        self.hosts
+            .get(tenant, hostname)
+            .is_some_and(|held| held.shard().is_some())
+            || there().is_some_and(|there| {
+                there
+                    .hosts
+                    .values()
+                    .any(|own| own == hostname || own.covers(hostname))
+            })
     }
 
-    /// True if a hostname that was served is below the domain of the claimant's namespace. Which namespaces a
-    /// TenantGateway attached is unknown while it cannot be carried out: those that were served stay.
+    /// True if a hostname that was served is below the domain of the claimant's namespace. Which
+    /// namespaces a TenantGateway attached is unknown while it cannot be carried out: those that
+    /// were served stay.
     fn is_below(&self, key: &ClaimKey, hostname: &Hostname) -> bool {
         let namespace = &key.name.namespace;
         let host = self.namespaces.host_label(namespace);
-        host.map_or(!namespace.starts_with("tenant-"), |host| within(hostname, &lower_case(host)))
+        host.map_or(!namespace.starts_with("tenant-"), |host| {
+            within(hostname, &lower_case(host))
+        })
     }
 
-    /// True if a namespace without a host label may have the hostnames of a TenantGateway: it is the TenantGateway's
-    /// own namespace, or attached to it.
+    /// True if a namespace without a host label may have the hostnames of a TenantGateway: it is
+    /// the TenantGateway's own namespace, or attached to it.
     fn is_trusted(&self, namespace: &Arc<str>, tenant: &ObjectName) -> bool {
         let attached = || {
             let given = self.tenants.given(tenant);
-            given.is_some_and(|given| given.spec.attached_namespaces.iter().any(|attached| **attached == **namespace))
+            given.is_some_and(|given| {
+                given
+                    .spec
+                    .attached_namespaces
+                    .iter()
+                    .any(|attached| **attached == **namespace)
+            })
         };
         self.settings.unlabelled || *namespace == tenant.namespace || attached()
     }
@@ -148,10 +197,18 @@ impl Admitting<'_> {
         reserved.is_some_and(|only| only.as_deref() != Some(namespace))
     }
 
-    fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &ResolvedTenant) -> Option<Finding> {
+    fn refusal(
+        &self,
+        key: &ClaimKey,
+        hostname: &Hostname,
+        valid: &ResolvedTenant,
+    ) -> Option<Finding> {
         let apex = valid.apex.as_str();
         let namespace = &key.name.namespace;
-        let host = self.namespaces.host_label(namespace).map(|host| lower_case(host));
+        let host = self
+            .namespaces
+            .host_label(namespace)
+            .map(|host| lower_case(host));
         let not_allowed = |text: String| Some((Reason::HostnameNotAllowed, text));
         match host {
             _ if hostname.is_any() || !within(hostname, apex) => {
@@ -161,7 +218,9 @@ impl Admitting<'_> {
                 return not_allowed(format!("{hostname} is not {host} or below it"));
             }
             _ if self.is_reserved(namespace, hostname) => {
-                return not_allowed(format!("{hostname} is reserved by the installation (--reserved-hostname)"));
+                return not_allowed(format!(
+                    "{hostname} is reserved by the installation (--reserved-hostname)"
+                ));
             }
             // A namespace without the label is denied, since the label is what permits.
             None if !self.is_trusted(namespace, &valid.object.name) => {
@@ -174,22 +233,24 @@ impl Admitting<'_> {
         }
         let passthrough = valid.template.passes_through(hostname);
         match key.kind {
-            ClaimKind::ListenerSet(_) if *namespace != valid.object.name.namespace => {
-                not_allowed(format!("{hostname}: the Gateway takes ListenerSets of its own namespace only"))
-            }
+            ClaimKind::ListenerSet(_) if *namespace != valid.object.name.namespace => not_allowed(
+                format!("{hostname}: the Gateway takes ListenerSets of its own namespace only"),
+            ),
             ClaimKind::TlsRoute if !passthrough => {
                 let text = format!("{hostname} is no passthrough service of the Gateway");
                 Some((Reason::NoMatchingListenerHostname, text))
             }
             ClaimKind::TlsRoute => None,
-            _ if passthrough => {
-                Some((Reason::HostnameConflict, format!("{hostname} belongs to a passthrough service")))
-            }
+            _ if passthrough => Some((
+                Reason::HostnameConflict,
+                format!("{hostname} belongs to a passthrough service"),
+            )),
             _ if hostname.is_wildcard()
                 && (valid.mode, valid.source != Source::InternalCa) == (Mode::Http01, true)
                 && !key.kind.is_set() =>
             {
-                let text = format!("{hostname}: HTTP-01 issues no wildcard certificates; use dns01");
+                let text =
+                    format!("{hostname}: HTTP-01 issues no wildcard certificates; use dns01");
                 Some((Reason::WildcardNotIssuable, text))
             }
             _ => None,
@@ -197,8 +258,8 @@ impl Admitting<'_> {
     }
 }
 
-/// Why a claimant without hostnames may not attach to a Gateway that tenants share; `None` for a ListenerSet, which may
-/// be empty.
+/// Why a claimant without hostnames may not attach to a Gateway that tenants share; `None` for a
+/// ListenerSet, which may be empty.
 fn nameless(kind: ClaimKind) -> Option<Finding> {
     match kind {
         ClaimKind::ListenerSet(_) => None,

@@ -1,4 +1,5 @@
-//! The listener of a hostname and its certificate: whether it exists, which namespaces it selects, and its shard.
+//! The listener of a hostname and its certificate: whether it exists, which namespaces it selects,
+//! and its shard.
 
 use std::sync::Arc;
 
@@ -49,10 +50,15 @@ impl<'a> Arranging<'a> {
         let host = held.host().clone();
         let owner = held.owner().map(|owner| owner.rank.namespace().clone());
         // The owner of a hostname, or of a wildcard over it, excludes losing claimants here.
-        let sole_namespace = owner.clone().or_else(|| self.placement.hosts.owner_elsewhere(&host));
-        let under = owner
-            .as_ref()
-            .is_some_and(|owner| self.placement.hosts.covering(&host).any(|over| over.rank.namespace() != owner));
+        let sole_namespace = owner
+            .clone()
+            .or_else(|| self.placement.hosts.owner_elsewhere(&host));
+        let under = owner.as_ref().is_some_and(|owner| {
+            self.placement
+                .hosts
+                .covering(&host)
+                .any(|over| over.rank.namespace() != owner)
+        });
         self.update_wildcards_over(id, dirty);
         let beside = self.tenants().has_other_data_plane(&host.tenant);
         let selected_namespace = beside.then(|| self.selection().selected_namespace(id));
@@ -63,23 +69,33 @@ impl<'a> Arranging<'a> {
         let held = &mut self.placement.hosts[id];
         let stood = (held.shard().is_some(), held.sole_namespace().cloned());
         let contested = under
-            || held.ranks().any(|rank| Some(rank.namespace()) != sole_namespace.as_ref())
+            || held
+                .ranks()
+                .any(|rank| Some(rank.namespace()) != sole_namespace.as_ref())
             || owner.is_some() && held.has_intruders();
-        let sole_namespace = selected_namespace.unwrap_or_else(|| sole_namespace.filter(|_| contested));
+        let sole_namespace =
+            selected_namespace.unwrap_or_else(|| sole_namespace.filter(|_| contested));
         // The owner may change while the hostname stays contested; the selector then changes too.
         let changed = held.contest(contested, sole_namespace.clone());
         let of_sets = |rank: &&Rank| rank.kind.is_set();
         // A ListenerSet with a plain-HTTP listener leaves TLS to our listener.
-        let mut secured = held.bids().iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
+        let mut secured = held
+            .bids()
+            .iter()
+            .filter(|bid| bid.secure && of_sets(&&bid.rank));
         let by_set = secured.any(|bid| Some(bid.rank.namespace()) == owner.as_ref());
         let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
         let counted = held.set_with_set(with_set);
         let placed = held.shard().is_some();
-        // A hostname on plain HTTP alone has no listener for TLS, unless a wildcard of another namespace would cover
-        // it.
-        let secure = owner.as_ref().is_some_and(|owner| under || held.is_secure(owner));
+        // A hostname on plain HTTP alone has no listener for TLS, unless a wildcard of another
+        // namespace would cover it.
+        let secure = owner
+            .as_ref()
+            .is_some_and(|owner| under || held.is_secure(owner));
         let names = held.computed_names();
-        dirty.verdicts.extend(held.bids().iter().map(|bid| bid.claim));
+        dirty
+            .verdicts
+            .extend(held.bids().iter().map(|bid| bid.claim));
         dirty.readiness.insert(host.tenant.clone());
         let (mut wanted, mut fixed, mut listener) = (false, false, None);
         if let Some(valid) = self.tenants().resolved(&host.tenant) {
@@ -97,7 +113,11 @@ impl<'a> Arranging<'a> {
                 };
             if wanted {
                 let takes = Takes::of(sole_namespace.as_deref(), !beside);
-                listener = Some(Arc::new(valid.template.listener(&names, &host.hostname, takes)));
+                listener = Some(Arc::new(valid.template.listener(
+                    &names,
+                    &host.hostname,
+                    takes,
+                )));
             }
         }
         match (listener, placed) {
@@ -120,7 +140,8 @@ impl<'a> Arranging<'a> {
         self.certify(id, names, dirty);
         let stands = |held: &HostState| (held.shard().is_some(), held.sole_namespace().cloned());
         if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
-            // Hostnames below the wildcard that others own begin or cease to need listeners of their own.
+            // Hostnames below the wildcard that others own begin or cease to need listeners of
+            // their own.
             dirty.hosts.extend(self.placement.hosts.below(&host));
         }
         if owner.is_none() && !dirty.hosts.holds(&id) {
@@ -128,8 +149,8 @@ impl<'a> Arranging<'a> {
         }
     }
 
-    /// Updates the wildcards over a host about claims of other namespaces on it. With such a claim only the owner may
-    /// attach to the wildcard: the host then has a listener of its own.
+    /// Updates the wildcards over a host about claims of other namespaces on it. With such a claim
+    /// only the owner may attach to the wildcard: the host then has a listener of its own.
     fn update_wildcards_over(&mut self, id: HostId, dirty: &mut Dirty) {
         if !self.placement.hosts.any_wild() {
             return;
@@ -141,8 +162,9 @@ impl<'a> Arranging<'a> {
             owner.is_some_and(|owner| held.ranks().any(|rank| rank.namespace() != owner))
         };
         let over = self.placement.hosts.over(&held.host().tenant, &hostname);
-        let over: Vec<(HostId, bool)> =
-            over.map(|wildcard| (wildcard, intrudes(&self.placement.hosts[wildcard]))).collect();
+        let over: Vec<(HostId, bool)> = over
+            .map(|wildcard| (wildcard, intrudes(&self.placement.hosts[wildcard])))
+            .collect();
         for (wildcard, intrudes) in over {
             if self.placement.hosts[wildcard].set_intruder(&hostname, intrudes) {
                 dirty.hosts.insert(wildcard);
@@ -156,27 +178,58 @@ impl<'a> Arranging<'a> {
         let held = &self.placement.hosts[id];
         let Host { tenant, hostname } = held.host().clone();
         let placed = held.shard().is_some();
-        if !placed && self.placement.places.holder(&tenant, names.listener).is_some() {
+        if !placed
+            && self
+                .placement
+                .places
+                .holder(&tenant, names.listener)
+                .is_some()
+        {
             // Another hostname has this listener name, and the certificate is that hostname's.
             return;
         }
         let (mut certificate, mut want) = (None, None);
-        if let Some(valid) = self.tenants().resolved(&tenant).filter(|valid| placed && valid.mode.per_host()) {
+        if let Some(valid) = self
+            .tenants()
+            .resolved(&tenant)
+            .filter(|valid| placed && valid.mode.per_host())
+        {
             let ours = valid.source != Source::CertManager;
             let name = names.certificate.clone();
             match &valid.issuer {
                 Some(issuer) if ours => {
                     let secret = ObjectName::new(tenant.namespace.clone(), name);
-                    want = Some(WantedCertificate { secret, names: vec![hostname], issuer: issuer.clone() });
+                    want = Some(WantedCertificate {
+                        secret,
+                        names: vec![hostname],
+                        issuer: issuer.clone(),
+                    });
                 }
                 _ => {
-                    let key = self.secrets.key_in(ObjectName::new(tenant.namespace.clone(), name.clone()));
-                    certificate = Some(Desired::certificate(&valid.template.owner, name, hostname, key));
+                    let key = self
+                        .secrets
+                        .key_in(ObjectName::new(tenant.namespace.clone(), name.clone()));
+                    certificate = Some(Desired::certificate(
+                        &valid.template.owner,
+                        name,
+                        hostname,
+                        key,
+                    ));
                 }
             }
         }
-        self.derivations.want(ObjectName::new(tenant.namespace.clone(), names.certificate.clone()), want, dirty);
-        self.derivations.emit(tenants, &tenant, (DerivedKind::Certificate, names.certificate), certificate, dirty);
+        self.derivations.want(
+            ObjectName::new(tenant.namespace.clone(), names.certificate.clone()),
+            want,
+            dirty,
+        );
+        self.derivations.emit(
+            tenants,
+            &tenant,
+            (DerivedKind::Certificate, names.certificate),
+            certificate,
+            dirty,
+        );
     }
 
     fn place(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
@@ -189,7 +242,9 @@ impl<'a> Arranging<'a> {
         places.refresh_room(&(tenant.clone(), 0), self.placement.tenants);
         let (free, last) = (places.free(tenant), places.last_of(tenant));
         let mut next = last.map_or(1, |number| number + 1)..;
-        let next = next.find(|number| !self.is_taken(tenant, *number)).expect("names do not end");
+        let next = next
+            .find(|number| !self.is_taken(tenant, *number))
+            .expect("names do not end");
         let shard = match free {
             Some(shard) => shard,
             None if self.settings.listener_sets => next,
@@ -206,8 +261,14 @@ impl<'a> Arranging<'a> {
 
     /// True if an object that is not ours has the name of an overflow ListenerSet.
     fn is_taken(&self, tenant: &ObjectName, number: usize) -> bool {
-        let name = ObjectName::new(tenant.namespace.clone(), names::overflow(&tenant.name, number));
-        let there = self.derivations.existing(&Derived { kind: DerivedKind::ListenerSet, name });
+        let name = ObjectName::new(
+            tenant.namespace.clone(),
+            names::overflow(&tenant.name, number),
+        );
+        let there = self.derivations.existing(&Derived {
+            kind: DerivedKind::ListenerSet,
+            name,
+        });
         there.is_some_and(|there| !self.tenants().is_uid_of(&there.owner, tenant))
     }
 }

@@ -1,4 +1,5 @@
-//! Derived objects that do not depend on claims: redirect, Issuer, the wildcard certificate and its child apexes.
+//! Derived objects that do not depend on claims: redirect, Issuer, the wildcard certificate and its
+//! child apexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +40,9 @@ impl CarryingOut<'_> {
             return;
         }
         dirty.readiness.insert(name.clone());
-        dirty.shards.extend(self.placement.places.shards_of(name).cloned());
+        dirty
+            .shards
+            .extend(self.placement.places.shards_of(name).cloned());
         dirty.shards.insert((name.clone(), 0));
         self.update_child_apexes(name, dirty);
         self.update_apex_homes(name, dirty);
@@ -50,7 +53,9 @@ impl CarryingOut<'_> {
     /// Updates redirect, Issuer and wildcard certificate.
     fn emit_fixed_objects(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
-        let key = self.secrets.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
+        let key = self
+            .secrets
+            .key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
         let (mut redirect, mut issuer, mut certificate, mut want) = (None, None, None, None);
         if let Some(valid) = self.tenants.resolved(name) {
             let (owner, plain) = (&valid.template.owner, valid.template.plain());
@@ -61,8 +66,11 @@ impl CarryingOut<'_> {
                 issuer = Some(Desired::issuer(owner, plain, acme));
             }
             if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
-                let children: BTreeSet<&str> =
-                    self.children.of(name).filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
+                let children: BTreeSet<&str> = self
+                    .children
+                    .of(name)
+                    .filter_map(|h| h.hostname.as_str().strip_prefix("*."))
+                    .collect();
                 let wanted = render::wildcard_names(&valid.object, children.into_iter());
                 if ours {
                     want = Some(want_for(name, &secret, &wanted, from.clone()));
@@ -72,14 +80,24 @@ impl CarryingOut<'_> {
             }
         }
         for (kind, own, value) in [
-            (DerivedKind::HttpRoute, names::redirect(&name.name), redirect),
+            (
+                DerivedKind::HttpRoute,
+                names::redirect(&name.name),
+                redirect,
+            ),
             (DerivedKind::Issuer, names::issuer(&name.name), issuer),
             (DerivedKind::Certificate, secret.clone(), certificate),
         ] {
-            self.derivations.emit(self.tenants, name, (kind, own), value, dirty);
+            self.derivations
+                .emit(self.tenants, name, (kind, own), value, dirty);
         }
-        self.derivations.want(ObjectName::new(name.namespace.clone(), secret), want, dirty);
-        let solvers = Solvers { settings: self.settings, tenants: self.tenants, derivations: &mut *self.derivations };
+        self.derivations
+            .want(ObjectName::new(name.namespace.clone(), secret), want, dirty);
+        let solvers = Solvers {
+            settings: self.settings,
+            tenants: self.tenants,
+            derivations: &mut *self.derivations,
+        };
         solvers.solve(name, dirty);
     }
 
@@ -88,18 +106,33 @@ impl CarryingOut<'_> {
         let there: BTreeSet<Host> = self.children.of(name).cloned().collect();
         let mut wanted = BTreeSet::new();
         if let Some(valid) = self.tenants.resolved(name).filter(|v| !v.mode.per_host()) {
-            for child in self.namespaces.children(&name.namespace).filter(|ns| **ns != name.namespace) {
+            for child in self
+                .namespaces
+                .children(&name.namespace)
+                .filter(|ns| **ns != name.namespace)
+            {
                 let host = self.namespaces.host_label(child);
                 let wildcard = host.and_then(|host| Hostname::parse(&format!("*.{host}")).ok());
-                let below = |w: &Hostname| within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str();
-                wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
+                let below = |w: &Hostname| {
+                    within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str()
+                };
+                wanted.extend(
+                    wildcard
+                        .filter(below)
+                        .map(|wildcard| Host::new(name, &wildcard)),
+                );
             }
         }
-        // A child apex with a listener stays on the certificate; after a restart the existing objects show which have
-        // one.
-        let stands =
-            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.shard().is_some());
-        let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
+        // A child apex with a listener stays on the certificate; after a restart the existing
+        // objects show which have one.
+        let stands = |host: &Host| {
+            self.placement
+                .hosts
+                .get(name, &host.hostname)
+                .is_some_and(|held| held.shard().is_some())
+        };
+        let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) =
+            wanted.into_iter().partition(stands);
         while wanted.len() > CHILDREN {
             beyond.extend(wanted.pop_last());
         }
@@ -113,38 +146,68 @@ impl CarryingOut<'_> {
             touch_all(self.claims, self.placement.hosts, name, dirty);
         }
         for host in there.symmetric_difference(&wanted) {
-            dirty.hosts.insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
+            dirty
+                .hosts
+                .insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
         }
         self.children.set(name, wanted, beyond);
     }
 
-    /// Computes the namespace of each child apex of a TenantGateway in wildcard mode; of several namespaces the first.
+    /// Computes the namespace of each child apex of a TenantGateway in wildcard mode; of several
+    /// namespaces the first.
     fn update_apex_homes(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
         let mut wanted: BTreeMap<Host, Arc<str>> = BTreeMap::new();
         if self.tenants.has_other_data_plane(tenant) {
             for child in self.namespaces.children(&tenant.namespace) {
                 let apex = self.namespaces.host_label(child);
-                let Some(wildcard) = apex.and_then(|apex| Hostname::parse(&format!("*.{apex}")).ok()) else { continue };
+                let Some(wildcard) =
+                    apex.and_then(|apex| Hostname::parse(&format!("*.{apex}")).ok())
+                else {
+                    continue;
+                };
                 let host = Host::new(tenant, &wildcard);
-                if self.children.contains(&host) && wanted.get(&host).is_none_or(|first| child < first) {
+                if self.children.contains(&host)
+                    && wanted.get(&host).is_none_or(|first| child < first)
+                {
                     wanted.insert(host, child.clone());
                 }
             }
         }
         let there = self.children.homes_of(tenant);
-        let there: BTreeMap<Host, Arc<str>> = there.map(|(host, home)| (host.clone(), home.clone())).collect();
+        let there: BTreeMap<Host, Arc<str>> = there
+            .map(|(host, home)| (host.clone(), home.clone()))
+            .collect();
         for host in there.keys().filter(|host| !wanted.contains_key(*host)) {
             self.children.set_home(host.clone(), None);
-            dirty.hosts.insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
+            dirty
+                .hosts
+                .insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
         }
-        for (host, home) in wanted.into_iter().filter(|(host, home)| there.get(host) != Some(home)) {
-            dirty.hosts.insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
+        for (host, home) in wanted
+            .into_iter()
+            .filter(|(host, home)| there.get(host) != Some(home))
+        {
+            dirty
+                .hosts
+                .insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
             self.children.set_home(host, Some(home));
         }
     }
 }
 
-fn want_for(tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> WantedCertificate {
-    let names = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
-    WantedCertificate { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
+fn want_for(
+    tenant: &ObjectName,
+    secret: &str,
+    names: &[String],
+    issuer: Issuer,
+) -> WantedCertificate {
+    let names = names
+        .iter()
+        .filter_map(|name| Hostname::parse(name).ok())
+        .collect();
+    WantedCertificate {
+        secret: ObjectName::new(tenant.namespace.clone(), secret),
+        names,
+        issuer,
+    }
 }

@@ -1,4 +1,5 @@
-//! Child apexes of TenantGateways in wildcard mode: those on the wildcard certificate, and the namespace of each.
+//! Child apexes of TenantGateways in wildcard mode: those on the wildcard certificate, and the
+//! namespace of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use crate::model::{Hostname, ObjectName};
 
 /// The most names on one certificate, which is Let's Encrypt's limit.
 pub(super) const NAMES: usize = 100;
-/// The most child apexes on the wildcard certificate, each with its wildcard, beside the apex itself.
+/// The most child apexes on the wildcard certificate, each with its wildcard, beside the apex
+/// itself.
 pub(super) const CHILDREN: usize = NAMES / 2 - 1;
 
 /// The wildcards of child apexes.
@@ -26,7 +28,9 @@ pub(super) struct ChildApexes {
 impl ChildApexes {
     /// The child apexes on the certificate of a TenantGateway.
     pub(super) fn of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
-        self.certified.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
+        self.certified
+            .range(Host::first(tenant)..)
+            .take_while(move |host| host.tenant == *tenant)
     }
 
     /// True if a host is on the certificate of its TenantGateway.
@@ -39,10 +43,19 @@ impl ChildApexes {
         self.beyond.get(tenant).into_iter().flatten()
     }
 
-    /// Sets the child apexes of a TenantGateway: `wanted` are on the certificate, [`CHILDREN`] at most, `beyond` are
-    /// not.
-    pub(super) fn set(&mut self, tenant: &ObjectName, wanted: BTreeSet<Host>, beyond: BTreeSet<Host>) {
-        let gone: Vec<Host> = self.of(tenant).filter(|host| !wanted.contains(*host)).cloned().collect();
+    /// Sets the child apexes of a TenantGateway: `wanted` are on the certificate, [`CHILDREN`] at
+    /// most, `beyond` are not.
+    pub(super) fn set(
+        &mut self,
+        tenant: &ObjectName,
+        wanted: BTreeSet<Host>,
+        beyond: BTreeSet<Host>,
+    ) {
+        let gone: Vec<Host> = self
+            .of(tenant)
+            .filter(|host| !wanted.contains(*host))
+            .cloned()
+            .collect();
         for host in gone {
             self.certified.remove(&host);
         }
@@ -55,14 +68,25 @@ impl ChildApexes {
     }
 
     /// The child apex over a host that is beyond the limit of its TenantGateway's certificate.
-    pub(super) fn beyond_the_certificate(&self, resolved: Option<&ResolvedTenant>, host: &Host) -> Option<Hostname> {
+    pub(super) fn beyond_the_certificate(
+        &self,
+        resolved: Option<&ResolvedTenant>,
+        host: &Host,
+    ) -> Option<Hostname> {
         let resolved = resolved.filter(|resolved| resolved.mode == Mode::Dns01)?;
-        // The names that `*.apex` covers are on the certificate all the same (RFC 9525, 6.3: one label).
-        if host.hostname.parent().is_some_and(|parent| parent.as_str()[2..] == *resolved.apex.as_str()) {
+        // The names that `*.apex` covers are on the certificate all the same (RFC 9525, 6.3: one
+        // label).
+        if host
+            .hostname
+            .parent()
+            .is_some_and(|parent| parent.as_str()[2..] == *resolved.apex.as_str())
+        {
             return None;
         }
         let over = |child: &Host| child.hostname.covers(&host.hostname);
-        self.beyond(&host.tenant).find(|child| over(child)).map(|child| child.hostname.clone())
+        self.beyond(&host.tenant)
+            .find(|child| over(child))
+            .map(|child| child.hostname.clone())
     }
 
     /// The namespace of a wildcard's apex.
@@ -72,7 +96,9 @@ impl ChildApexes {
 
     /// The homes of a TenantGateway's child apexes.
     pub(super) fn homes_of(&self, tenant: &ObjectName) -> impl Iterator<Item = (&Host, &Arc<str>)> {
-        self.homes.range(Host::first(tenant)..).take_while(move |(host, _)| host.tenant == *tenant)
+        self.homes
+            .range(Host::first(tenant)..)
+            .take_while(move |(host, _)| host.tenant == *tenant)
     }
 
     /// Sets the namespace of a wildcard's apex.

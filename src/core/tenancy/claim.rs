@@ -42,7 +42,8 @@ pub struct Claimant {
     pub parents: Arc<[ParentRef]>,
     /// Its hostnames.
     pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
-    /// The hostnames that a ListenerSet has on plain HTTP alone: they get no listener for TLS and no certificate.
+    /// The hostnames that a ListenerSet has on plain HTTP alone: they get no listener for TLS and
+    /// no certificate.
     pub plain: Vec<Hostname>,
 }
 
@@ -77,15 +78,21 @@ impl ClaimKey {
             Kind::UDPRoute => ClaimKind::UdpRoute,
             kind => ClaimKind::ListenerSet(SetKind::of(kind)?),
         };
-        Some(Self { kind, name: key.name.clone() })
+        Some(Self {
+            kind,
+            name: key.name.clone(),
+        })
     }
 }
 
 impl Claimant {
     /// The TenantGateways that it refers to, each once.
     pub(super) fn tenants(&self) -> Vec<ObjectName> {
-        let mut tenants: Vec<_> =
-            self.parents.iter().filter_map(|parent| tenant_of(parent, &self.key.name.namespace)).collect();
+        let mut tenants: Vec<_> = self
+            .parents
+            .iter()
+            .filter_map(|parent| tenant_of(parent, &self.key.name.namespace))
+            .collect();
         tenants.sort();
         tenants.dedup();
         tenants
@@ -93,20 +100,24 @@ impl Claimant {
 
     /// True if it refers to a ListenerSet.
     pub(super) fn names_set(&self, set: &ObjectName) -> bool {
-        let named = self.parents.iter().filter_map(|parent| parent.target(&self.key.name.namespace));
-        named.into_iter().any(|(kind, name)| kind == Kind::ListenerSet && name == *set)
+        let named = self
+            .parents
+            .iter()
+            .filter_map(|parent| parent.target(&self.key.name.namespace));
+        named
+            .into_iter()
+            .any(|(kind, name)| kind == Kind::ListenerSet && name == *set)
     }
 }
 
-/// The TenantGateway of a parentRef of an object in `namespace`: a Gateway has the name of its TenantGateway, and the
-/// name of an overflow ListenerSet begins with it.
+/// The TenantGateway of a parentRef of an object in `namespace`: a Gateway has the name of its
+/// TenantGateway, and the name of an overflow ListenerSet begins with it.
 pub(crate) fn tenant_of(parent: &ParentRef, namespace: &Arc<str>) -> Option<ObjectName> {
     let (kind, name) = parent.target(namespace)?;
     match kind {
         Kind::Gateway => Some(name),
-        Kind::ListenerSet => {
-            names::overflow_of(&name.name).map(|(tenant, _)| ObjectName::new(name.namespace.clone(), tenant))
-        }
+        Kind::ListenerSet => names::overflow_of(&name.name)
+            .map(|(tenant, _)| ObjectName::new(name.namespace.clone(), tenant)),
         _ => None,
     }
 }
@@ -121,7 +132,10 @@ impl From<&Route> for Claimant {
             RouteKind::Udp => ClaimKind::UdpRoute,
         };
         Self {
-            key: ClaimKey { kind, name: route.meta.name.clone() },
+            key: ClaimKey {
+                kind,
+                name: route.meta.name.clone(),
+            },
             generation: route.meta.generation,
             challenge: route.challenge,
             parents: route.parents.clone(),
@@ -131,7 +145,8 @@ impl From<&Route> for Claimant {
     }
 }
 
-/// A ListenerSet claims the hostnames of all its listeners, also those for plain HTTP, at the Gateway that it extends.
+/// A ListenerSet claims the hostnames of all its listeners, also those for plain HTTP, at the
+/// Gateway that it extends.
 impl From<&ListenerSet> for Claimant {
     fn from(set: &ListenerSet) -> Self {
         let parent = set.parent.as_ref().map(|gateway| ParentRef {
@@ -142,16 +157,32 @@ impl From<&ListenerSet> for Claimant {
             section: None,
             port: None,
         });
-        let of = |plain: bool| set.listeners.iter().filter(move |listener| (listener.protocol == "HTTP") == plain);
-        let secure: Vec<&Hostname> = of(false).filter_map(|listener| listener.hostname.as_ref().ok()).collect();
+        let of = |plain: bool| {
+            set.listeners
+                .iter()
+                .filter(move |listener| (listener.protocol == "HTTP") == plain)
+        };
+        let secure: Vec<&Hostname> = of(false)
+            .filter_map(|listener| listener.hostname.as_ref().ok())
+            .collect();
         let plain = of(true).filter_map(|listener| listener.hostname.as_ref().ok());
-        let plain = plain.filter(|hostname| !secure.contains(hostname)).cloned().collect();
+        let plain = plain
+            .filter(|hostname| !secure.contains(hostname))
+            .cloned()
+            .collect();
         Self {
-            key: ClaimKey { kind: ClaimKind::ListenerSet(set.kind), name: set.meta.name.clone() },
+            key: ClaimKey {
+                kind: ClaimKind::ListenerSet(set.kind),
+                name: set.meta.name.clone(),
+            },
             generation: set.meta.generation,
             challenge: false,
             parents: parent.into_iter().collect(),
-            hostnames: set.listeners.iter().map(|listener| listener.hostname.clone()).collect(),
+            hostnames: set
+                .listeners
+                .iter()
+                .map(|listener| listener.hostname.clone())
+                .collect(),
             plain,
         }
     }
@@ -167,11 +198,18 @@ pub(super) struct Rank {
 
 impl Rank {
     pub(super) fn of(key: &ClaimKey) -> Self {
-        Self { tenant: !key.name.namespace.starts_with("cozy-"), name: key.name.clone(), kind: key.kind }
+        Self {
+            tenant: !key.name.namespace.starts_with("cozy-"),
+            name: key.name.clone(),
+            kind: key.kind,
+        }
     }
 
     pub(super) fn key(&self) -> ClaimKey {
-        ClaimKey { kind: self.kind, name: self.name.clone() }
+        ClaimKey {
+            kind: self.kind,
+            name: self.name.clone(),
+        }
     }
 
     pub(super) fn namespace(&self) -> &Arc<str> {
@@ -183,7 +221,10 @@ impl Rank {
 pub(super) fn within(hostname: &Hostname, apex: &str) -> bool {
     let name = hostname.as_str();
     let name = name.strip_prefix("*.").unwrap_or(name);
-    name == apex || name.strip_suffix(apex).is_some_and(|rest| rest.ends_with('.'))
+    name == apex
+        || name
+            .strip_suffix(apex)
+            .is_some_and(|rest| rest.ends_with('.'))
 }
 
 /// Identifies a [`Claim`].

@@ -47,7 +47,11 @@ impl Claim {
     }
 
     /// Sets the bids, and returns the former ones; `refused` are findings about other hostnames.
-    pub(super) fn ask(&mut self, bids: SmallVec<[HostId; 2]>, refused: Vec<Finding>) -> SmallVec<[HostId; 2]> {
+    pub(super) fn ask(
+        &mut self,
+        bids: SmallVec<[HostId; 2]>,
+        refused: Vec<Finding>,
+    ) -> SmallVec<[HostId; 2]> {
         self.refused = refused;
         std::mem::replace(&mut self.bids, bids)
     }
@@ -107,8 +111,14 @@ impl Claims {
         self.claimant(&claim.key).filter(|_| claim.named)
     }
 
-    /// Sets or removes a claimant with the TenantGateways that it refers to. Returns the affected claims.
-    pub(super) fn set(&mut self, key: &ClaimKey, claimant: Option<Claimant>, tenants: Vec<ObjectName>) -> Vec<ClaimId> {
+    /// Sets or removes a claimant with the TenantGateways that it refers to. Returns the affected
+    /// claims.
+    pub(super) fn set(
+        &mut self,
+        key: &ClaimKey,
+        claimant: Option<Claimant>,
+        tenants: Vec<ObjectName>,
+    ) -> Vec<ClaimId> {
         let claiming = self.by_key.entry(key.clone()).or_default();
         claiming.claimant = claimant;
         for id in &claiming.claims {
@@ -120,11 +130,21 @@ impl Claims {
             }
         }
         for tenant in tenants {
-            let there = claiming.claims.iter().copied().find(|id| self.all[id.0].tenant == tenant);
+            let there = claiming
+                .claims
+                .iter()
+                .copied()
+                .find(|id| self.all[id.0].tenant == tenant);
             let id = there.unwrap_or_else(|| {
                 let (bids, refused) = (SmallVec::new(), Vec::new());
-                let claim =
-                    Claim { key: key.clone(), tenant: tenant.clone(), named: false, bids, refused, verdict: None };
+                let claim = Claim {
+                    key: key.clone(),
+                    tenant: tenant.clone(),
+                    named: false,
+                    bids,
+                    refused,
+                    verdict: None,
+                };
                 let id = ClaimId(self.all.insert(claim));
                 claiming.claims.push(id);
                 id
@@ -160,7 +180,10 @@ impl Claims {
 
     /// The claims of a claimant.
     pub(super) fn of(&self, key: &ClaimKey) -> impl Iterator<Item = ClaimId> + use<'_> {
-        self.by_key.get(key).into_iter().flat_map(|claiming| claiming.claims.iter().copied())
+        self.by_key
+            .get(key)
+            .into_iter()
+            .flat_map(|claiming| claiming.claims.iter().copied())
     }
 
     /// The claims on a TenantGateway, in no order.
@@ -182,9 +205,16 @@ impl Claims {
     ) -> bool {
         let asks = |id: ClaimId| {
             let claimant = self.claiming(id);
-            claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == hostname))
+            claimant.is_some_and(|claimant| {
+                claimant
+                    .hostnames
+                    .iter()
+                    .flatten()
+                    .any(|name| name == hostname)
+            })
         };
-        self.within(namespace).any(|id| is_unmanaged(&self[id].tenant) && asks(id))
+        self.within(namespace)
+            .any(|id| is_unmanaged(&self[id].tenant) && asks(id))
     }
 
     /// The claimants that refer to a TenantGateway, in no order.
@@ -193,14 +223,19 @@ impl Claims {
     }
 
     /// The verdicts on one claimant, for each TenantGateway that it refers to, in no order.
-    pub(super) fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
+    pub(super) fn verdicts_of(
+        &self,
+        claim: &ClaimKey,
+    ) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
         let claims = self.of(claim).map(|id| &self[id]);
         claims.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
     }
 
     /// The verdict on a claimant under a TenantGateway.
     pub(super) fn verdict(&self, claim: &ClaimKey, tenant: &ObjectName) -> Option<&Verdict> {
-        self.verdicts_of(claim).find(|(of, _)| *of == tenant).map(|(_, verdict)| verdict)
+        self.verdicts_of(claim)
+            .find(|(of, _)| *of == tenant)
+            .map(|(_, verdict)| verdict)
     }
 
     /// All claims, in no order.

@@ -30,10 +30,15 @@ impl Rendering<'_> {
         let (tenant, number) = shard;
         let (kind, name) = place_of(tenant, *number);
         let Some(valid) = self.tenants.resolved(tenant) else {
-            return self.derivations.emit(self.tenants, tenant, (kind, name), None, dirty);
+            return self
+                .derivations
+                .emit(self.tenants, tenant, (kind, name), None, dirty);
         };
-        let items: Vec<Arc<Listener>> =
-            self.places.in_shard(shard).filter_map(|(_, listener)| listener.cloned()).collect();
+        let items: Vec<Arc<Listener>> = self
+            .places
+            .in_shard(shard)
+            .filter_map(|(_, listener)| listener.cloned())
+            .collect();
         let value = if *number == 0 {
             let overflows = self.places.last_of(tenant).is_some_and(|number| number > 0);
             let theirs = self.places.has_sets(tenant);
@@ -47,17 +52,25 @@ impl Rendering<'_> {
                 true => self.hosts.get(tenant, hostname)?.sole_namespace().cloned(),
                 false => selection.selected_namespace_of_fixed(tenant, hostname),
             };
-            Some(valid.template.gateway(items, overflows || theirs, &sole_namespace))
+            Some(
+                valid
+                    .template
+                    .gateway(items, overflows || theirs, &sole_namespace),
+            )
         } else {
             (!items.is_empty()).then(|| valid.template.overflow(&name, items))
         };
-        self.derivations.emit(self.tenants, tenant, (kind, name), value, dirty);
+        self.derivations
+            .emit(self.tenants, tenant, (kind, name), value, dirty);
     }
 }
 
 pub(super) fn place_of(tenant: &ObjectName, number: usize) -> (DerivedKind, String) {
     match number {
         0 => (DerivedKind::Gateway, tenant.name.to_string()),
-        number => (DerivedKind::ListenerSet, names::overflow(&tenant.name, number)),
+        number => (
+            DerivedKind::ListenerSet,
+            names::overflow(&tenant.name, number),
+        ),
     }
 }

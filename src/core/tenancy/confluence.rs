@@ -23,17 +23,35 @@ pub(super) fn tenant(namespace: &str, spec: Value) -> Change {
 }
 
 pub(super) fn namespace(name: &str, gateway: &str, host: &str) -> Change {
-    let labels = [(GATEWAY_LABEL, gateway), (HOST_LABEL, host)].into_iter().filter(|(_, value)| !value.is_empty());
-    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    Change::Namespace(Arc::from(name), Some(Namespace { labels, ..Namespace::default() }))
+    let labels = [(GATEWAY_LABEL, gateway), (HOST_LABEL, host)]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty());
+    let labels = labels
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    Change::Namespace(
+        Arc::from(name),
+        Some(Namespace {
+            labels,
+            ..Namespace::default()
+        }),
+    )
 }
 
-pub(super) fn route(kind: &str, namespace: &str, name: &str, gateway: &str, hostnames: &[&str]) -> Change {
+pub(super) fn route(
+    kind: &str,
+    namespace: &str,
+    name: &str,
+    gateway: &str,
+    hostnames: &[&str],
+) -> Change {
     let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
         "metadata": {"namespace": namespace, "name": name},
         "spec": {"hostnames": hostnames, "rules": [{"backendRefs": [{"name": "web", "port": 80}]}],
             "parentRefs": [{"namespace": gateway, "name": "cozystack"}]}});
-    let Object::Route(route) = Object::parse(value).expect("a route") else { unreachable!("a route kind") };
+    let Object::Route(route) = Object::parse(value).expect("a route") else {
+        unreachable!("a route kind")
+    };
     let claimant = Claimant::from(&route);
     Change::Claimant(claimant.key.clone(), Some(claimant))
 }
@@ -61,7 +79,10 @@ pub(super) fn gone(change: Change) -> Change {
 }
 
 pub(super) fn key(namespace: &str, name: &str) -> ClaimKey {
-    ClaimKey { kind: ClaimKind::HttpRoute, name: ObjectName::new(namespace, name) }
+    ClaimKey {
+        kind: ClaimKind::HttpRoute,
+        name: ObjectName::new(namespace, name),
+    }
 }
 
 pub(super) fn name() -> ObjectName {
@@ -79,34 +100,58 @@ pub(super) fn tenant_with_namespaces(spec: Value) -> Vec<Change> {
 }
 
 fn listeners(engine: &Tenancy) -> Vec<Value> {
-    let gateway = engine.objects()[&Derived { kind: DerivedKind::Gateway, name: name() }].document();
-    gateway["spec"]["listeners"].as_array().expect("listeners").clone()
+    let gateway = engine.objects()[&Derived {
+        kind: DerivedKind::Gateway,
+        name: name(),
+    }]
+        .document();
+    gateway["spec"]["listeners"]
+        .as_array()
+        .expect("listeners")
+        .clone()
 }
 
 fn names_of(engine: &Tenancy) -> Vec<String> {
-    listeners(engine).iter().map(|l| l["name"].as_str().expect("named").to_owned()).collect()
+    listeners(engine)
+        .iter()
+        .map(|l| l["name"].as_str().expect("named").to_owned())
+        .collect()
 }
 
 pub(super) fn reason(engine: &Tenancy, namespace: &str, route: &str) -> &'static str {
-    engine.verdict(&key(namespace, route), &name()).map_or("none", |verdict| verdict.reason.as_str())
+    engine
+        .verdict(&key(namespace, route), &name())
+        .map_or("none", |verdict| verdict.reason.as_str())
 }
 
 #[test]
 fn http01_has_a_listener_and_a_certificate_per_host_between_http_and_passthrough() {
     let mut engine = engine();
-    engine.apply(tenant_with_namespaces(json!({"apex": "a.org", "tlsPassthroughServices": ["api", "api"]})));
+    engine.apply(tenant_with_namespaces(
+        json!({"apex": "a.org", "tlsPassthroughServices": ["api", "api"]}),
+    ));
     engine.apply(vec![http("tenant-a", "r", &["y.a.org", "x.a.org"])]);
     assert_eq!(
         names_of(&engine),
-        ["http", &names::host_listener("x.a.org"), &names::host_listener("y.a.org"), "tls-api"]
+        [
+            "http",
+            &names::host_listener("x.a.org"),
+            &names::host_listener("y.a.org"),
+            "tls-api"
+        ]
     );
     let certificate = ObjectName::new("tenant-a", names::host_certificate("cozystack", "x.a.org"));
-    let certificate = engine.objects()[&Derived { kind: DerivedKind::Certificate, name: certificate }].document();
+    let certificate = engine.objects()[&Derived {
+        kind: DerivedKind::Certificate,
+        name: certificate,
+    }]
+        .document();
     assert_eq!(certificate["spec"]["dnsNames"], json!(["x.a.org"]));
 }
 
 #[test]
-fn removing_the_winner_promotes_exactly_the_next_and_narrows_where_somebody_else_serves_or_in_conflict() {
+fn removing_the_winner_promotes_exactly_the_next_and_narrows_where_somebody_else_serves_or_in_conflict()
+ {
     winners("cilium");
     winners("gatewright");
 }
@@ -118,26 +163,44 @@ fn winners(class: &str) {
     changes.extend(routes.map(|(namespace, name)| http(namespace, name, &["h.a.org"])));
     engine.apply(changes);
     let selector = |engine: &Tenancy| {
-        let https = listeners(engine).into_iter().find(|listener| listener["protocol"] == "HTTPS");
+        let https = listeners(engine)
+            .into_iter()
+            .find(|listener| listener["protocol"] == "HTTPS");
         https.expect("it has one")["allowedRoutes"]["namespaces"]["selector"]["matchLabels"]["kubernetes.io/metadata.name"]
             .clone()
     };
     for (index, (namespace, route)) in routes.iter().enumerate() {
-        assert_eq!(engine.owner(&name(), &Hostname::parse("h.a.org").expect("a name")), Some(key(namespace, route)));
+        assert_eq!(
+            engine.owner(&name(), &Hostname::parse("h.a.org").expect("a name")),
+            Some(key(namespace, route))
+        );
         for (loser_namespace, loser) in &routes[index + 1..] {
             assert_eq!(reason(&engine, loser_namespace, loser), "HostnameConflict");
         }
         let narrow = index < 2 || class == "cilium";
-        assert_eq!(selector(&engine), if narrow { json!(namespace) } else { Value::Null });
+        assert_eq!(
+            selector(&engine),
+            if narrow {
+                json!(namespace)
+            } else {
+                Value::Null
+            }
+        );
         engine.apply(vec![gone(http(namespace, route, &[]))]);
     }
-    assert!(listeners(&engine).iter().all(|listener| listener["protocol"] == "HTTP"));
+    assert!(
+        listeners(&engine)
+            .iter()
+            .all(|listener| listener["protocol"] == "HTTP")
+    );
 }
 
 #[test]
 fn a_refused_claim_does_not_affect_other_namespaces() {
     let mut engine = engine();
-    engine.apply(tenant_with_namespaces(json!({"apex": "a.org", "tlsPassthroughServices": ["api"]})));
+    engine.apply(tenant_with_namespaces(
+        json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
+    ));
     for (hostnames, expected) in [
         (&["x.other.org"][..], "HostnameNotAllowed"),
         (&["xa.org"], "HostnameNotAllowed"),
@@ -147,16 +210,34 @@ fn a_refused_claim_does_not_affect_other_namespaces() {
         (&[], "HostnameRequired"),
         (&["fine.a.org"], "Accepted"),
     ] {
-        engine.apply(vec![http("tenant-a", "r", hostnames), http("tenant-a-c", "s", &["ok.a.org"])]);
+        engine.apply(vec![
+            http("tenant-a", "r", hostnames),
+            http("tenant-a-c", "s", &["ok.a.org"]),
+        ]);
         assert_eq!(reason(&engine, "tenant-a", "r"), expected, "{hostnames:?}");
         assert_eq!(reason(&engine, "tenant-a-c", "s"), "Accepted");
     }
-    engine.apply(vec![http("tenant-a-b", "child", &["x.a.org"]), http("stranger", "r", &["y.a.org"])]);
+    engine.apply(vec![
+        http("tenant-a-b", "child", &["x.a.org"]),
+        http("stranger", "r", &["y.a.org"]),
+    ]);
     assert_eq!(reason(&engine, "tenant-a-b", "child"), "HostnameNotAllowed");
     assert_eq!(reason(&engine, "stranger", "r"), "none");
-    engine.apply(vec![route("TLSRoute", "cozy-x", "t", "tenant-a", &["api.a.org"])]);
-    let tls = ClaimKey { kind: ClaimKind::TlsRoute, name: ObjectName::new("cozy-x", "t") };
-    assert_eq!(engine.verdict(&tls, &name()).map(|v| v.reason), Some(Reason::Accepted));
+    engine.apply(vec![route(
+        "TLSRoute",
+        "cozy-x",
+        "t",
+        "tenant-a",
+        &["api.a.org"],
+    )]);
+    let tls = ClaimKey {
+        kind: ClaimKind::TlsRoute,
+        name: ObjectName::new("cozy-x", "t"),
+    };
+    assert_eq!(
+        engine.verdict(&tls, &name()).map(|v| v.reason),
+        Some(Reason::Accepted)
+    );
     assert!(
         !names_of(&engine).contains(&names::host_listener("api.a.org")),
         "no terminating listener beside passthrough"
@@ -168,11 +249,25 @@ fn of_two_hosts_with_one_listener_name_the_later_is_told() {
     let mut engine = engine();
     engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     let spec = json!({"apex": "alice.example.org"});
-    engine.apply(vec![namespace("tenant-a", "tenant-a", "alice.example.org"), tenant("tenant-a", spec)]);
-    engine.apply(vec![http("tenant-a", "late", &["app.154363.alice.example.org"])]);
-    engine.apply(vec![http("tenant-a", "early", &["app.134599.alice.example.org"])]);
+    engine.apply(vec![
+        namespace("tenant-a", "tenant-a", "alice.example.org"),
+        tenant("tenant-a", spec),
+    ]);
+    engine.apply(vec![http(
+        "tenant-a",
+        "late",
+        &["app.154363.alice.example.org"],
+    )]);
+    engine.apply(vec![http(
+        "tenant-a",
+        "early",
+        &["app.134599.alice.example.org"],
+    )]);
     assert_eq!(
-        (reason(&engine, "tenant-a", "late"), reason(&engine, "tenant-a", "early")),
+        (
+            reason(&engine, "tenant-a", "late"),
+            reason(&engine, "tenant-a", "early")
+        ),
         ("Accepted", "NameCollision")
     );
     engine.apply(vec![gone(http("tenant-a", "late", &[]))]);
@@ -185,9 +280,18 @@ fn under_a_wildcard_the_contested_host_gets_a_listener_of_its_own() {
     let spec = json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"},
         "gatewayClassName": "gatewright"});
     engine.apply(tenant_with_namespaces(spec));
-    let fixed = ["http", "http-apex", "https", "https-apex", &names::child_listener("b.a.org")];
+    let fixed = [
+        "http",
+        "http-apex",
+        "https",
+        "https-apex",
+        &names::child_listener("b.a.org"),
+    ];
     assert_eq!(names_of(&engine), fixed);
-    engine.apply(vec![http("tenant-a", "wild", &["*.b.a.org"]), http("tenant-a-b", "own", &["x.b.a.org"])]);
+    engine.apply(vec![
+        http("tenant-a", "wild", &["*.b.a.org"]),
+        http("tenant-a-b", "own", &["x.b.a.org"]),
+    ]);
     assert_eq!(reason(&engine, "tenant-a-b", "own"), "HostnameConflict");
     let contested = names::host_listener("x.b.a.org");
     assert!(names_of(&engine).contains(&contested));
@@ -202,15 +306,36 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
     let delta = engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
-    assert!(delta.objects.is_empty() && delta.verdicts.is_empty(), "{delta:?}");
-    assert!(engine.readiness(&name()).is_some_and(|r| r.frozen && r.message.starts_with("spec.apex")));
+    assert!(
+        delta.objects.is_empty() && delta.verdicts.is_empty(),
+        "{delta:?}"
+    );
+    assert!(
+        engine
+            .readiness(&name())
+            .is_some_and(|r| r.frozen && r.message.starts_with("spec.apex"))
+    );
     engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
-    assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("Reconciled"));
-    let issuer = Derived { kind: DerivedKind::Issuer, name: ObjectName::new("tenant-a", "cozystack-gateway") };
-    let delta = engine
-        .apply(vec![Change::Existing(issuer.clone(), Some(Existing { owner: "other".into(), ..Existing::default() }))]);
+    assert_eq!(
+        engine.readiness(&name()).map(|r| r.reason),
+        Some("Reconciled")
+    );
+    let issuer = Derived {
+        kind: DerivedKind::Issuer,
+        name: ObjectName::new("tenant-a", "cozystack-gateway"),
+    };
+    let delta = engine.apply(vec![Change::Existing(
+        issuer.clone(),
+        Some(Existing {
+            owner: "other".into(),
+            ..Existing::default()
+        }),
+    )]);
     assert_eq!(delta.objects.keys().collect::<Vec<_>>(), [&issuer]);
-    assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("ForeignObject"));
+    assert_eq!(
+        engine.readiness(&name()).map(|r| r.reason),
+        Some("ForeignObject")
+    );
 }
 
 /// Objects of ours in a cluster are read back, but not parts that others added.
@@ -221,15 +346,33 @@ fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_c
     engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
     let before = listeners(&engine);
     let hosts = [("extra", "y.a.org"), ("https-x-2b6b8ae4", "x.a.org")];
-    let hosts = hosts.map(|(name, host)| (name.to_owned(), Hostname::parse(host).expect("a name"))).into();
-    let gateway = Derived { kind: DerivedKind::Gateway, name: name() };
-    engine.apply(vec![Change::Existing(gateway, Some(Existing { owner: "tenant-a".into(), hosts, class: None }))]);
+    let hosts = hosts
+        .map(|(name, host)| (name.to_owned(), Hostname::parse(host).expect("a name")))
+        .into();
+    let gateway = Derived {
+        kind: DerivedKind::Gateway,
+        name: name(),
+    };
+    engine.apply(vec![Change::Existing(
+        gateway,
+        Some(Existing {
+            owner: "tenant-a".into(),
+            hosts,
+            class: None,
+        }),
+    )]);
     assert_eq!(listeners(&engine), before);
 
     let secret = super::names::host_certificate("cozystack", "x.a.org");
-    let certificate = Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", secret) };
+    let certificate = Derived {
+        kind: DerivedKind::Certificate,
+        name: ObjectName::new("tenant-a", secret),
+    };
     assert!(engine.objects().contains_key(&certificate));
-    engine.apply(vec![Change::Existing(certificate.clone(), Some(Existing::default()))]);
+    engine.apply(vec![Change::Existing(
+        certificate.clone(),
+        Some(Existing::default()),
+    )]);
     assert!(!engine.objects().contains_key(&certificate));
     engine.apply(vec![Change::Existing(certificate.clone(), None)]);
     assert!(engine.objects().contains_key(&certificate));
@@ -242,32 +385,67 @@ fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
     engine.apply(vec![Change::Fact(Fact::ListenerSets(false))]);
     engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply((0..70).map(host).collect());
-    let sets = |engine: &Tenancy| engine.objects().keys().filter(|d| d.kind == DerivedKind::ListenerSet).count();
+    let sets = |engine: &Tenancy| {
+        engine
+            .objects()
+            .keys()
+            .filter(|d| d.kind == DerivedKind::ListenerSet)
+            .count()
+    };
     assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 0));
     engine.apply(vec![Change::Fact(Fact::ListenerSets(true))]);
     assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
 }
 
-/// The size of a status is bounded, regardless of the number of hosts, and its counts include all of them.
+/// The size of a status is bounded, regardless of the number of hosts, and its counts include all
+/// of them.
 #[test]
 fn a_status_does_not_grow_with_hosts() {
     let mut engine = engine();
     engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply((0..1000).map(host).collect());
-    let ready = Listening { accepted: true, programmed: true, resolved: true };
+    let ready = Listening {
+        accepted: true,
+        programmed: true,
+        resolved: true,
+    };
     let look = |derived: &Derived, gateway_alone: bool| {
         let listeners = engine.objects().get(derived)?.listeners().iter();
         let told = listeners.filter(|_| derived.kind == DerivedKind::Gateway || !gateway_alone);
-        let listeners = told.map(|listener| (listener.name.clone(), ready)).collect();
-        Some(Arc::new(ParentState { accepted: true, programmed: true, listeners, ..Default::default() }))
+        let listeners = told
+            .map(|listener| (listener.name.clone(), ready))
+            .collect();
+        Some(Arc::new(ParentState {
+            accepted: true,
+            programmed: true,
+            listeners,
+            ..Default::default()
+        }))
     };
-    let all = engine.status(&name(), &|derived| look(derived, false)).expect("it is there");
-    assert_eq!((all.ready, all.listeners.len(), &*all.message), (true, 64, "all 1001 listeners are ready"));
-    let few = engine.status(&name(), &|derived| look(derived, true)).expect("it is there");
-    assert!(few.ready && few.message.starts_with("937 of 1001 listeners are not ready: "), "{}", few.message);
+    let all = engine
+        .status(&name(), &|derived| look(derived, false))
+        .expect("it is there");
+    assert_eq!(
+        (all.ready, all.listeners.len(), &*all.message),
+        (true, 64, "all 1001 listeners are ready")
+    );
+    let few = engine
+        .status(&name(), &|derived| look(derived, true))
+        .expect("it is there");
+    assert!(
+        few.ready
+            && few
+                .message
+                .starts_with("937 of 1001 listeners are not ready: "),
+        "{}",
+        few.message
+    );
     assert_eq!(few.listeners.len(), 128);
     let none = engine.status(&name(), &|_| None).expect("it is there");
-    assert_eq!((none.ready, none.reason, none.listeners.len()), (false, "GatewayNotAccepted", 64));
+    assert_eq!(
+        (none.ready, none.reason, none.listeners.len()),
+        (false, "GatewayNotAccepted", 64)
+    );
 }
 
 pub(super) fn host(n: usize) -> Change {
@@ -277,10 +455,14 @@ pub(super) fn host(n: usize) -> Change {
 /// The work to add and to remove one host, and how many objects each changed.
 fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
     let mut engine = engine();
-    let mut changes = tenant_with_namespaces(json!({"apex": "a.org", "gatewayClassName": "gatewright"}));
+    let mut changes =
+        tenant_with_namespaces(json!({"apex": "a.org", "gatewayClassName": "gatewright"}));
     for n in 0..tenants {
         changes.push(namespace(&format!("other-{n}"), "", ""));
-        changes.push(tenant(&format!("other-{n}"), json!({"apex": format!("o{n}.org")})));
+        changes.push(tenant(
+            &format!("other-{n}"),
+            json!({"apex": format!("o{n}.org")}),
+        ));
     }
     changes.extend((0..hosts).map(host));
     engine.apply(changes);
@@ -297,16 +479,41 @@ fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
 #[test]
 fn work_does_not_grow_with_hosts_or_tenants() {
     let few = work(100, 10);
-    assert_eq!(few[0], (Counters { tenants: 0, claimants: 1, hosts: 1, places: 1, shards: 1, verdicts: 1 }, 2));
+    assert_eq!(
+        few[0],
+        (
+            Counters {
+                tenants: 0,
+                claimants: 1,
+                hosts: 1,
+                places: 1,
+                shards: 1,
+                verdicts: 1
+            },
+            2
+        )
+    );
     assert_eq!(few, work(1_000, 10));
     assert_eq!(few, work(10_000, 1_000));
 }
 
 pub(super) fn event() -> impl Strategy<Value = Change> {
     let pick = |options: &'static [&'static str]| proptest::sample::select(options);
-    let hosts: &[&str] = &["x.a.org", "y.a.org", "x.b.a.org", "*.b.a.org", "api.a.org", "a.org", "z.org"];
+    let hosts: &[&str] = &[
+        "x.a.org",
+        "y.a.org",
+        "x.b.a.org",
+        "*.b.a.org",
+        "api.a.org",
+        "a.org",
+        "z.org",
+    ];
     let spaces: &[&str] = &["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x", "default"];
-    let routes = (pick(spaces), pick(&["r", "q"]), proptest::collection::vec(pick(hosts), 0..3))
+    let routes = (
+        pick(spaces),
+        pick(&["r", "q"]),
+        proptest::collection::vec(pick(hosts), 0..3),
+    )
         .prop_map(|(namespace, name, hosts)| http(namespace, name, &hosts));
     let routes = (routes, proptest::bool::weighted(0.2)).prop_map(|(route, plain)| match route {
         Change::Claimant(key, Some(mut claimant)) if plain => {
@@ -315,45 +522,77 @@ pub(super) fn event() -> impl Strategy<Value = Change> {
         }
         route => route,
     });
-    let spaces = (pick(spaces), pick(&["tenant-a", "tenant-z", "tenant-a"]), pick(&["a.org", "b.a.org", ""]))
+    let spaces = (
+        pick(spaces),
+        pick(&["tenant-a", "tenant-z", "tenant-a"]),
+        pick(&["a.org", "b.a.org", ""]),
+    )
         .prop_map(|(name, gateway, host)| namespace(name, gateway, host));
     let specs = proptest::sample::select(vec![
         json!({"apex": "a.org"}),
         json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
         json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}}),
     ]);
-    let keys = (prop_oneof![Just("x.a.org"), Just("a.org"), Just("*")], any::<bool>()).prop_map(|(host, ours)| {
-        let secret = if host == "*" {
-            names::wildcard_certificate("cozystack")
-        } else {
-            names::host_certificate("cozystack", host)
-        };
-        Change::Fact(Fact::Keyed(ObjectName::new("tenant-a", secret), ours))
-    });
+    let keys = (
+        prop_oneof![Just("x.a.org"), Just("a.org"), Just("*")],
+        any::<bool>(),
+    )
+        .prop_map(|(host, ours)| {
+            let secret = if host == "*" {
+                names::wildcard_certificate("cozystack")
+            } else {
+                names::host_certificate("cozystack", host)
+            };
+            Change::Fact(Fact::Keyed(ObjectName::new("tenant-a", secret), ours))
+        });
     prop_oneof![5 => routes, 2 => spaces, 1 => keys, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
 }
 
-pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
+pub(super) type View = (
+    BTreeMap<Derived, Desired>,
+    BTreeMap<(ClaimKey, ObjectName), Verdict>,
+);
 
 /// The shard of each host's listener.
 pub(super) fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts().iter().filter_map(|held| Some((held.host().hostname.clone(), held.shard()?))).collect()
+    engine
+        .hosts()
+        .iter()
+        .filter_map(|held| Some((held.host().hostname.clone(), held.shard()?)))
+        .collect()
 }
 
 /// The places of hosts that a later run reads back.
 pub(super) fn existing_objects(engine: &Tenancy) -> Vec<Change> {
     let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
-    let objects = engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind));
+    let objects = engine
+        .objects()
+        .iter()
+        .filter(|(derived, _)| kinds.contains(&derived.kind));
     let existing = objects.map(|(derived, object)| {
-        let listeners = object.listeners().iter().filter(|listener| listener.port == 443);
-        let hosts = listeners.map(|l| (l.name.to_string(), l.hostname.clone().expect("a name"))).collect();
-        Change::Existing(derived.clone(), Some(Existing { owner: "tenant-a".into(), hosts, class: None }))
+        let listeners = object
+            .listeners()
+            .iter()
+            .filter(|listener| listener.port == 443);
+        let hosts = listeners
+            .map(|l| (l.name.to_string(), l.hostname.clone().expect("a name")))
+            .collect();
+        Change::Existing(
+            derived.clone(),
+            Some(Existing {
+                owner: "tenant-a".into(),
+                hosts,
+                class: None,
+            }),
+        )
     });
     existing.collect()
 }
 
 pub(super) fn view(engine: &Tenancy) -> View {
-    let told = engine.verdicts().map(|(claim, tenant, verdict)| ((claim.clone(), tenant.clone()), verdict.clone()));
+    let told = engine
+        .verdicts()
+        .map(|(claim, tenant, verdict)| ((claim.clone(), tenant.clone()), verdict.clone()));
     (engine.objects().clone(), told.collect())
 }
 
@@ -363,7 +602,8 @@ proptest! {
     #[test]
     fn any_order_ends_as_one_start_from_nothing(events in proptest::collection::vec((event(), proptest::bool::weighted(0.2)), 1..40)) {
         let mut engine = engine();
-        // The TenantGateway never becomes invalid: then it would keep live objects, which a fresh start cannot know.
+        // The TenantGateway never becomes invalid: then it would keep live objects, which a fresh
+        // start cannot know.
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
         let mut last = BTreeMap::new();
         let fixed = [namespace("tenant-a", "tenant-a", "a.org")];
@@ -434,14 +674,26 @@ fn desired_objects_equal_their_parsed_documents() {
         let mut engine = engine();
         engine.apply(tenant_with_namespaces(spec));
         engine.apply((0..100).map(host).collect());
-        engine.apply(vec![http("tenant-a-c", "s", &["h1.a.org"]), http("tenant-a-b", "t", &["x.b.a.org"])]);
+        engine.apply(vec![
+            http("tenant-a-c", "s", &["h1.a.org"]),
+            http("tenant-a-b", "t", &["x.b.a.org"]),
+        ]);
         let mut kinds = std::collections::BTreeSet::new();
         for (derived, desired) in engine.objects() {
-            let Some(given) = desired.object() else { continue };
-            assert_eq!(given, Object::parse(desired.document()).expect("an object"), "{derived:?}");
+            let Some(given) = desired.object() else {
+                continue;
+            };
+            assert_eq!(
+                given,
+                Object::parse(desired.document()).expect("an object"),
+                "{derived:?}"
+            );
             kinds.insert(derived.kind);
         }
-        assert!(kinds.contains(&DerivedKind::Gateway) && kinds.contains(&DerivedKind::HttpRoute), "{kinds:?}");
+        assert!(
+            kinds.contains(&DerivedKind::Gateway) && kinds.contains(&DerivedKind::HttpRoute),
+            "{kinds:?}"
+        );
     }
 }
 
@@ -450,19 +702,32 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
     let mut engine = engine();
     let bare = |name: &str| namespace(name, "", "");
     let spec = |apex: &str| json!({"apex": apex, "attachedNamespaces": ["shared", "taken"]});
-    let delta =
-        engine.apply(vec![bare("x"), bare("shared"), namespace("taken", "other", ""), tenant("x", spec("x.org"))]);
-    assert_eq!(delta.namespaces.get("shared"), Some(&Patch::Set("x".into())));
+    let delta = engine.apply(vec![
+        bare("x"),
+        bare("shared"),
+        namespace("taken", "other", ""),
+        tenant("x", spec("x.org")),
+    ]);
+    assert_eq!(
+        delta.namespaces.get("shared"),
+        Some(&Patch::Set("x".into()))
+    );
     assert_eq!(delta.namespaces.get("taken"), None);
     let labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), "x".to_owned())]);
     let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), "x".to_owned())]);
     engine.apply(vec![Change::Namespace(
         "shared".into(),
-        Some(Namespace { labels, annotations, ..Namespace::default() }),
+        Some(Namespace {
+            labels,
+            annotations,
+            ..Namespace::default()
+        }),
     )]);
     engine.apply(vec![bare("b"), tenant("b", spec("b.org"))]);
     assert_eq!(engine.gateway_of("shared").as_deref(), Some("x"));
-    let second = engine.readiness(&ObjectName::new("b", "cozystack")).map(|readiness| readiness.reason);
+    let second = engine
+        .readiness(&ObjectName::new("b", "cozystack"))
+        .map(|readiness| readiness.reason);
     assert_eq!(second, Some("NamespaceAttachedElsewhere"));
     let delta = engine.apply(vec![gone(tenant("x", spec("x.org")))]);
     assert_eq!(
@@ -474,37 +739,59 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
 
 #[test]
 fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
-    let provider = |name: &str| json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": name}});
+    let provider =
+        |name: &str| json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": name}});
     for (spec, field) in [
         (json!({}), "spec.apex"),
         (json!({"apex": ""}), "spec.apex"),
         (json!({"apex": "A.org"}), "spec.apex"),
         (json!({"apex": "b.org"}), "spec.apex"),
-        (json!({"apex": "a.org", "certMode": "magic"}), "spec.certMode"),
+        (
+            json!({"apex": "a.org", "certMode": "magic"}),
+            "spec.certMode",
+        ),
         (json!({"apex": "a.org", "certMode": "dns01"}), "spec.dns01"),
         (provider("route53"), "spec.dns01.route53"),
         (provider("clay-tablets"), "spec.dns01.provider"),
-        (json!({"apex": "a.org", "certMode": "existingSecret"}), "spec.wildcardSecretRef.name"),
-        (json!({"apex": "a.org", "issuerName": "mine"}), "spec.issuerName"),
+        (
+            json!({"apex": "a.org", "certMode": "existingSecret"}),
+            "spec.wildcardSecretRef.name",
+        ),
+        (
+            json!({"apex": "a.org", "issuerName": "mine"}),
+            "spec.issuerName",
+        ),
     ] {
         let mut engine = engine();
         engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
         engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
         let before = view(&engine);
         let delta = engine.apply(vec![tenant("tenant-a", spec.clone())]);
-        assert!(delta.objects.is_empty() && delta.verdicts.is_empty() && delta.wants.is_empty(), "{spec}: {delta:?}");
+        assert!(
+            delta.objects.is_empty() && delta.verdicts.is_empty() && delta.wants.is_empty(),
+            "{spec}: {delta:?}"
+        );
         assert_eq!(view(&engine), before, "{spec}");
         let readiness = engine.readiness(&name()).expect("it has one");
-        assert!(readiness.frozen && readiness.message.starts_with(field), "{spec}: {readiness:?}");
+        assert!(
+            readiness.frozen && readiness.message.starts_with(field),
+            "{spec}: {readiness:?}"
+        );
     }
 }
 
 #[test]
 fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_leaves_it_live() {
     for (changed, reason) in [
-        (namespace("tenant-a", "tenant-a", ""), "NamespaceNotLabelled"),
+        (
+            namespace("tenant-a", "tenant-a", ""),
+            "NamespaceNotLabelled",
+        ),
         (namespace("tenant-a", "", ""), "NamespaceNotLabelled"),
-        (namespace("tenant-a", "tenant-a-b", "a.org"), "NamespaceInheritsElsewhere"),
+        (
+            namespace("tenant-a", "tenant-a-b", "a.org"),
+            "NamespaceInheritsElsewhere",
+        ),
         (gone(namespace("tenant-a", "", "")), "NamespaceNotFound"),
     ] {
         let mut engine = engine();
@@ -513,7 +800,10 @@ fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_le
         let before = engine.objects().clone();
         let delta = engine.apply(vec![changed]);
         assert_eq!(engine.objects(), &before, "{reason}: {delta:?}");
-        assert_eq!(engine.readiness(&name()).map(|readiness| readiness.reason), Some(reason));
+        assert_eq!(
+            engine.readiness(&name()).map(|readiness| readiness.reason),
+            Some(reason)
+        );
         assert_eq!(self::reason(&engine, "tenant-a-c", "r"), "Accepted");
     }
 }
@@ -521,40 +811,67 @@ fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_le
 #[test]
 fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
     let mut engine = engine();
-    // With another data plane, their bare apexes would have listeners of their own, and routes would have to name
-    // ListenerSets.
+    // With another data plane, their bare apexes would have listeners of their own, and routes
+    // would have to name ListenerSets.
     let spec = json!({"apex": "a.org", "certMode": "dns01", "gatewayClassName": "gatewright", "dns01": {
         "provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}});
-    let mut changes = vec![namespace("tenant-a", "tenant-a", "a.org"), tenant("tenant-a", spec)];
+    let mut changes = vec![
+        namespace("tenant-a", "tenant-a", "a.org"),
+        tenant("tenant-a", spec),
+    ];
     for n in 10..70 {
         let child = format!("tenant-a-{n}");
         changes.push(namespace(&child, "tenant-a", &format!("c{n}.a.org")));
-        changes.push(http(&child, "r", &[&format!("x.c{n}.a.org"), &format!("c{n}.a.org")]));
+        changes.push(http(
+            &child,
+            "r",
+            &[&format!("x.c{n}.a.org"), &format!("c{n}.a.org")],
+        ));
     }
     engine.apply(changes.clone());
-    let certificate =
-        Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", "cozystack-gateway-tls") };
+    let certificate = Derived {
+        kind: DerivedKind::Certificate,
+        name: ObjectName::new("tenant-a", "cozystack-gateway-tls"),
+    };
     let document = engine.objects()[&certificate].document();
     let names = document["spec"]["dnsNames"].as_array().expect("names");
     assert_eq!(names.len(), 100);
-    assert_eq!(engine.readiness(&name()).map(|readiness| readiness.reason), Some("TooManyNames"));
-    let told: Vec<bool> = (10..70).map(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").collect();
+    assert_eq!(
+        engine.readiness(&name()).map(|readiness| readiness.reason),
+        Some("TooManyNames")
+    );
+    let told: Vec<bool> = (10..70)
+        .map(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted")
+        .collect();
     assert_eq!(told.iter().filter(|accepted| **accepted).count(), 49);
     for (n, accepted) in (10..70).zip(told) {
-        assert_eq!(accepted, names.contains(&json!(format!("*.c{n}.a.org"))), "{n}");
+        assert_eq!(
+            accepted,
+            names.contains(&json!(format!("*.c{n}.a.org"))),
+            "{n}"
+        );
     }
     // After one is removed, the next has room.
     engine.apply(vec![gone(namespace("tenant-a-10", "", ""))]);
-    let served = (10..70).filter(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").count();
+    let served = (10..70)
+        .filter(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted")
+        .count();
     assert_eq!(served, 49);
     // A new first one takes nothing from those that are served, now or after a restart.
-    let first = [namespace("tenant-a-01", "tenant-a", "a01.a.org"), http("tenant-a-01", "r", &["x.a01.a.org"])];
+    let first = [
+        namespace("tenant-a-01", "tenant-a", "a01.a.org"),
+        http("tenant-a-01", "r", &["x.a01.a.org"]),
+    ];
     engine.apply(first.to_vec());
-    assert_eq!(reason(&engine, "tenant-a-01", "r"), "CertificateLimitReached");
+    assert_eq!(
+        reason(&engine, "tenant-a-01", "r"),
+        "CertificateLimitReached"
+    );
     let live = view(&engine);
     let mut again = self::engine();
     let existing = existing_objects(&engine);
-    changes.retain(|change| !matches!(change, Change::Namespace(name, _) if **name == *"tenant-a-10"));
+    changes
+        .retain(|change| !matches!(change, Change::Namespace(name, _) if **name == *"tenant-a-10"));
     again.apply([changes, first.into(), existing].concat());
     assert_eq!(view(&again), live);
 }
@@ -570,7 +887,9 @@ fn names_at_their_limits_give_names_that_are_none_too_long() {
     let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
         "metadata": {"namespace": "tenant-a", "name": "r"},
         "spec": {"hostnames": [format!("{label}.{apex}")], "parentRefs": [{"name": long}], "rules": []}});
-    let Object::Route(route) = Object::parse(value).expect("a route") else { unreachable!("a route") };
+    let Object::Route(route) = Object::parse(value).expect("a route") else {
+        unreachable!("a route")
+    };
     let route = Claimant::from(&route);
     let changes = vec![
         namespace("tenant-a", "tenant-a", &apex),
@@ -578,14 +897,39 @@ fn names_at_their_limits_give_names_that_are_none_too_long() {
         Change::Claimant(route.key.clone(), Some(route)),
     ];
     engine.apply(changes);
-    assert_eq!(engine.verdicts().filter(|(.., verdict)| verdict.is_accepted()).count(), 1);
-    assert_eq!(engine.objects().len(), 4, "Gateway, redirect, Issuer, Certificate");
+    assert_eq!(
+        engine
+            .verdicts()
+            .filter(|(.., verdict)| verdict.is_accepted())
+            .count(),
+        1
+    );
+    assert_eq!(
+        engine.objects().len(),
+        4,
+        "Gateway, redirect, Issuer, Certificate"
+    );
     for (derived, desired) in engine.objects() {
         assert!(derived.name.name.len() <= 253, "{derived:?}");
         let document = desired.document();
         let labels = document["metadata"]["labels"].as_object().expect("labels");
-        assert!(labels.values().all(|value| value.as_str().is_some_and(|value| value.len() <= 63)), "{document}");
-        assert!(desired.listeners().iter().all(|listener| listener.name.len() <= 253), "{document}");
-        assert!(desired.object().is_none_or(|given| given == Object::parse(document).expect("an object")));
+        assert!(
+            labels
+                .values()
+                .all(|value| value.as_str().is_some_and(|value| value.len() <= 63)),
+            "{document}"
+        );
+        assert!(
+            desired
+                .listeners()
+                .iter()
+                .all(|listener| listener.name.len() <= 253),
+            "{document}"
+        );
+        assert!(
+            desired
+                .object()
+                .is_none_or(|given| given == Object::parse(document).expect("an object"))
+        );
     }
 }

@@ -15,7 +15,8 @@ pub struct Record {
     pub namespace: Arc<str>,
     /// The start of ownership, as a sequence number: of two records the smaller one is older.
     pub since: u64,
-    /// When the namespace released it, in seconds since the epoch: it is still reserved for the namespace's owner.
+    /// When the namespace released it, in seconds since the epoch: it is still reserved for the
+    /// namespace's owner.
     pub released: Option<u64>,
 }
 
@@ -83,7 +84,8 @@ pub enum Change {
     Namespace(Arc<str>, Option<Namespace>),
     Claimant(ClaimKey, Option<Claimant>),
     Existing(Derived, Option<Existing>),
-    /// True if a GatewayClass is ours: its Gateways attach a route to an overflow listener by the grant alone.
+    /// True if a GatewayClass is ours: its Gateways attach a route to an overflow listener by the
+    /// grant alone.
     Class(Arc<str>, bool),
     /// The content of a Secret of type `kubernetes.io/tls`; `None` if there is none.
     Secret(ObjectName, Option<ProvidedSecret>),
@@ -91,19 +93,22 @@ pub enum Change {
     Fact(Fact),
 }
 
-/// A fact: an input that is no object. It holds until another one with the same subject replaces it.
+/// A fact: an input that is no object. It holds until another one with the same subject replaces
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// True if the key in a Secret is ours. Set by the writer of Secrets; the Certificate then has our key's
-    /// parameters.
+    /// True if the key in a Secret is ours. Set by the writer of Secrets; the Certificate then has
+    /// our key's parameters.
     Keyed(ObjectName, bool),
-    /// True if ListenerSets can be written. Set by the watches, which know the kinds of a cluster; enables overflow.
+    /// True if ListenerSets can be written. Set by the watches, which know the kinds of a cluster;
+    /// enables overflow.
     ListenerSets(bool),
-    /// The namespace that owns a hostname on shared addresses. Set by the pipeline from the translation's record of
-    /// ownership; decides which of several TenantGateways has the hostname.
+    /// The namespace that owns a hostname on shared addresses. Set by the pipeline from the
+    /// translation's record of ownership; decides which of several TenantGateways has the hostname.
     Owned(Hostname, Option<Arc<str>>),
-    /// A record. With [`FirstCome`](super::ClaimPrecedence::FirstCome) it is read once, with all other inputs, at the
-    /// start, and changed by an operator alone. Set by the keeper of the record; decides owners of hostnames.
+    /// A record. With [`FirstCome`](super::ClaimPrecedence::FirstCome) it is read once, with all
+    /// other inputs, at the start, and changed by an operator alone. Set by the keeper of the
+    /// record; decides owners of hostnames.
     Recorded(Hostname, Option<Record>),
     /// The time, in seconds since the epoch. Set by the pipeline with each call; ends reservations.
     Time(u64),
@@ -128,7 +133,8 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// Records to write; with [`FirstCome`](super::ClaimPrecedence::FirstCome) this must precede everything else.
+    /// Records to write; with [`FirstCome`](super::ClaimPrecedence::FirstCome) this must precede
+    /// everything else.
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 

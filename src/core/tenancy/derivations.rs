@@ -16,7 +16,8 @@ use crate::wanted::WantedCertificate;
 pub(super) struct Derivations {
     existing: BTreeMap<Derived, Existing>,
     desired: BTreeMap<Derived, Desired>,
-    /// Derived names, by TenantGateway, that an object which is not ours has, so that none of ours is desired.
+    /// Derived names, by TenantGateway, that an object which is not ours has, so that none of ours
+    /// is desired.
     foreign: MultiMap<ObjectName, Derived>,
     wanted: BTreeMap<ObjectName, WantedCertificate>,
 }
@@ -68,10 +69,13 @@ impl Derivations {
     /// True if the existing object under a derived name of a TenantGateway is not ours.
     pub(super) fn is_foreign(&self, given: Option<&TenantGateway>, key: &Derived) -> bool {
         let there = self.existing.get(key);
-        there.is_some_and(|there| there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid))
+        there.is_some_and(|there| {
+            there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid)
+        })
     }
 
-    /// Sets or removes a desired object. An existing one under that name that is not ours is left alone and reported.
+    /// Sets or removes a desired object. An existing one under that name that is not ours is left
+    /// alone and reported.
     pub(super) fn emit(
         &mut self,
         tenants: &Tenants,
@@ -80,7 +84,10 @@ impl Derivations {
         value: Option<Desired>,
         dirty: &mut Dirty,
     ) {
-        let key = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
+        let key = Derived {
+            kind,
+            name: ObjectName::new(tenant.namespace.clone(), name),
+        };
         let foreign = self.is_foreign(tenants.given(tenant), &key);
         self.emit_as(tenant, key, value, foreign, dirty);
     }
@@ -110,7 +117,12 @@ impl Derivations {
     }
 
     /// Sets or removes a wanted certificate.
-    pub(super) fn want(&mut self, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
+    pub(super) fn want(
+        &mut self,
+        secret: ObjectName,
+        want: Option<WantedCertificate>,
+        dirty: &mut Dirty,
+    ) {
         if self.wanted.get(&secret) == want.as_ref() {
             return;
         }

@@ -1,4 +1,5 @@
-//! Desired objects, cheap to create, compare and share. The JSON document is built when one is written.
+//! Desired objects, cheap to create, compare and share. The JSON document is built when one is
+//! written.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use super::names::{self, GATEWAY_GROUP};
 use super::solving::SolverRoute;
 use super::{Ports, issuer};
 use crate::inputs::{
-    AllowedRoutes, Gateway, Listener, ListenerSet, NamespaceRule, Object, Selector, TenantGateway, TlsMode,
+    AllowedRoutes, Gateway, Listener, ListenerSet, NamespaceRule, Object, Selector, TenantGateway,
+    TlsMode,
 };
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::AcmeIssuer;
@@ -49,7 +51,8 @@ enum Content {
 pub(super) enum KeyKind {
     /// A key of cert-manager, with its default parameters.
     CertManager,
-    /// Our key, on P-256. Unless the Certificate says so, cert-manager would issue again, with a key for RSA.
+    /// Our key, on P-256. Unless the Certificate says so, cert-manager would issue again, with a
+    /// key for RSA.
     Own,
 }
 
@@ -63,31 +66,62 @@ pub(super) struct Plain {
 
 impl Desired {
     pub(super) fn gateway(owner: &Arc<Owner>, gateway: Gateway) -> Self {
-        Self { owner: owner.clone(), content: Content::Gateway(Arc::new(gateway)) }
+        Self {
+            owner: owner.clone(),
+            content: Content::Gateway(Arc::new(gateway)),
+        }
     }
 
     pub(super) fn listener_set(owner: &Arc<Owner>, set: ListenerSet) -> Self {
-        Self { owner: owner.clone(), content: Content::ListenerSet(Arc::new(set)) }
+        Self {
+            owner: owner.clone(),
+            content: Content::ListenerSet(Arc::new(set)),
+        }
     }
 
-    pub(super) fn certificate(owner: &Arc<Owner>, name: Arc<str>, hostname: Hostname, key: KeyKind) -> Self {
-        Self { owner: owner.clone(), content: Content::Certificate(name, hostname, key) }
+    pub(super) fn certificate(
+        owner: &Arc<Owner>,
+        name: Arc<str>,
+        hostname: Hostname,
+        key: KeyKind,
+    ) -> Self {
+        Self {
+            owner: owner.clone(),
+            content: Content::Certificate(name, hostname, key),
+        }
     }
 
-    pub(super) fn wildcard(owner: &Arc<Owner>, name: &str, names: Vec<String>, key: KeyKind) -> Self {
-        Self { owner: owner.clone(), content: Content::Wildcard(name.to_owned(), names, key) }
+    pub(super) fn wildcard(
+        owner: &Arc<Owner>,
+        name: &str,
+        names: Vec<String>,
+        key: KeyKind,
+    ) -> Self {
+        Self {
+            owner: owner.clone(),
+            content: Content::Wildcard(name.to_owned(), names, key),
+        }
     }
 
     pub(super) fn redirect(owner: &Arc<Owner>, plain: Plain) -> Self {
-        Self { owner: owner.clone(), content: Content::Redirect(plain) }
+        Self {
+            owner: owner.clone(),
+            content: Content::Redirect(plain),
+        }
     }
 
     pub(super) fn issuer(owner: &Arc<Owner>, plain: Plain, issuer: &Arc<AcmeIssuer>) -> Self {
-        Self { owner: owner.clone(), content: Content::Issuer(plain, issuer.clone()) }
+        Self {
+            owner: owner.clone(),
+            content: Content::Issuer(plain, issuer.clone()),
+        }
     }
 
     pub(super) fn challenges(owner: &Arc<Owner>, plain: Plain, route: SolverRoute) -> Self {
-        Self { owner: owner.clone(), content: Content::Challenges(plain, Arc::new(route)) }
+        Self {
+            owner: owner.clone(),
+            content: Content::Challenges(plain, Arc::new(route)),
+        }
     }
 
     /// The object as written to the API server.
@@ -98,10 +132,16 @@ impl Desired {
             Content::Gateway(gateway) => {
                 let labels = [("cozystack.io/gateway", &*owner.name.namespace)];
                 let meta = meta(owner, &gateway.meta.name.name, &labels);
-                object("gateway.networking.k8s.io/v1", "Gateway", meta, gateway_spec(gateway))
+                object(
+                    "gateway.networking.k8s.io/v1",
+                    "Gateway",
+                    meta,
+                    gateway_spec(gateway),
+                )
             }
             Content::ListenerSet(set) => {
-                let parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": &*owner.name.name});
+                let parent =
+                    json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": &*owner.name.name});
                 let spec = json!({"parentRef": parent, "listeners": listeners(&set.listeners)});
                 let meta = meta(owner, &set.meta.name.name, &[tenant]);
                 object("gateway.networking.k8s.io/v1", "ListenerSet", meta, spec)
@@ -126,10 +166,18 @@ impl Desired {
             }
             Content::Issuer(plain, issuer) => {
                 let spec = issuer::spec(&owner.name, plain.parent(tenant.1), issuer);
-                object("cert-manager.io/v1", "Issuer", meta(owner, &names::issuer(tenant.1), &[]), spec)
+                object(
+                    "cert-manager.io/v1",
+                    "Issuer",
+                    meta(owner, &names::issuer(tenant.1), &[]),
+                    spec,
+                )
             }
             Content::Challenges(plain, route) => {
-                let (meta, spec) = (route.meta(&owner.name), route.spec(&owner.name, plain.parent(tenant.1)));
+                let (meta, spec) = (
+                    route.meta(&owner.name),
+                    route.spec(&owner.name, plain.parent(tenant.1)),
+                );
                 object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec)
             }
         }
@@ -185,8 +233,15 @@ impl Plain {
 /// Metadata with the owner reference; `name` is in the TenantGateway's namespace.
 fn meta(owner: &Owner, name: &str, labels: &[(&str, &str)]) -> Value {
     let mut all = Map::new();
-    all.insert("cozystack.io/managed-by".into(), json!("cozystack-controller"));
-    all.extend(labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+    all.insert(
+        "cozystack.io/managed-by".into(),
+        json!("cozystack-controller"),
+    );
+    all.extend(
+        labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), json!(value))),
+    );
     json!({"namespace": *owner.name.namespace, "name": name, "labels": all, "ownerReferences": [{
         "apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway", "name": *owner.name.name,
         "uid": owner.uid, "controller": true, "blockOwnerDeletion": true}]})
@@ -197,22 +252,37 @@ fn object(api_version: &str, kind: &str, meta: Value, spec: Value) -> Value {
 }
 
 /// cert-manager's Certificate; its Secret has the same name.
-fn certificate(owner: &Owner, name: &str, labels: &[(&str, &str)], dns_names: &[&str], key: KeyKind) -> Value {
+fn certificate(
+    owner: &Owner,
+    name: &str,
+    labels: &[(&str, &str)],
+    dns_names: &[&str],
+    key: KeyKind,
+) -> Value {
     let issuer = json!({"kind": "Issuer", "name": names::issuer(&owner.name.name)});
     let mut spec = json!({"secretName": name, "issuerRef": issuer, "dnsNames": dns_names});
     if key == KeyKind::Own {
         spec["privateKey"] = json!({"algorithm": "ECDSA", "size": 256});
     }
-    object("cert-manager.io/v1", "Certificate", meta(owner, name, labels), spec)
+    object(
+        "cert-manager.io/v1",
+        "Certificate",
+        meta(owner, name, labels),
+        spec,
+    )
 }
 
 fn gateway_spec(gateway: &Gateway) -> Value {
     use crate::inputs::Address;
-    let mut spec = json!({"gatewayClassName": gateway.class, "listeners": listeners(&gateway.listeners)});
-    let addresses = gateway.addresses.iter().filter_map(|address| match address {
-        Address::Ip(ip) => Some(json!({"type": "IPAddress", "value": ip.to_string()})),
-        Address::Any | Address::Unsupported(_) | Address::Malformed(_) => None,
-    });
+    let mut spec =
+        json!({"gatewayClassName": gateway.class, "listeners": listeners(&gateway.listeners)});
+    let addresses = gateway
+        .addresses
+        .iter()
+        .filter_map(|address| match address {
+            Address::Ip(ip) => Some(json!({"type": "IPAddress", "value": ip.to_string()})),
+            Address::Any | Address::Unsupported(_) | Address::Malformed(_) => None,
+        });
     let addresses: Vec<Value> = addresses.collect();
     if !addresses.is_empty() {
         spec["addresses"] = Value::Array(addresses);
@@ -224,19 +294,29 @@ fn gateway_spec(gateway: &Gateway) -> Value {
 }
 
 fn listeners(all: &[Arc<Listener>]) -> Value {
-    all.iter().map(|listener| self::listener(listener)).collect()
+    all.iter()
+        .map(|listener| self::listener(listener))
+        .collect()
 }
 
 fn listener(listener: &Listener) -> Value {
     let mut value = json!({"name": *listener.name, "port": listener.port, "protocol": listener.protocol,
         "allowedRoutes": allowed(&listener.allowed)});
-    if let Some(hostname) = listener.hostname.as_ref().ok().filter(|hostname| !hostname.is_any()) {
+    if let Some(hostname) = listener
+        .hostname
+        .as_ref()
+        .ok()
+        .filter(|hostname| !hostname.is_any())
+    {
         value["hostname"] = json!(hostname.as_str());
     }
     if let Some(tls) = &listener.tls {
         value["tls"] = match tls.mode {
             TlsMode::Terminate => {
-                let names = tls.certificates.iter().map(|reference| json!({"name": *reference.name.name}));
+                let names = tls
+                    .certificates
+                    .iter()
+                    .map(|reference| json!({"name": *reference.name.name}));
                 json!({"mode": "Terminate", "certificateRefs": names.collect::<Vec<_>>()})
             }
             TlsMode::Passthrough => json!({"mode": "Passthrough"}),
@@ -248,11 +328,16 @@ fn listener(listener: &Listener) -> Value {
 fn allowed(allowed: &AllowedRoutes) -> Value {
     let mut value = Map::new();
     if let Some(kinds) = &allowed.kinds {
-        let kinds = kinds.iter().map(|(group, kind)| json!({"group": group, "kind": kind}));
+        let kinds = kinds
+            .iter()
+            .map(|(group, kind)| json!({"group": group, "kind": kind}));
         value.insert("kinds".to_owned(), kinds.collect());
     }
     if let NamespaceRule::Selector(selector) = &allowed.namespaces {
-        let Selector { labels, expressions } = &**selector;
+        let Selector {
+            labels,
+            expressions,
+        } = &**selector;
         let mut selector = Map::new();
         if !labels.is_empty() {
             selector.insert("matchLabels".to_owned(), json!(labels));
@@ -265,15 +350,25 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
                 }
                 expression
             };
-            selector.insert("matchExpressions".to_owned(), expressions.iter().map(expression).collect());
+            selector.insert(
+                "matchExpressions".to_owned(),
+                expressions.iter().map(expression).collect(),
+            );
         }
-        value.insert("namespaces".to_owned(), json!({"from": "Selector", "selector": selector}));
+        value.insert(
+            "namespaces".to_owned(),
+            json!({"from": "Selector", "selector": selector}),
+        );
     }
     Value::Object(value)
 }
 
 impl Owner {
     pub(super) fn of(tenant: &TenantGateway) -> Arc<Self> {
-        Arc::new(Self { name: tenant.name.clone(), uid: tenant.uid.clone(), created: tenant.created })
+        Arc::new(Self {
+            name: tenant.name.clone(),
+            uid: tenant.uid.clone(),
+            created: tenant.created,
+        })
     }
 }

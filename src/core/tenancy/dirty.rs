@@ -10,8 +10,8 @@ use super::{ClaimKey, Desired, Readiness, Record, Verdict};
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::WantedCertificate;
 
-/// The work list, and the results of the stages so far. Any stage marks the items that it affects and adds results;
-/// only [`Tenancy::apply`](super::Tenancy::apply) removes items.
+/// The work list, and the results of the stages so far. Any stage marks the items that it affects
+/// and adds results; only [`Tenancy::apply`](super::Tenancy::apply) removes items.
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) namespaces: Todo<Arc<str>>,
@@ -26,7 +26,8 @@ pub(super) struct Dirty {
     pub(super) readiness: Todo<ObjectName>,
     existing: Vec<(Derived, Option<Existing>)>,
     delta: Delta,
-    /// Objects of the delta, the latest last: there may be as many as hosts, so they are sorted once, at the end.
+    /// Objects of the delta, the latest last: there may be as many as hosts, so they are sorted
+    /// once, at the end.
     objects: Vec<(Derived, Option<Desired>)>,
     verdicts_made: Vec<((ClaimKey, ObjectName), Option<Verdict>)>,
 }
@@ -48,7 +49,11 @@ impl Dirty {
     }
 
     /// Adds a verdict on a claim to the results, or its removal.
-    pub(super) fn report_verdict(&mut self, claim: (ClaimKey, ObjectName), verdict: Option<Verdict>) {
+    pub(super) fn report_verdict(
+        &mut self,
+        claim: (ClaimKey, ObjectName),
+        verdict: Option<Verdict>,
+    ) {
         self.verdicts_made.push((claim, verdict));
     }
 
@@ -58,7 +63,11 @@ impl Dirty {
     }
 
     /// Adds the wanted certificate of a Secret to the results, or its removal.
-    pub(super) fn want_certificate(&mut self, secret: ObjectName, wanted: Option<WantedCertificate>) {
+    pub(super) fn want_certificate(
+        &mut self,
+        secret: ObjectName,
+        wanted: Option<WantedCertificate>,
+    ) {
         self.delta.wants.insert(secret, wanted);
     }
 
@@ -74,7 +83,14 @@ impl Dirty {
 
     /// Returns all results.
     pub(super) fn done(self) -> Delta {
-        let (objects, verdicts) = (self.objects.into_iter().collect(), self.verdicts_made.into_iter().collect());
-        Delta { objects, verdicts, ..self.delta }
+        let (objects, verdicts) = (
+            self.objects.into_iter().collect(),
+            self.verdicts_made.into_iter().collect(),
+        );
+        Delta {
+            objects,
+            verdicts,
+            ..self.delta
+        }
     }
 }

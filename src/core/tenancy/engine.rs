@@ -4,11 +4,11 @@
 //! TenantGateway, namespace, claimant → bids → owner of each name → place in a shard → shard, certificate, verdict
 //! ```
 //!
-//! The place of a host (Gateway, or one of its ListenerSets) is kept, and after a restart read back from the existing
-//! objects: a host with traffic is not moved.
+//! The place of a host (Gateway, or one of its ListenerSets) is kept, and after a restart read back
+//! from the existing objects: a host with traffic is not moved.
 //!
-//! The signature of a stage, or the fields of its type, show the states that it reads and writes. Each state has
-//! private fields, and methods that keep it consistent.
+//! The signature of a stage, or the fields of its type, show the states that it reads and writes.
+//! Each state has private fields, and methods that keep it consistent.
 
 use std::cmp::Ordering;
 
@@ -88,14 +88,17 @@ impl Tenancy {
         }
     }
 
-    /// Applies changes and returns the result. After a restart all existing objects come in one call.
+    /// Applies changes and returns the result. After a restart all existing objects come in one
+    /// call.
     ///
     /// This is the list of stages. `engine/stages.rs` has what each reads and writes.
     pub fn apply(&mut self, changes: Vec<Change>) -> Delta {
         let mut dirty = Dirty::default();
         self.records.begin();
         // Places of hosts can be read back only once the TenantGateways are known.
-        changes.into_iter().for_each(|change| self.take_in(change, &mut dirty));
+        changes
+            .into_iter()
+            .for_each(|change| self.take_in(change, &mut dirty));
         for (key, existing) in dirty.take_existing() {
             self.observing().observe(key, existing, &mut dirty);
         }
@@ -117,8 +120,12 @@ impl Tenancy {
             self.counters.hosts += 1;
             self.settling().settle(&name, &mut dirty);
         }
-        // In the order of their names, which decides which of several new hosts gets the last place.
-        while let Some(host) = dirty.hosts.pop(|a, b| self.hosts[*a].host().cmp(self.hosts[*b].host())) {
+        // In the order of their names, which decides which of several new hosts gets the last
+        // place.
+        while let Some(host) = dirty
+            .hosts
+            .pop(|a, b| self.hosts[*a].host().cmp(self.hosts[*b].host()))
+        {
             self.counters.places += 1;
             self.arranging().arrange(host, &mut dirty);
         }

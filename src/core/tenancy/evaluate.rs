@@ -41,7 +41,15 @@ impl Evaluation<'_> {
                 if self.tenants.is_unmanaged(name) && !self.tenants.is_frozen(name) {
                     dirty.claims.extend(self.claims.on(name));
                 }
-                self.tenants.set_readiness(name, Some(Readiness { reason, message, frozen: true }), dirty);
+                self.tenants.set_readiness(
+                    name,
+                    Some(Readiness {
+                        reason,
+                        message,
+                        frozen: true,
+                    }),
+                    dirty,
+                );
                 return;
             }
             Some(Ok(valid)) => {
@@ -70,11 +78,21 @@ impl Evaluation<'_> {
     /// Updates the namespaces that a TenantGateway attaches: its own and those that it lists.
     fn expect(&mut self, name: &ObjectName, new: Option<&TenantGateway>, dirty: &mut Dirty) {
         let taken_in = |tenant: &TenantGateway| {
-            let attached = tenant.spec.attached_namespaces.iter().filter(|namespace| !namespace.is_empty());
+            let attached = tenant
+                .spec
+                .attached_namespaces
+                .iter()
+                .filter(|namespace| !namespace.is_empty());
             let attached = attached.map(|namespace| Arc::from(namespace.as_str()));
-            std::iter::once(name.namespace.clone()).chain(attached).collect::<BTreeSet<Arc<str>>>()
+            std::iter::once(name.namespace.clone())
+                .chain(attached)
+                .collect::<BTreeSet<Arc<str>>>()
         };
-        let before = self.tenants.resolved(name).map(|valid| taken_in(&valid.object)).unwrap_or_default();
+        let before = self
+            .tenants
+            .resolved(name)
+            .map(|valid| taken_in(&valid.object))
+            .unwrap_or_default();
         let now = new.map(taken_in).unwrap_or_default();
         for namespace in before.difference(&now) {
             self.namespaces.expect(namespace, name, false);
@@ -86,19 +104,28 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Marks the namespaces whose annotation says that a TenantGateway of this namespace attached them.
+    /// Marks the namespaces whose annotation says that a TenantGateway of this namespace attached
+    /// them.
     fn touch_attached(&self, name: &ObjectName, dirty: &mut Dirty) {
-        dirty.namespaces.extend(self.namespaces.attached_by(&name.namespace).cloned());
+        dirty
+            .namespaces
+            .extend(self.namespaces.attached_by(&name.namespace).cloned());
     }
 
     fn check(&self, tenant: &TenantGateway) -> Result<ResolvedTenant, Obstacle> {
         let default = self.settings.certificates;
-        let (apex, mode) = tenant.check(default).map_err(|error| ("InvalidSpec", error.to_string()))?;
+        let (apex, mode) = tenant
+            .check(default)
+            .map_err(|error| ("InvalidSpec", error.to_string()))?;
         let stated = tenant.source().expect("checked just now");
         let source = stated.unwrap_or(default);
         let asks = mode != Mode::ExistingSecret && source != Source::InternalCa;
         if let Some(directory) = tenant.annotations.get(DIRECTORY).filter(|_| asks)
-            && self.settings.directories.as_ref().is_some_and(|known| !known.contains(directory))
+            && self
+                .settings
+                .directories
+                .as_ref()
+                .is_some_and(|known| !known.contains(directory))
             && ![PRODUCTION, STAGING].contains(&directory.as_str())
         {
             let text = format!(
@@ -109,7 +136,9 @@ impl Evaluation<'_> {
         }
         let namespace = &tenant.name.namespace;
         if self.tenants.first_in(namespace, self.derivations) != Some(&tenant.name) {
-            let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
+            let text = format!(
+                "metadata.namespace: {namespace} has a TenantGateway already: delete one of them"
+            );
             return Err(("DuplicateTenantGateway", text));
         }
         let Some(super::Namespace { labels, uid, .. }) = self.namespaces.get(namespace) else {
@@ -117,18 +146,22 @@ impl Evaluation<'_> {
             return Err(("NamespaceNotFound", text));
         };
         if public_suffix::is_public_suffix(apex.as_str()) {
-            let text =
-                format!("spec.apex: {apex} is a public suffix, below which others register domains: use one of yours");
+            let text = format!(
+                "spec.apex: {apex} is a public suffix, below which others register domains: use one of yours"
+            );
             return Err(("ApexNotAllowed", text));
         }
         match labels.get(HOST_LABEL) {
             None if namespace.starts_with("tenant-") => {
-                let text = format!("namespace {namespace} has no label {HOST_LABEL}: set it to the tenant's apex");
+                let text = format!(
+                    "namespace {namespace} has no label {HOST_LABEL}: set it to the tenant's apex"
+                );
                 return Err(("NamespaceNotLabelled", text));
             }
             Some(host) if !within(&apex, &lower_case(host)) => {
-                let text =
-                    format!("spec.apex: {apex} is not below {host}, which label {HOST_LABEL} of {namespace} allows");
+                let text = format!(
+                    "spec.apex: {apex} is not below {host}, which label {HOST_LABEL} of {namespace} allows"
+                );
                 return Err(("ApexNotAllowed", text));
             }
             _ => {}
@@ -141,14 +174,35 @@ impl Evaluation<'_> {
                 Err(("NamespaceInheritsElsewhere", text))
             }
             _ => {
-                let own = self.tenants.is_own_class(render::class(tenant, self.settings));
-                if let Some(lack) = stated.and_then(|source| self.settings.issues_not(mode, source, own)) {
-                    return Err((lack.0, format!("metadata.annotations[{ISSUER}]: {}", lack.1)));
+                let own = self
+                    .tenants
+                    .is_own_class(render::class(tenant, self.settings));
+                if let Some(lack) =
+                    stated.and_then(|source| self.settings.issues_not(mode, source, own))
+                {
+                    return Err((
+                        lack.0,
+                        format!("metadata.annotations[{ISSUER}]: {}", lack.1),
+                    ));
                 }
                 let solving = Solving::new((mode, source), own, uid, self.settings);
-                let template = GatewayTemplate::new(tenant, &apex, mode, own, solving.map(Arc::new), self.settings);
+                let template = GatewayTemplate::new(
+                    tenant,
+                    &apex,
+                    mode,
+                    own,
+                    solving.map(Arc::new),
+                    self.settings,
+                );
                 let issuer = issuer::issuer(tenant, mode, source);
-                Ok(ResolvedTenant { object: tenant.clone(), apex, mode, source, issuer, template })
+                Ok(ResolvedTenant {
+                    object: tenant.clone(),
+                    apex,
+                    mode,
+                    source,
+                    issuer,
+                    template,
+                })
             }
         }
     }
@@ -193,48 +247,158 @@ mod tests {
     fn tenant(issuer: Option<&str>) -> Change {
         let annotations = issuer.map(|issuer| json!({"gatewright.io/issuer": issuer}));
         let meta = json!({"namespace": "tenant-a", "name": "cozystack", "uid": "a", "annotations": annotations});
-        let tenant =
-            TenantGateway::parse(&json!({"metadata": meta, "spec": {"apex": "a.org"}})).expect("a TenantGateway");
+        let tenant = TenantGateway::parse(&json!({"metadata": meta, "spec": {"apex": "a.org"}}))
+            .expect("a TenantGateway");
         Change::TenantGateway(tenant.name.clone(), Some(tenant))
     }
 
-    /// The number of Issuers and Certificates, the issuers of wanted certificates, and the reported reason.
+    /// The number of Issuers and Certificates, the issuers of wanted certificates, and the reported
+    /// reason.
     fn told(engine: &Tenancy) -> (usize, Vec<String>, &'static str) {
-        let of_cert_manager =
-            |derived: &&Derived| matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate);
-        let wants = engine.wants().values().map(|want| want.issuer.to_string()).collect();
+        let of_cert_manager = |derived: &&Derived| {
+            matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate)
+        };
+        let wants = engine
+            .wants()
+            .values()
+            .map(|want| want.issuer.to_string())
+            .collect();
         let name = engine.tenants().next().expect("there is one").clone();
         let status = engine.status(&name, &|_| None).expect("it has a status");
-        (engine.objects().keys().filter(of_cert_manager).count(), wants, status.reason)
+        (
+            engine.objects().keys().filter(of_cert_manager).count(),
+            wants,
+            status.reason,
+        )
     }
 
     #[test]
     fn an_issuer_goes_to_and_fro_and_one_that_cannot_issue_changes_nothing() {
         const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
-        let solver = |answers| SolverService { namespace: "g".into(), name: "c".to_owned(), port: 80, answers };
+        let solver = |answers| SolverService {
+            namespace: "g".into(),
+            name: "c".to_owned(),
+            port: 80,
+            answers,
+        };
         for (default, answers, issuer, objects, want, reason) in [
-            (Source::CertManager, false, None, 2, None, "GatewayNotAccepted"),
-            (Source::CertManager, true, Some("acme"), 0, Some(PRODUCTION), "GatewayNotAccepted"),
-            (Source::CertManager, false, Some("acme"), 2, None, "ChallengesNotAnswered"),
-            (Source::CertManager, true, Some("internal-ca"), 0, Some("internal-ca"), "GatewayNotAccepted"),
-            (Source::CertManager, true, Some("magic"), 2, None, "InvalidSpec"),
-            (Source::Acme, true, Some("cert-manager"), 2, None, "GatewayNotAccepted"),
-            (Source::Acme, true, Some("acme"), 0, Some(PRODUCTION), "GatewayNotAccepted"),
-            // It is the installation's default: the problem is reported, and everything else goes on.
-            (Source::Acme, false, None, 0, Some(PRODUCTION), "ChallengesNotAnswered"),
-            (Source::InternalCa, false, None, 0, Some("internal-ca"), "GatewayNotAccepted"),
-            (Source::InternalCa, false, Some("acme"), 0, Some("internal-ca"), "ChallengesNotAnswered"),
-            (Source::InternalCa, false, Some("cert-manager"), 2, None, "GatewayNotAccepted"),
+            (
+                Source::CertManager,
+                false,
+                None,
+                2,
+                None,
+                "GatewayNotAccepted",
+            ),
+            (
+                Source::CertManager,
+                true,
+                Some("acme"),
+                0,
+                Some(PRODUCTION),
+                "GatewayNotAccepted",
+            ),
+            (
+                Source::CertManager,
+                false,
+                Some("acme"),
+                2,
+                None,
+                "ChallengesNotAnswered",
+            ),
+            (
+                Source::CertManager,
+                true,
+                Some("internal-ca"),
+                0,
+                Some("internal-ca"),
+                "GatewayNotAccepted",
+            ),
+            (
+                Source::CertManager,
+                true,
+                Some("magic"),
+                2,
+                None,
+                "InvalidSpec",
+            ),
+            (
+                Source::Acme,
+                true,
+                Some("cert-manager"),
+                2,
+                None,
+                "GatewayNotAccepted",
+            ),
+            (
+                Source::Acme,
+                true,
+                Some("acme"),
+                0,
+                Some(PRODUCTION),
+                "GatewayNotAccepted",
+            ),
+            // It is the installation's default: the problem is reported, and everything else goes
+            // on.
+            (
+                Source::Acme,
+                false,
+                None,
+                0,
+                Some(PRODUCTION),
+                "ChallengesNotAnswered",
+            ),
+            (
+                Source::InternalCa,
+                false,
+                None,
+                0,
+                Some("internal-ca"),
+                "GatewayNotAccepted",
+            ),
+            (
+                Source::InternalCa,
+                false,
+                Some("acme"),
+                0,
+                Some("internal-ca"),
+                "ChallengesNotAnswered",
+            ),
+            (
+                Source::InternalCa,
+                false,
+                Some("cert-manager"),
+                2,
+                None,
+                "GatewayNotAccepted",
+            ),
         ] {
-            let settings = Settings { certificates: default, solver: Some(solver(answers)), ..Settings::default() };
+            let settings = Settings {
+                certificates: default,
+                solver: Some(solver(answers)),
+                ..Settings::default()
+            };
             let mut engine = Tenancy::new(settings);
-            let Change::Namespace(name, Some(space)) = namespace("tenant-a", "tenant-a", "a.org") else { panic!() };
-            let space = Namespace { uid: "n".to_owned(), ..space };
+            let Change::Namespace(name, Some(space)) = namespace("tenant-a", "tenant-a", "a.org")
+            else {
+                panic!()
+            };
+            let space = Namespace {
+                uid: "n".to_owned(),
+                ..space
+            };
             let route = http("tenant-a", "web", &["x.a.org"]);
-            engine.apply(vec![Change::Namespace(name, Some(space)), tenant(None), route]);
+            engine.apply(vec![
+                Change::Namespace(name, Some(space)),
+                tenant(None),
+                route,
+            ]);
             let before = told(&engine);
             let gateways = |engine: &Tenancy| {
-                let all = engine.objects().iter().filter(|(derived, _)| derived.kind == DerivedKind::Gateway);
+                let all = engine
+                    .objects()
+                    .iter()
+                    .filter(|(derived, _)| derived.kind == DerivedKind::Gateway);
                 all.flat_map(|(_, gateway)| gateway.listeners().to_vec())
                     .filter(|l| l.tls.is_some())
                     .collect::<Vec<_>>()
@@ -243,8 +407,16 @@ mod tests {
             assert_eq!(listeners.len(), 1);
             engine.apply(vec![tenant(issuer)]);
             let wants: Vec<String> = want.into_iter().map(str::to_owned).collect();
-            assert_eq!(told(&engine), (objects, wants, reason), "{default:?} {answers} {issuer:?}");
-            assert_eq!(gateways(&engine), listeners, "who issues is nothing to a listener");
+            assert_eq!(
+                told(&engine),
+                (objects, wants, reason),
+                "{default:?} {answers} {issuer:?}"
+            );
+            assert_eq!(
+                gateways(&engine),
+                listeners,
+                "who issues is nothing to a listener"
+            );
             engine.apply(vec![tenant(None)]);
             assert_eq!(told(&engine), before, "{default:?} {answers} {issuer:?}");
         }
@@ -260,18 +432,36 @@ mod tests {
             let mut engine = Tenancy::new(Settings::default());
             let tenant = super::super::confluence::tenant("tenant-a", spec);
             let route = http("tenant-a", "web", &["x.a.org"]);
-            engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant, route]);
+            engine.apply(vec![
+                namespace("tenant-a", "tenant-a", "a.org"),
+                tenant,
+                route,
+            ]);
             let certificate = |engine: &Tenancy| {
-                let mut all = engine.objects().iter().filter(|(derived, _)| derived.kind == DerivedKind::Certificate);
+                let mut all = engine
+                    .objects()
+                    .iter()
+                    .filter(|(derived, _)| derived.kind == DerivedKind::Certificate);
                 let (derived, desired) = all.next().expect("there is one");
-                (derived.name.clone(), desired.document()["spec"]["privateKey"].clone())
+                (
+                    derived.name.clone(),
+                    desired.document()["spec"]["privateKey"].clone(),
+                )
             };
             let (secret, key) = certificate(&engine);
             assert_eq!(key, json!(null), "as upstream has it");
             let delta = engine.apply(vec![Change::Fact(Fact::Keyed(secret.clone(), true))]);
             assert_eq!(delta.objects.len(), 1);
-            assert_eq!(certificate(&engine).1, json!({"algorithm": "ECDSA", "size": 256}));
-            assert!(engine.apply(vec![Change::Fact(Fact::Keyed(secret.clone(), true))]).objects.is_empty());
+            assert_eq!(
+                certificate(&engine).1,
+                json!({"algorithm": "ECDSA", "size": 256})
+            );
+            assert!(
+                engine
+                    .apply(vec![Change::Fact(Fact::Keyed(secret.clone(), true))])
+                    .objects
+                    .is_empty()
+            );
             engine.apply(vec![Change::Fact(Fact::Keyed(secret, false))]);
             assert_eq!(certificate(&engine).1, json!(null));
         }
@@ -292,25 +482,52 @@ mod tests {
         let other = "https://other.example/dir";
         for source in [Source::Acme, Source::CertManager] {
             let directories = Some(std::collections::BTreeSet::from([KNOWN.to_owned()]));
-            let mut engine = Tenancy::new(Settings { certificates: source, directories, ..Settings::default() });
-            engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant(KNOWN)]);
+            let mut engine = Tenancy::new(Settings {
+                certificates: source,
+                directories,
+                ..Settings::default()
+            });
+            engine.apply(vec![
+                namespace("tenant-a", "tenant-a", "a.org"),
+                tenant(KNOWN),
+            ]);
             let before = told(&engine);
             assert_eq!(before.2, "GatewayNotAccepted");
             engine.apply(vec![tenant(other)]);
-            assert_eq!((told(&engine).1, told(&engine).2), (before.1, "DirectoryNotAllowed"));
+            assert_eq!(
+                (told(&engine).1, told(&engine).2),
+                (before.1, "DirectoryNotAllowed")
+            );
             engine.apply(vec![tenant(staging)]);
-            assert_eq!(told(&engine).2, "GatewayNotAccepted", "what spec.issuerName stands for is known");
-            let mut engine = Tenancy::new(Settings { certificates: source, ..Settings::default() });
-            engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant(other)]);
+            assert_eq!(
+                told(&engine).2,
+                "GatewayNotAccepted",
+                "what spec.issuerName stands for is known"
+            );
+            let mut engine = Tenancy::new(Settings {
+                certificates: source,
+                ..Settings::default()
+            });
+            engine.apply(vec![
+                namespace("tenant-a", "tenant-a", "a.org"),
+                tenant(other),
+            ]);
             assert_eq!(told(&engine).2, "GatewayNotAccepted");
         }
     }
 
     #[test]
     fn cert_manager_is_not_asked_where_nobody_takes_what_is_written() {
-        let settings = Settings { certificates: Source::Acme, cert_manager: false, ..Settings::default() };
+        let settings = Settings {
+            certificates: Source::Acme,
+            cert_manager: false,
+            ..Settings::default()
+        };
         let mut engine = Tenancy::new(settings);
-        engine.apply(vec![namespace("tenant-a", "tenant-a", "a.org"), tenant(Some("cert-manager"))]);
+        engine.apply(vec![
+            namespace("tenant-a", "tenant-a", "a.org"),
+            tenant(Some("cert-manager")),
+        ]);
         assert_eq!(told(&engine), (0, Vec::new(), "NoCertManager"));
     }
 }

@@ -7,12 +7,14 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-/// A hash map for frequent look-ups. Tenants choose the keys, so each map has a hash seed of its own.
+/// A hash map for frequent look-ups. Tenants choose the keys, so each map has a hash seed of its
+/// own.
 pub(super) type Map<K, V> = HashMap<K, V, RandomState>;
 /// A hash set for frequent look-ups, with a hash seed of its own.
 pub(super) type Set<V> = HashSet<V, RandomState>;
 
-/// A map from a key to a set of values that never keeps an empty set; for sets as large as a tenant has routes.
+/// A map from a key to a set of values that never keeps an empty set; for sets as large as a tenant
+/// has routes.
 pub(super) struct Groups<K, V>(Map<K, Set<V>>);
 
 impl<K, V> Default for Groups<K, V> {

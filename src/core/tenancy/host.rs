@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use crate::model::{Hostname, ObjectName};
 
-/// A hostname, ordered from its end: a wildcard sorts before the names that it covers, and these are adjacent.
+/// A hostname, ordered from its end: a wildcard sorts before the names that it covers, and these
+/// are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name(pub(super) Hostname);
 
@@ -21,12 +22,18 @@ pub(super) struct HostId(pub(super) usize);
 
 impl Host {
     pub(super) fn new(tenant: &ObjectName, hostname: &Hostname) -> Self {
-        Self { tenant: tenant.clone(), hostname: hostname.clone() }
+        Self {
+            tenant: tenant.clone(),
+            hostname: hostname.clone(),
+        }
     }
 
     /// A value that sorts before every hostname of a TenantGateway.
     pub(super) fn first(tenant: &ObjectName) -> Self {
-        Self { tenant: tenant.clone(), hostname: Hostname::any() }
+        Self {
+            tenant: tenant.clone(),
+            hostname: Hostname::any(),
+        }
     }
 
     pub(super) fn name(&self) -> Name {
@@ -34,13 +41,15 @@ impl Host {
     }
 }
 
-/// Compares hostnames from the end, eight bytes at a time, since hostnames of one apex have a long common suffix.
+/// Compares hostnames from the end, eight bytes at a time, since hostnames of one apex have a long
+/// common suffix.
 pub(super) fn from_the_end(a: &Hostname, b: &Hostname) -> Ordering {
     backwards(a.as_str().as_bytes(), b.as_str().as_bytes())
 }
 
 fn backwards(mut a: &[u8], mut b: &[u8]) -> Ordering {
-    while let (Some((a_rest, a_last)), Some((b_rest, b_last))) = (a.split_last_chunk::<8>(), b.split_last_chunk::<8>())
+    while let (Some((a_rest, a_last)), Some((b_rest, b_last))) =
+        (a.split_last_chunk::<8>(), b.split_last_chunk::<8>())
     {
         match u64::from_le_bytes(*a_last).cmp(&u64::from_le_bytes(*b_last)) {
             Ordering::Equal => (a, b) = (a_rest, b_rest),
@@ -64,7 +73,9 @@ impl PartialOrd for Name {
 
 impl Ord for Host {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.tenant.cmp(&other.tenant).then_with(|| from_the_end(&self.hostname, &other.hostname))
+        self.tenant
+            .cmp(&other.tenant)
+            .then_with(|| from_the_end(&self.hostname, &other.hostname))
     }
 }
 

@@ -31,8 +31,8 @@ pub(super) struct HostState {
     owner: Option<Priority>,
     /// True if a bid of another namespace than the owner's contests it.
     contested: bool,
-    /// The only namespace that may attach: while it is contested, and always with another data plane; `None` there if
-    /// it has no owner.
+    /// The only namespace that may attach: while it is contested, and always with another data
+    /// plane; `None` there if it has no owner.
     sole_namespace: Option<Arc<str>>,
     /// For an owned wildcard: the hostnames below it that other namespaces claim.
     intruders: BTreeSet<Hostname>,
@@ -95,7 +95,8 @@ impl HostState {
         self.sole_namespace.as_ref()
     }
 
-    /// Sets whether it is contested, and the only namespace that may attach. Returns whether that changed.
+    /// Sets whether it is contested, and the only namespace that may attach. Returns whether that
+    /// changed.
     pub(super) fn contest(&mut self, contested: bool, sole_namespace: Option<Arc<str>>) -> bool {
         let changed = (self.contested, &self.sole_namespace) != (contested, &sole_namespace);
         (self.contested, self.sole_namespace) = (contested, sole_namespace);
@@ -107,8 +108,8 @@ impl HostState {
         !self.intruders.is_empty()
     }
 
-    /// Sets whether another namespace claims a hostname below it. Returns whether it begins or ceases to have such
-    /// hostnames.
+    /// Sets whether another namespace claims a hostname below it. Returns whether it begins or
+    /// ceases to have such hostnames.
     pub(super) fn set_intruder(&mut self, hostname: &Hostname, there: bool) -> bool {
         let had_some = self.has_intruders();
         match there {
@@ -145,7 +146,10 @@ impl HostState {
 
     /// Adds or removes a bid.
     pub(super) fn bid(&mut self, bid: Bid, there: bool) {
-        match (self.bids.binary_search_by(|held| held.rank.cmp(&bid.rank)), there) {
+        match (
+            self.bids.binary_search_by(|held| held.rank.cmp(&bid.rank)),
+            there,
+        ) {
             (Err(at), true) => self.bids.insert(at, bid),
             (Ok(at), false) => drop(self.bids.remove(at)),
             (Ok(_), true) | (Err(_), false) => {}
@@ -160,7 +164,9 @@ impl HostState {
 
     /// True if a bid of a namespace needs a TLS listener.
     pub(super) fn is_secure(&self, namespace: &str) -> bool {
-        self.bids.iter().any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
+        self.bids
+            .iter()
+            .any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
     }
 
     /// The ranks of its claimants, in order.
@@ -171,7 +177,9 @@ impl HostState {
     /// The names of its objects.
     pub(super) fn computed_names(&mut self) -> names::OfHost {
         let Self { host, names, .. } = self;
-        names.get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str())).clone()
+        names
+            .get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str()))
+            .clone()
     }
 
     /// True if it has no state to keep.
@@ -180,13 +188,15 @@ impl HostState {
     }
 }
 
-/// All hosts. All hosts of one hostname take a single look-up; other indexes refer to them by number.
+/// All hosts. All hosts of one hostname take a single look-up; other indexes refer to them by
+/// number.
 #[derive(Default)]
 pub(super) struct Hosts {
     all: Slab<HostState>,
     by_name: Map<Hostname, SmallVec<[HostId; 2]>>,
     by_tenant: Groups<ObjectName, HostId>,
-    /// The hosts of TenantGateways with wildcards, in an order in which the names below a name are adjacent.
+    /// The hosts of TenantGateways with wildcards, in an order in which the names below a name are
+    /// adjacent.
     order: BTreeMap<Host, HostId>,
     /// The wildcards of each TenantGateway.
     wild: Groups<ObjectName, HostId>,
@@ -208,7 +218,8 @@ impl IndexMut<HostId> for Hosts {
 
 impl Hosts {
     pub(super) fn find(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<HostId> {
-        self.named(hostname).find(|id| self[*id].host.tenant == *tenant)
+        self.named(hostname)
+            .find(|id| self[*id].host.tenant == *tenant)
     }
 
     /// The state of a host.
@@ -233,7 +244,10 @@ impl Hosts {
         ids.push(id);
         if hostname.is_wildcard() {
             if !self.wild.has(tenant) {
-                let there = self.by_tenant.of(tenant).map(|id| (all[id.0].host.clone(), *id));
+                let there = self
+                    .by_tenant
+                    .of(tenant)
+                    .map(|id| (all[id.0].host.clone(), *id));
                 self.order.extend(there);
             }
             self.wild.insert(tenant.clone(), id);
@@ -269,7 +283,10 @@ impl Hosts {
     }
 
     /// The hosts of a TenantGateway, in no order.
-    pub(super) fn of<'a>(&'a self, tenant: &'a ObjectName) -> impl Iterator<Item = HostId> + use<'a> {
+    pub(super) fn of<'a>(
+        &'a self,
+        tenant: &'a ObjectName,
+    ) -> impl Iterator<Item = HostId> + use<'a> {
         self.by_tenant.of(tenant).copied()
     }
 
@@ -279,13 +296,23 @@ impl Hosts {
     }
 
     /// The hosts below a wildcard of the same TenantGateway, without the wildcard itself.
-    pub(super) fn below<'a>(&'a self, wildcard: &'a Host) -> impl Iterator<Item = HostId> + use<'a> {
-        let all = self.order.range(wildcard.clone()..).skip_while(move |(host, _)| *host == wildcard);
-        let below = move |host: &Host| host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname);
-        all.take_while(move |(host, _)| below(host)).map(|(_, id)| *id)
+    pub(super) fn below<'a>(
+        &'a self,
+        wildcard: &'a Host,
+    ) -> impl Iterator<Item = HostId> + use<'a> {
+        let all = self
+            .order
+            .range(wildcard.clone()..)
+            .skip_while(move |(host, _)| *host == wildcard);
+        let below = move |host: &Host| {
+            host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname)
+        };
+        all.take_while(move |(host, _)| below(host))
+            .map(|(_, id)| *id)
     }
 
-    /// The wildcards over a host that have state in the same TenantGateway, the most specific first.
+    /// The wildcards over a host that have state in the same TenantGateway, the most specific
+    /// first.
     pub(super) fn over<'a>(
         &'a self,
         tenant: &ObjectName,
@@ -293,13 +320,20 @@ impl Hosts {
     ) -> impl Iterator<Item = HostId> + use<'a> {
         // Mostly there are none, and then no wildcard is built to be looked up.
         let wildcards = self.wild.has(tenant).then(|| hostname.covering());
-        let found = wildcards.into_iter().flatten().filter_map(|wildcard| self.find(tenant, &wildcard));
+        let found = wildcards
+            .into_iter()
+            .flatten()
+            .filter_map(|wildcard| self.find(tenant, &wildcard));
         found.collect::<SmallVec<[HostId; 4]>>().into_iter()
     }
 
     /// The owners of the wildcards over a host, the most specific first.
-    pub(super) fn covering<'a>(&'a self, host: &Host) -> impl Iterator<Item = &'a Priority> + use<'a> {
-        self.over(&host.tenant, &host.hostname).filter_map(|id| self[id].owner.as_ref())
+    pub(super) fn covering<'a>(
+        &'a self,
+        host: &Host,
+    ) -> impl Iterator<Item = &'a Priority> + use<'a> {
+        self.over(&host.tenant, &host.hostname)
+            .filter_map(|id| self[id].owner.as_ref())
     }
 
     /// The owner of a hostname of a TenantGateway.
@@ -323,15 +357,19 @@ impl Hosts {
 
     /// The namespace that owns a host in another TenantGateway, or a wildcard over it.
     pub(super) fn owner_elsewhere(&self, host: &Host) -> Option<Arc<str>> {
-        let mut others = self.named(&host.hostname).filter_map(|id| self[id].owner.as_ref());
+        let mut others = self
+            .named(&host.hostname)
+            .filter_map(|id| self[id].owner.as_ref());
         let sole_namespace = others.next().or_else(|| self.covering(host).next());
         sole_namespace.map(|priority| priority.rank.namespace().clone())
     }
 
-    /// The shard whose listener serves an owned host: its own, that of the closest wildcard, or the Gateway's.
+    /// The shard whose listener serves an owned host: its own, that of the closest wildcard, or the
+    /// Gateway's.
     pub(super) fn shard_of(&self, tenant: &ObjectName, hostname: &Hostname) -> usize {
         let own = self.get(tenant, hostname).and_then(|held| held.shard);
-        own.or_else(|| self.over(tenant, hostname).find_map(|id| self[id].shard)).unwrap_or(0)
+        own.or_else(|| self.over(tenant, hostname).find_map(|id| self[id].shard))
+            .unwrap_or(0)
     }
 
     /// Marks a host: its owner, and its listener.

@@ -13,7 +13,8 @@ use crate::wanted::{AcmeIssuer, INTERNAL_CA, Issuer, Provider, Solver};
 pub(super) const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
 pub(super) const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// The issuer; `None` if the user provides the certificate. cert-manager's certificates come from the same CA as ours.
+/// The issuer; `None` if the user provides the certificate. cert-manager's certificates come from
+/// the same CA as ours.
 pub(super) fn issuer(tenant: &TenantGateway, mode: Mode, source: Source) -> Option<Issuer> {
     let solver = match (mode, source) {
         (Mode::ExistingSecret, _) => return None,
@@ -21,10 +22,26 @@ pub(super) fn issuer(tenant: &TenantGateway, mode: Mode, source: Source) -> Opti
         (Mode::Http01, _) => Solver::Http01,
         (Mode::Dns01, _) => Solver::Dns01(provider(tenant)?),
     };
-    let known = if tenant.spec.issuer_name == "letsencrypt-stage" { STAGING } else { PRODUCTION };
-    let directory = tenant.annotations.get(DIRECTORY).cloned().unwrap_or_else(|| known.to_owned());
-    let account = ObjectName::new(tenant.name.namespace.clone(), names::acme_account(&tenant.name.name));
-    Some(Issuer::Acme(Arc::new(AcmeIssuer { tenant: tenant.name.clone(), directory, account, solver })))
+    let known = if tenant.spec.issuer_name == "letsencrypt-stage" {
+        STAGING
+    } else {
+        PRODUCTION
+    };
+    let directory = tenant
+        .annotations
+        .get(DIRECTORY)
+        .cloned()
+        .unwrap_or_else(|| known.to_owned());
+    let account = ObjectName::new(
+        tenant.name.namespace.clone(),
+        names::acme_account(&tenant.name.name),
+    );
+    Some(Issuer::Acme(Arc::new(AcmeIssuer {
+        tenant: tenant.name.clone(),
+        directory,
+        account,
+        solver,
+    })))
 }
 
 /// The provider by its block; `None` if the block is missing, which is reported earlier.
@@ -35,8 +52,13 @@ fn provider(tenant: &TenantGateway) -> Option<Provider> {
         "route53" => {
             // The chart expresses ambient credentials by a reference without a name.
             let given = dns01.route53?;
-            let key = given.secret_access_key_secret_ref.filter(|key| !key.name.is_empty());
-            Provider::Route53(Route53 { secret_access_key_secret_ref: key, ..given })
+            let key = given
+                .secret_access_key_secret_ref
+                .filter(|key| !key.name.is_empty());
+            Provider::Route53(Route53 {
+                secret_access_key_secret_ref: key,
+                ..given
+            })
         }
         "digitalocean" => Provider::DigitalOcean(dns01.digitalocean?),
         "rfc2136" => {
@@ -81,7 +103,9 @@ fn block(provider: &Provider) -> Value {
             }
             json!({"route53": block})
         }
-        Provider::DigitalOcean(given) => json!({"digitalocean": {"tokenSecretRef": secret(&given.token_secret_ref)}}),
+        Provider::DigitalOcean(given) => {
+            json!({"digitalocean": {"tokenSecretRef": secret(&given.token_secret_ref)}})
+        }
         Provider::Rfc2136(given) => json!({"rfc2136": {
             "nameserver": given.nameserver, "tsigKeyName": given.tsig_key_name,
             "tsigAlgorithm": given.tsig_algorithm, "tsigSecretSecretRef": secret(&given.tsig_secret_secret_ref)}}),

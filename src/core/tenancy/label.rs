@@ -18,7 +18,8 @@ pub(super) struct Labelling<'a> {
 }
 
 impl Labelling<'_> {
-    /// Decides a namespace's label. A label of another writer is never changed; of two owners the first keeps it.
+    /// Decides a namespace's label. A label of another writer is never changed; of two owners the
+    /// first keeps it.
     pub(super) fn label(self, name: &Arc<str>, dirty: &mut Dirty) {
         let before = self.namespaces.gateway_of(name);
         let patch = self.patch(name);
@@ -28,24 +29,38 @@ impl Labelling<'_> {
         let after = self.namespaces.gateway_of(name);
         let member = self.namespaces.member_of(name).cloned();
         for gateway in before.iter().chain(&member).chain(&after) {
-            let wildcard = |t: &&ObjectName| self.tenants.resolved(t).is_none_or(|v| !v.mode.per_host());
-            dirty.reconciled.extend(self.tenants.in_namespace(gateway).filter(wildcard).cloned());
+            let wildcard =
+                |t: &&ObjectName| self.tenants.resolved(t).is_none_or(|v| !v.mode.per_host());
+            dirty
+                .reconciled
+                .extend(self.tenants.in_namespace(gateway).filter(wildcard).cloned());
         }
         if member != after {
             self.namespaces.join(name, after);
             dirty.claims.extend(self.claims.within(name));
         }
-        dirty.readiness.extend(self.namespaces.expecting(name).cloned());
+        dirty
+            .readiness
+            .extend(self.namespaces.expecting(name).cloned());
     }
 
     fn patch(&self, name: &Arc<str>) -> Patch {
-        let Some(namespace) = self.namespaces.get(name) else { return Patch::Leave };
+        let Some(namespace) = self.namespaces.get(name) else {
+            return Patch::Leave;
+        };
         let label = namespace.labels.get(GATEWAY_LABEL);
         let by = namespace.annotations.get(ATTACHED_BY);
-        let kept = by.filter(|by| self.namespaces.expecting(name).any(|tenant| *tenant.namespace == **by));
+        let kept = by.filter(|by| {
+            self.namespaces
+                .expecting(name)
+                .any(|tenant| *tenant.namespace == **by)
+        });
         // The namespaces of a TenantGateway that was never carried out are unknown.
-        let unknown =
-            by.is_some_and(|by| self.tenants.in_namespace(by).any(|tenant| self.tenants.is_unmanaged(tenant)));
+        let unknown = by.is_some_and(|by| {
+            self.tenants
+                .in_namespace(by)
+                .any(|tenant| self.tenants.is_unmanaged(tenant))
+        });
         match (label, by, kept) {
             (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,
             (_, Some(_), None) if unknown => Patch::Leave,

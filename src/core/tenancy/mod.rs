@@ -1,8 +1,9 @@
-//! Tenancy: from TenantGateways, namespaces and routes to Gateway API objects, certificates and verdicts on hostnames.
+//! Tenancy: from TenantGateways, namespaces and routes to Gateway API objects, certificates and
+//! verdicts on hostnames.
 //!
-//! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here does I/O or reads the clock.
-//! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists our differences, and the
-//! reasons.
+//! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here does I/O or
+//! reads the clock. Rules and names are those of the Cozystack gateway page;
+//! `docs/compatibility.md` lists our differences, and the reasons.
 
 mod admit;
 mod arrange;
@@ -54,7 +55,10 @@ mod work_list;
 pub use crate::inputs::{Mode, Source, TenantGateway};
 pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
-pub use delta::{Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Record, Verdict};
+pub use delta::{
+    Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Record,
+    Verdict,
+};
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};
 pub use explain::OwnershipExplanation;

@@ -1,5 +1,5 @@
-//! Names of derived objects and listeners, exactly as on the Cozystack gateway page, so that the migration of an
-//! installation renames nothing.
+//! Names of derived objects and listeners, exactly as on the Cozystack gateway page, so that the
+//! migration of an installation renames nothing.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,14 +9,19 @@ use sha2::{Digest, Sha256};
 pub use crate::inputs::{ATTACHED_BY, GATEWAY_LABEL};
 use crate::model::ObjectName;
 
-/// The first label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
+/// The first label, and the first four bytes of the SHA-256 of the whole lower-case hostname in
+/// hexadecimal.
 ///
-/// Collisions of 32 bits can be made on purpose: users of the name must check whether another hostname has it.
+/// Collisions of 32 bits can be made on purpose: users of the name must check whether another
+/// hostname has it.
 fn short(hostname: &str) -> String {
     let hostname = lower_case(hostname);
     let label = hostname.split('.').next().unwrap_or_default();
     let hash = Sha256::digest(hostname.as_bytes());
-    format!("{label}-{:08x}", u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
+    format!(
+        "{label}-{:08x}",
+        u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])
+    )
 }
 
 /// The names that derive from one hostname of a TenantGateway, computed once.
@@ -29,10 +34,14 @@ pub struct OfHost {
 }
 
 impl OfHost {
-    /// Computes the names for `hostname`. For a wildcard they are built from its parent: an object's name has no `*`.
+    /// Computes the names for `hostname`. For a wildcard they are built from its parent: an
+    /// object's name has no `*`.
     pub fn new(tenant: &str, hostname: &str) -> Self {
         let apex = hostname.strip_prefix("*.");
-        let (short, child) = (short(apex.unwrap_or(hostname)), if apex.is_some() { "child-" } else { "" });
+        let (short, child) = (
+            short(apex.unwrap_or(hostname)),
+            if apex.is_some() { "child-" } else { "" },
+        );
         Self {
             listener: Arc::from(["https-", child, &short].concat()),
             certificate: Arc::from([tenant, "-", child, &short, "-tls"].concat()),
@@ -83,15 +92,21 @@ pub fn redirect(tenant: &str) -> String {
 /// The suffix of the names of redirects.
 pub const REDIRECT: &str = "-http-redirect";
 
-/// The name of the route that forwards challenges of a TenantGateway's Gateway to us; with `beside`, of the one beside
-/// that route. It is in our namespace, and the name of a namespace has no dot.
+/// The name of the route that forwards challenges of a TenantGateway's Gateway to us; with
+/// `beside`, of the one beside that route. It is in our namespace, and the name of a namespace has
+/// no dot.
 pub fn challenges(tenant: &ObjectName, beside: Option<&str>) -> String {
     let beside = beside.map(|route| {
         let hash = Sha256::digest(route.as_bytes());
         let hash: [u8; 8] = hash[..8].try_into().expect("it has 32 bytes");
         format!(".{:016x}", u64::from_be_bytes(hash))
     });
-    format!("{}.{}{}{CHALLENGES}", tenant.namespace, tenant.name, beside.unwrap_or_default())
+    format!(
+        "{}.{}{}{CHALLENGES}",
+        tenant.namespace,
+        tenant.name,
+        beside.unwrap_or_default()
+    )
 }
 
 /// The suffix of the names of challenge routes.
@@ -146,15 +161,32 @@ mod tests {
         ] {
             assert_eq!(host_listener(hostname), listener);
         }
-        assert_eq!(child_listener("alice.foo.example.com"), "https-child-alice-f2dcb550");
-        assert_eq!(child_listener("bob.example.org"), "https-child-bob-116343d5");
-        assert_eq!(host_certificate("cozystack", "dashboard.example.org"), "cozystack-dashboard-dfe8b0e4-tls");
+        assert_eq!(
+            child_listener("alice.foo.example.com"),
+            "https-child-alice-f2dcb550"
+        );
+        assert_eq!(
+            child_listener("bob.example.org"),
+            "https-child-bob-116343d5"
+        );
+        assert_eq!(
+            host_certificate("cozystack", "dashboard.example.org"),
+            "cozystack-dashboard-dfe8b0e4-tls"
+        );
     }
 
     #[test]
     fn an_overflow_is_known_by_its_name() {
-        assert_eq!(overflow_of("cozystack-overflow-12"), Some(("cozystack", 12)));
-        for other in ["cozystack", "cozystack-overflow-", "cozystack-overflow-0", "cozystack-overflow-01"] {
+        assert_eq!(
+            overflow_of("cozystack-overflow-12"),
+            Some(("cozystack", 12))
+        );
+        for other in [
+            "cozystack",
+            "cozystack-overflow-",
+            "cozystack-overflow-0",
+            "cozystack-overflow-01",
+        ] {
             assert_eq!(overflow_of(other), None, "{other}");
         }
     }
@@ -163,20 +195,32 @@ mod tests {
     fn a_route_for_challenges_tells_whose_it_is() {
         let tenant = ObjectName::new("tenant-a", "co.zy");
         assert_eq!(challenges(&tenant, None), "tenant-a.co.zy.acme-challenges");
-        assert_eq!(challenges_of("tenant-a.co.zy.acme-challenges"), Some(("tenant-a", "co.zy")));
+        assert_eq!(
+            challenges_of("tenant-a.co.zy.acme-challenges"),
+            Some(("tenant-a", "co.zy"))
+        );
         let beside = challenges(&tenant, Some("web"));
         assert!(
-            challenges_of(&beside).is_some_and(|(_, rest)| rest.starts_with("co.zy.") && rest.len() == 22),
+            challenges_of(&beside)
+                .is_some_and(|(_, rest)| rest.starts_with("co.zy.") && rest.len() == 22),
             "{beside}"
         );
-        for other in ["web", "acme-challenges", "x.acme-challenges", "cozystack-http-redirect"] {
+        for other in [
+            "web",
+            "acme-challenges",
+            "x.acme-challenges",
+            "cozystack-http-redirect",
+        ] {
             assert_eq!(challenges_of(other), None, "{other}");
         }
     }
 
     #[test]
     fn thirty_two_bits_collide() {
-        for hostname in ["app.134599.alice.example.org", "app.154363.alice.example.org"] {
+        for hostname in [
+            "app.134599.alice.example.org",
+            "app.154363.alice.example.org",
+        ] {
             assert_eq!(host_listener(hostname), "https-app-40b9adbd");
         }
     }

@@ -61,9 +61,20 @@ impl Namespaces {
     }
 
     /// The namespaces whose annotation says that a TenantGateway of this one attached them.
-    pub(super) fn attached_by<'a>(&'a self, gateway: &'a str) -> impl Iterator<Item = &'a Arc<str>> {
-        let by = move |there: &Namespace| there.annotations.get(ATTACHED_BY).is_some_and(|by| **by == *gateway);
-        self.all.iter().filter(move |(_, there)| by(there)).map(|(name, _)| name)
+    pub(super) fn attached_by<'a>(
+        &'a self,
+        gateway: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<str>> {
+        let by = move |there: &Namespace| {
+            there
+                .annotations
+                .get(ATTACHED_BY)
+                .is_some_and(|by| **by == *gateway)
+        };
+        self.all
+            .iter()
+            .filter(move |(_, there)| by(there))
+            .map(|(name, _)| name)
     }
 
     /// True if two namespaces belong to one owner: their labels permit the same domain.
@@ -72,7 +83,8 @@ impl Namespaces {
         one == other || domain(one).is_some_and(|own| domain(other) == Some(own))
     }
 
-    /// The namespace whose Gateway a namespace may attach to: by its label, or by the patch that we are about to write.
+    /// The namespace whose Gateway a namespace may attach to: by its label, or by the patch that we
+    /// are about to write.
     pub(super) fn gateway_of(&self, name: &str) -> Option<Arc<str>> {
         match self.patches.get(name) {
             Some(Patch::Set(gateway)) => Some(gateway.clone()),
@@ -131,7 +143,9 @@ impl Namespaces {
         }
         match patch {
             Patch::Leave => drop(self.patches.remove(name)),
-            Patch::Set(_) | Patch::Strip | Patch::Disown => drop(self.patches.insert(name.clone(), patch)),
+            Patch::Set(_) | Patch::Strip | Patch::Disown => {
+                drop(self.patches.insert(name.clone(), patch))
+            }
         }
         true
     }

@@ -1,15 +1,19 @@
 //! Gateways that another data plane serves: the namespace that each listener selects.
 //!
-//! There we control nothing but the listeners. The other data plane does not know our verdicts, so a refused route can
-//! be excluded by `allowedRoutes.namespaces` alone, which selects namespaces and never single routes. Therefore
+//! There we control nothing but the listeners. The other data plane does not know our verdicts, so
+//! a refused route can be excluded by `allowedRoutes.namespaces` alone, which selects namespaces
+//! and never single routes. Therefore
 //!
-//! - a listener selects one namespace: the owner of its hostname. A listener whose hostname has no owner selects none;
-//! - the wildcard listener of an apex, which exists even if no namespace owns the wildcard, selects the namespace of
-//!   the apex: its *home*. Hostnames below it that other namespaces own have listeners of their own.
+//! - a listener selects one namespace: the owner of its hostname. A listener whose hostname has no
+//!   owner selects none;
+//! - the wildcard listener of an apex, which exists even if no namespace owns the wildcard, selects
+//!   the namespace of the apex: its *home*. Hostnames below it that other namespaces own have
+//!   listeners of their own.
 //!
-//! Nothing here depends on refusals: a route that a tenant writes later finds its listeners closed already, even while
-//! none of our replicas runs. A refused route can reach the listeners of its own namespace alone: for hostnames that
-//! this namespace owns, and for hostnames below its own apex that have no owner.
+//! Nothing here depends on refusals: a route that a tenant writes later finds its listeners closed
+//! already, even while none of our replicas runs. A refused route can reach the listeners of its
+//! own namespace alone: for hostnames that this namespace owns, and for hostnames below its own
+//! apex that have no owner.
 
 use std::sync::Arc;
 
@@ -44,22 +48,33 @@ impl Selection<'_> {
     }
 
     /// The namespace that a fixed listener selects, whose hostname may have no state.
-    pub(super) fn selected_namespace_of_fixed(self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
+    pub(super) fn selected_namespace_of_fixed(
+        self,
+        tenant: &ObjectName,
+        hostname: &Hostname,
+    ) -> Option<Arc<str>> {
         match self.hosts.get(tenant, hostname) {
             Some(held) => held.sole_namespace().cloned(),
             None => self.home(&Host::new(tenant, hostname)),
         }
     }
 
-    /// True if an owned host needs a listener of its own, so that its owner is served and no other namespace is.
+    /// True if an owned host needs a listener of its own, so that its owner is served and no other
+    /// namespace is.
     pub(super) fn needs_own_listener(self, id: HostId, valid: &ResolvedTenant) -> bool {
         let held = &self.hosts[id];
-        let Some(owner) = held.owner().map(|owner| owner.rank.namespace()) else { return false };
+        let Some(owner) = held.owner().map(|owner| owner.rank.namespace()) else {
+            return false;
+        };
         let served = match self.selected_by_wildcard(held.host(), valid) {
             Some(namespace) => namespace != *owner,
             None => held.is_secure(owner),
         };
-        served && self.children.beyond_the_certificate(Some(valid), held.host()).is_none()
+        served
+            && self
+                .children
+                .beyond_the_certificate(Some(valid), held.host())
+                .is_none()
     }
 
     /// The namespace that the closest wildcard listener over a host selects.
@@ -71,30 +86,47 @@ impl Selection<'_> {
         if let Some(over) = self.hosts.over(&host.tenant, &host.hostname).find(stands) {
             return self.hosts[over].sole_namespace().cloned();
         }
-        let wildcard = valid.template.wildcard().filter(|wildcard| wildcard.covers(&host.hostname))?;
+        let wildcard = valid
+            .template
+            .wildcard()
+            .filter(|wildcard| wildcard.covers(&host.hostname))?;
         self.selected_namespace_of_fixed(&host.tenant, wildcard)
     }
 
-    /// The namespace that a wildcard listener selects while the wildcard has no bids: the owner of a wildcard over it,
-    /// else the namespace whose apex it belongs to.
+    /// The namespace that a wildcard listener selects while the wildcard has no bids: the owner of
+    /// a wildcard over it, else the namespace whose apex it belongs to.
     fn home(self, host: &Host) -> Option<Arc<str>> {
-        let over = self.hosts.covering(host).next().map(|over| over.rank.namespace().clone());
+        let over = self
+            .hosts
+            .covering(host)
+            .next()
+            .map(|over| over.rank.namespace().clone());
         let of_gateway = || {
             let valid = self.tenants.resolved(&host.tenant)?;
-            (valid.template.wildcard() == Some(&host.hostname)).then(|| host.tenant.namespace.clone())
+            (valid.template.wildcard() == Some(&host.hostname))
+                .then(|| host.tenant.namespace.clone())
         };
-        over.or_else(of_gateway).or_else(|| self.children.home(host).cloned())
+        over.or_else(of_gateway)
+            .or_else(|| self.children.home(host).cloned())
     }
 
-    /// True if the certificate of a host is an object that is not ours, so that the host is not served.
+    /// True if the certificate of a host is an object that is not ours, so that the host is not
+    /// served.
     fn lacks_its_certificate(self, host: &Host) -> bool {
         let valid = self.tenants.resolved(&host.tenant);
-        if !valid.is_some_and(|valid| valid.mode.per_host() && valid.source == Source::CertManager) {
+        if !valid.is_some_and(|valid| valid.mode.per_host() && valid.source == Source::CertManager)
+        {
             return false;
         }
         let name = names::OfHost::new(&host.tenant.name, host.hostname.as_str()).certificate;
         let name = ObjectName::new(host.tenant.namespace.clone(), name);
-        self.derivations.is_foreign(self.tenants.given(&host.tenant), &Derived { kind: DerivedKind::Certificate, name })
+        self.derivations.is_foreign(
+            self.tenants.given(&host.tenant),
+            &Derived {
+                kind: DerivedKind::Certificate,
+                name,
+            },
+        )
     }
 }
 
@@ -113,14 +145,20 @@ mod tests {
 
     /// All TLS listeners of the TenantGateway.
     fn listeners(engine: &Tenancy) -> Vec<Arc<Listener>> {
-        let all = engine.objects().values().flat_map(|desired| desired.listeners().to_vec());
+        let all = engine
+            .objects()
+            .values()
+            .flat_map(|desired| desired.listeners().to_vec());
         all.filter(|listener| listener.tls.is_some()).collect()
     }
 
     /// The listener of a connection for a hostname: that of its name, else of the closest wildcard.
     fn closest<'a>(all: &'a [Arc<Listener>], hostname: &Hostname) -> Option<&'a Arc<Listener>> {
         let over = std::iter::once(hostname.clone()).chain(hostname.covering());
-        over.into_iter().find_map(|name| all.iter().find(|listener| listener.hostname.as_ref() == Ok(&name)))
+        over.into_iter().find_map(|name| {
+            all.iter()
+                .find(|listener| listener.hostname.as_ref() == Ok(&name))
+        })
     }
 
     /// True if the data plane admits routes of a namespace for a hostname.
@@ -137,7 +175,10 @@ mod tests {
 
     #[test]
     fn a_listener_selects_the_owner_of_its_hostname_before_anything_is_refused() {
-        for spec in [json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}), shared()] {
+        for spec in [
+            json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
+            shared(),
+        ] {
             let mut engine = engine();
             engine.apply(tenant_with_namespaces(spec));
             engine.apply(vec![
@@ -154,8 +195,15 @@ mod tests {
                 ("api.a.org", ""),
                 ("a.org", ""),
             ] {
-                let let_in: Vec<&str> = spaces.into_iter().filter(|of| lets_in(&engine, hostname, of)).collect();
-                assert_eq!(let_in, owner.split_whitespace().collect::<Vec<_>>(), "{hostname}");
+                let let_in: Vec<&str> = spaces
+                    .into_iter()
+                    .filter(|of| lets_in(&engine, hostname, of))
+                    .collect();
+                assert_eq!(
+                    let_in,
+                    owner.split_whitespace().collect::<Vec<_>>(),
+                    "{hostname}"
+                );
             }
         }
     }
@@ -165,21 +213,52 @@ mod tests {
         let mut engine = engine();
         engine.apply(tenant_with_namespaces(shared()));
         for hostname in ["free.a.org", "free.b.a.org"] {
-            let home = if hostname == "free.a.org" { "tenant-a" } else { "tenant-a-b" };
+            let home = if hostname == "free.a.org" {
+                "tenant-a"
+            } else {
+                "tenant-a-b"
+            };
             for of in ["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x"] {
-                assert_eq!(lets_in(&engine, hostname, of), of == home, "{hostname} {of}");
+                assert_eq!(
+                    lets_in(&engine, hostname, of),
+                    of == home,
+                    "{hostname} {of}"
+                );
             }
         }
-        // Of two namespaces with one apex the first is its home; the other has its hostnames all the same.
-        engine.apply(vec![namespace("tenant-a-a", "tenant-a", "b.a.org"), http("tenant-a-b", "own", &["own.b.a.org"])]);
-        assert!(lets_in(&engine, "free.b.a.org", "tenant-a-a") && !lets_in(&engine, "free.b.a.org", "tenant-a-b"));
-        assert!(lets_in(&engine, "own.b.a.org", "tenant-a-b") && !lets_in(&engine, "own.b.a.org", "tenant-a-a"));
+        // Of two namespaces with one apex the first is its home; the other has its hostnames all
+        // the same.
+        engine.apply(vec![
+            namespace("tenant-a-a", "tenant-a", "b.a.org"),
+            http("tenant-a-b", "own", &["own.b.a.org"]),
+        ]);
+        assert!(
+            lets_in(&engine, "free.b.a.org", "tenant-a-a")
+                && !lets_in(&engine, "free.b.a.org", "tenant-a-b")
+        );
+        assert!(
+            lets_in(&engine, "own.b.a.org", "tenant-a-b")
+                && !lets_in(&engine, "own.b.a.org", "tenant-a-a")
+        );
         // The owner of the wildcard gets the hostnames below it.
         engine.apply(vec![http("cozy-x", "wide", &["*.b.a.org"])]);
-        assert!(lets_in(&engine, "free.b.a.org", "cozy-x") && !lets_in(&engine, "free.b.a.org", "tenant-a-a"));
-        engine.apply(vec![gone(http("cozy-x", "wide", &[])), gone(namespace("tenant-a-a", "", ""))]);
-        assert!(lets_in(&engine, "own.b.a.org", "tenant-a-b") && lets_in(&engine, "free.b.a.org", "tenant-a-b"));
-        assert!(!listeners(&engine).iter().any(|listener| listener.hostname == Hostname::parse("own.b.a.org")));
+        assert!(
+            lets_in(&engine, "free.b.a.org", "cozy-x")
+                && !lets_in(&engine, "free.b.a.org", "tenant-a-a")
+        );
+        engine.apply(vec![
+            gone(http("cozy-x", "wide", &[])),
+            gone(namespace("tenant-a-a", "", "")),
+        ]);
+        assert!(
+            lets_in(&engine, "own.b.a.org", "tenant-a-b")
+                && lets_in(&engine, "free.b.a.org", "tenant-a-b")
+        );
+        assert!(
+            !listeners(&engine)
+                .iter()
+                .any(|listener| listener.hostname == Hostname::parse("own.b.a.org"))
+        );
     }
 
     #[test]
@@ -188,11 +267,17 @@ mod tests {
         engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
         engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
         let secret = names::host_certificate("cozystack", "x.a.org");
-        let certificate = Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", secret) };
+        let certificate = Derived {
+            kind: DerivedKind::Certificate,
+            name: ObjectName::new("tenant-a", secret),
+        };
         for there in [true, false] {
             let existing = there.then(Existing::default);
             engine.apply(vec![Change::Existing(certificate.clone(), existing)]);
-            assert_eq!(reason(&engine, "tenant-a", "r"), if there { "ForeignObject" } else { "Accepted" });
+            assert_eq!(
+                reason(&engine, "tenant-a", "r"),
+                if there { "ForeignObject" } else { "Accepted" }
+            );
             assert_eq!(lets_in(&engine, "x.a.org", "tenant-a"), !there);
         }
     }
@@ -202,14 +287,18 @@ mod tests {
         let mut engine = engine();
         let spec = json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": "cloudflare",
             "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}});
-        let mut changes = vec![namespace("tenant-a", "tenant-a", "a.org"), tenant("tenant-a", spec)];
+        let mut changes = vec![
+            namespace("tenant-a", "tenant-a", "a.org"),
+            tenant("tenant-a", spec),
+        ];
         for n in 10..60 {
             let child = format!("tenant-a-{n}");
             changes.push(namespace(&child, "tenant-a", &format!("c{n}.a.org")));
             changes.push(http(&child, "r", &[&format!("x.c{n}.a.org")]));
         }
         engine.apply(changes);
-        let refused = |n: &usize| reason(&engine, &format!("tenant-a-{n}"), "r") == "CertificateLimitReached";
+        let refused =
+            |n: &usize| reason(&engine, &format!("tenant-a-{n}"), "r") == "CertificateLimitReached";
         let refused: Vec<usize> = (10..60).filter(refused).collect();
         assert_eq!(refused.len(), 1);
         for n in 10..60 {
@@ -222,12 +311,20 @@ mod tests {
     fn a_parent_ref_that_names_the_listener_of_others_is_told() {
         let mut engine = engine();
         engine.apply(tenant_with_namespaces(shared()));
-        let Change::Claimant(id, Some(mut route)) = http("cozy-x", "r", &["x.a.org"]) else { unreachable!() };
+        let Change::Claimant(id, Some(mut route)) = http("cozy-x", "r", &["x.a.org"]) else {
+            unreachable!()
+        };
         Arc::make_mut(&mut route.parents)[0].section = Some("https".to_owned());
         engine.apply(vec![Change::Claimant(id, Some(route.clone()))]);
         let told = |engine: &Tenancy| {
-            let verdict = engine.verdict(&key("cozy-x", "r"), &name()).expect("there is one");
-            verdict.parents.iter().map(|(_, (reason, _))| reason.as_str()).collect::<Vec<_>>()
+            let verdict = engine
+                .verdict(&key("cozy-x", "r"), &name())
+                .expect("there is one");
+            verdict
+                .parents
+                .iter()
+                .map(|(_, (reason, _))| reason.as_str())
+                .collect::<Vec<_>>()
         };
         assert_eq!(told(&engine), ["NotAllowedByListeners"]);
         // The owner of the wildcard may name its listener.
@@ -235,14 +332,16 @@ mod tests {
         assert!(told(&engine).is_empty());
     }
 
-    /// The work for one added host does not grow with the number of hosts, in the mode with a wildcard listener over
-    /// all of them.
+    /// The work for one added host does not grow with the number of hosts, in the mode with a
+    /// wildcard listener over all of them.
     #[test]
     fn work_does_not_grow_with_hosts() {
         let work = |hosts: usize| {
             let mut engine = engine();
             engine.apply(tenant_with_namespaces(shared()));
-            let host = |n: usize, namespace: &str| http(namespace, &format!("r{n}"), &[&format!("h{n}.a.org")]);
+            let host = |n: usize, namespace: &str| {
+                http(namespace, &format!("r{n}"), &[&format!("h{n}.a.org")])
+            };
             engine.apply((0..hosts).map(|n| host(n, "tenant-a")).collect());
             ["tenant-a", "cozy-x"].map(|namespace| {
                 let before = engine.counters();
@@ -251,7 +350,11 @@ mod tests {
             })
         };
         let few = work(100);
-        assert!(few.iter().all(|work| work.places <= 2 && work.shards <= 1 && work.verdicts <= 2), "{few:?}");
+        assert!(
+            few.iter()
+                .all(|work| work.places <= 2 && work.shards <= 1 && work.verdicts <= 2),
+            "{few:?}"
+        );
         assert_eq!(few, work(5_000));
     }
 

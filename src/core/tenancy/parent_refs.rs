@@ -1,5 +1,6 @@
-//! The listeners of a TenantGateway that the parentRefs of a claimant name (Gateway API, `ParentReference.sectionName`
-//! and `port`): the plain-HTTP listener, or TLS listeners for a hostname.
+//! The listeners of a TenantGateway that the parentRefs of a claimant name (Gateway API,
+//! `ParentReference.sectionName` and `port`): the plain-HTTP listener, or TLS listeners for a
+//! hostname.
 
 use super::claim::tenant_of;
 use super::delta::{Derived, DerivedKind};
@@ -15,7 +16,9 @@ impl Claimant {
     /// The parentRefs that refer to a TenantGateway.
     pub(super) fn naming(&self, tenant: &ObjectName) -> impl Iterator<Item = &ParentRef> {
         let namespace = &self.key.name.namespace;
-        self.parents.iter().filter(move |parent| tenant_of(parent, namespace).is_some_and(|named| named == *tenant))
+        self.parents.iter().filter(move |parent| {
+            tenant_of(parent, namespace).is_some_and(|named| named == *tenant)
+        })
     }
 }
 
@@ -23,29 +26,44 @@ impl Ports {
     /// True if a parentRef names the plain-HTTP listener alone.
     pub(super) fn is_plain_only(self, parent: &ParentRef) -> bool {
         let section = parent.section.as_deref();
-        let of_gateway = parent.kind.as_deref().is_none_or(|kind| kind == Kind::Gateway.as_str());
+        let of_gateway = parent
+            .kind
+            .as_deref()
+            .is_none_or(|kind| kind == Kind::Gateway.as_str());
         of_gateway
             && (section.is_some_and(|section| PLAIN.contains(&section))
                 || section.is_none() && parent.port == Some(self.http))
     }
 
-    /// True if a parentRef may attach to the plain-HTTP listener of a Gateway, by its name or without naming a
-    /// listener.
+    /// True if a parentRef may attach to the plain-HTTP listener of a Gateway, by its name or
+    /// without naming a listener.
     pub(super) fn may_be_plain(self, parent: &ParentRef) -> bool {
         let port = self.http;
-        let of_gateway = parent.kind.as_deref().is_none_or(|kind| kind == Kind::Gateway.as_str());
+        let of_gateway = parent
+            .kind
+            .as_deref()
+            .is_none_or(|kind| kind == Kind::Gateway.as_str());
         of_gateway
-            && parent.section.as_deref().is_none_or(|section| PLAIN.contains(&section))
+            && parent
+                .section
+                .as_deref()
+                .is_none_or(|section| PLAIN.contains(&section))
             && parent.port.is_none_or(|of| of == port)
     }
 
-    /// True if a claimant needs a TLS listener for a hostname. GRPCRoutes do not with another data plane: no listener
-    /// there accepts them.
-    pub(super) fn is_secure(self, claimant: &Claimant, valid: &ResolvedTenant, hostname: &Hostname) -> bool {
+    /// True if a claimant needs a TLS listener for a hostname. GRPCRoutes do not with another data
+    /// plane: no listener there accepts them.
+    pub(super) fn is_secure(
+        self,
+        claimant: &Claimant,
+        valid: &ResolvedTenant,
+        hostname: &Hostname,
+    ) -> bool {
         let tenant = &valid.object.name;
         let names = |section: &str| {
             // If hosts have listeners of their own, listeners of other hosts do not serve this one.
-            !valid.mode.per_host() || *names::OfHost::new(&tenant.name, hostname.as_str()).listener == *section
+            !valid.mode.per_host()
+                || *names::OfHost::new(&tenant.name, hostname.as_str()).listener == *section
         };
         let reaches = |parent: &ParentRef| {
             !self.is_plain_only(parent)
@@ -62,18 +80,27 @@ impl Ports {
     }
 
     /// Why a claimant that names the plain-HTTP listener alone may not attach there.
-    pub(super) fn kept_off_plain(self, claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
-        let only = claimant.naming(&valid.object.name).all(|parent| self.is_plain_only(parent));
+    pub(super) fn kept_off_plain(
+        self,
+        claimant: &Claimant,
+        valid: &ResolvedTenant,
+    ) -> Option<(Reason, String)> {
+        let only = claimant
+            .naming(&valid.object.name)
+            .all(|parent| self.is_plain_only(parent));
         let route = match claimant.key.kind {
             ClaimKind::HttpRoute | ClaimKind::TlsRoute => true,
             ClaimKind::GrpcRoute => valid.template.own,
             ClaimKind::TcpRoute | ClaimKind::UdpRoute | ClaimKind::ListenerSet(_) => false,
         };
-        (route && only).then(|| refused_on_plain(claimant, valid)).flatten()
+        (route && only)
+            .then(|| refused_on_plain(claimant, valid))
+            .flatten()
     }
 
-    /// Findings about single parentRefs of a claimant that is accepted as a whole: it names no existing listener, or
-    /// one that does not accept the route; or the route is served without TLS as well.
+    /// Findings about single parentRefs of a claimant that is accepted as a whole: it names no
+    /// existing listener, or one that does not accept the route; or the route is served without TLS
+    /// as well.
     pub(super) fn parent_findings(
         self,
         claimant: &Claimant,
@@ -99,7 +126,10 @@ impl Ports {
             });
             Some((parent.clone(), finding?))
         };
-        claimant.naming(&valid.object.name).filter_map(finding_of).collect()
+        claimant
+            .naming(&valid.object.name)
+            .filter_map(finding_of)
+            .collect()
     }
 }
 
@@ -107,8 +137,16 @@ impl Ports {
 fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
     let open = valid.template.open();
     let takes = claimant.key.kind == ClaimKind::HttpRoute;
-    let admitted = takes && open.iter().any(|namespace| **namespace == *claimant.key.name.namespace);
-    let text = || format!("listener http takes HTTPRoutes of {} only", open.join(" and "));
+    let admitted = takes
+        && open
+            .iter()
+            .any(|namespace| **namespace == *claimant.key.name.namespace);
+    let text = || {
+        format!(
+            "listener http takes HTTPRoutes of {} only",
+            open.join(" and ")
+        )
+    };
     (!admitted).then(|| (Reason::NotAllowedByListeners, text()))
 }
 
@@ -119,9 +157,16 @@ fn unmatched_parent_ref(
     granted: &[Hostname],
     derivations: &Derivations,
 ) -> Option<(Reason, String)> {
-    let section = parent.section.as_ref().map(|section| format!("sectionName {section}"));
+    let section = parent
+        .section
+        .as_ref()
+        .map(|section| format!("sectionName {section}"));
     let port = parent.port.map(|port| format!("port {port}"));
-    let named = section.into_iter().chain(port).collect::<Vec<_>>().join(", ");
+    let named = section
+        .into_iter()
+        .chain(port)
+        .collect::<Vec<_>>()
+        .join(", ");
     if named.is_empty() {
         return None;
     }
@@ -135,15 +180,26 @@ fn unmatched_parent_ref(
     let made = derivations.desired(&Derived { kind, name })?;
     let all = || {
         made.listeners().iter().filter(|listener| {
-            parent.section.as_deref().is_none_or(|section| *section == *listener.name)
+            parent
+                .section
+                .as_deref()
+                .is_none_or(|section| *section == *listener.name)
                 && parent.port.is_none_or(|port| port == listener.port)
         })
     };
     let shares = |own: &Hostname| {
-        all().any(|listener| listener.hostname.as_ref().is_ok_and(|theirs| theirs.intersection(own).is_some()))
+        all().any(|listener| {
+            listener
+                .hostname
+                .as_ref()
+                .is_ok_and(|theirs| theirs.intersection(own).is_some())
+        })
     };
     match all().next() {
-        None => Some((Reason::NoMatchingParent, format!("{named}: {} has no such listener", parent.name))),
+        None => Some((
+            Reason::NoMatchingParent,
+            format!("{named}: {} has no such listener", parent.name),
+        )),
         Some(_) if !granted.is_empty() && !granted.iter().any(shares) => {
             let text = format!("{named}: that listener has none of the hostnames of this route");
             Some((Reason::NoMatchingListenerHostname, text))

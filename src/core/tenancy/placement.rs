@@ -1,5 +1,5 @@
-//! Placement of the listener of a hostname: in the Gateway, or in one of its ListenerSets. Placed listeners are never
-//! moved.
+//! Placement of the listener of a hostname: in the Gateway, or in one of its ListenerSets. Placed
+//! listeners are never moved.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use super::tenants::Tenants;
 use crate::inputs::Listener;
 use crate::model::ObjectName;
 
-/// Hosts and their places, which change together: a host has its shard, and the shard has its listener.
+/// Hosts and their places, which change together: a host has its shard, and the shard has its
+/// listener.
 pub(super) struct Placement<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) hosts: &'a mut Hosts,
@@ -20,16 +21,30 @@ pub(super) struct Placement<'a> {
 
 impl Placement<'_> {
     /// Places a host in a shard.
-    pub(super) fn put(&mut self, id: HostId, name: Arc<str>, listener: Option<Arc<Listener>>, shard: usize) {
+    pub(super) fn put(
+        &mut self,
+        id: HostId,
+        name: Arc<str>,
+        listener: Option<Arc<Listener>>,
+        shard: usize,
+    ) {
         let held = &mut self.hosts[id];
         held.set_shard(shard);
-        self.places.put((id, held.host().clone()), name, listener, shard, self.tenants);
+        self.places.put(
+            (id, held.host().clone()),
+            name,
+            listener,
+            shard,
+            self.tenants,
+        );
     }
 
     /// Removes a host from its shard, and marks the hosts that wait for the room or the name.
     pub(super) fn take(&mut self, id: HostId, dirty: &mut Dirty) {
         let held = &mut self.hosts[id];
-        let Some(place) = held.clear_shard() else { return };
+        let Some(place) = held.clear_shard() else {
+            return;
+        };
         let (host, name) = (held.host().clone(), held.computed_names().listener);
         let tenant = &host.tenant;
         let shard = (tenant.clone(), place);
@@ -40,7 +55,9 @@ impl Placement<'_> {
         dirty.shards.insert(shard);
         for what in [WaitingFor::Name(name), WaitingFor::Room] {
             if let Some(next) = self.places.next_waiting(tenant, what) {
-                dirty.hosts.extend(self.hosts.find(&next.tenant, &next.hostname));
+                dirty
+                    .hosts
+                    .extend(self.hosts.find(&next.tenant, &next.hostname));
             }
         }
     }
@@ -55,7 +72,8 @@ impl Placement<'_> {
         }
     }
 
-    /// Marks hosts below a wildcard without listeners of their own: the wildcard's listener serves them.
+    /// Marks hosts below a wildcard without listeners of their own: the wildcard's listener serves
+    /// them.
     pub(super) fn touch_below(&self, host: &Host, dirty: &mut Dirty) {
         if host.hostname.is_wildcard() {
             let bids = self.hosts.below(host).flat_map(|id| self.hosts[id].bids());
@@ -63,13 +81,16 @@ impl Placement<'_> {
         }
     }
 
-    /// Removes the last hosts from a Gateway that has less room after a change of the specification: they move
-    /// elsewhere.
+    /// Removes the last hosts from a Gateway that has less room after a change of the
+    /// specification: they move elsewhere.
     pub(super) fn make_room(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
         let gateway = (tenant.clone(), 0);
         for _ in Places::capacity(self.tenants, &gateway)..self.places.count(&gateway) {
             let last = self.places.in_shard(&gateway).next_back();
-            let Some(host) = last.and_then(|(hostname, _)| self.hosts.find(tenant, hostname)) else { break };
+            let Some(host) = last.and_then(|(hostname, _)| self.hosts.find(tenant, hostname))
+            else {
+                break;
+            };
             self.take(host, dirty);
             self.hosts.touch(host, dirty);
         }

@@ -10,7 +10,8 @@ use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
 
-/// The most listeners of one Gateway or ListenerSet (Gateway API: `spec.listeners`, at most 64 items).
+/// The most listeners of one Gateway or ListenerSet (Gateway API: `spec.listeners`, at most 64
+/// items).
 const LISTENERS: usize = 64;
 
 /// The reason why a host has no place, and for which it waits.
@@ -27,7 +28,8 @@ pub(super) enum WaitingFor {
 pub(super) struct Places {
     /// Hosts by the names of their listeners.
     listeners: Map<(ObjectName, Arc<str>), HostId>,
-    /// Listeners by shard, without empty shards; a listener is `None` until its host is first evaluated.
+    /// Listeners by shard, without empty shards; a listener is `None` until its host is first
+    /// evaluated.
     shards: BTreeMap<Shard, BTreeMap<Hostname, Option<Arc<Listener>>>>,
     /// Shards with room, so that finding one does not take longer with more shards.
     room: BTreeSet<Shard>,
@@ -45,13 +47,20 @@ impl Places {
 
     /// The shards of a TenantGateway with any listeners, by number.
     pub(super) fn shards_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Shard> {
-        self.shards.range((tenant.clone(), 0)..).map(|(shard, _)| shard).take_while(move |shard| shard.0 == *tenant)
+        self.shards
+            .range((tenant.clone(), 0)..)
+            .map(|(shard, _)| shard)
+            .take_while(move |shard| shard.0 == *tenant)
     }
 
     /// The last shard of a TenantGateway with any listeners.
     pub(super) fn last_of(&self, tenant: &ObjectName) -> Option<usize> {
-        let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
-        last.filter(|(shard, _)| shard.0 == *tenant).map(|(shard, _)| shard.1)
+        let last = self
+            .shards
+            .range(..=(tenant.clone(), usize::MAX))
+            .next_back();
+        last.filter(|(shard, _)| shard.0 == *tenant)
+            .map(|(shard, _)| shard.1)
     }
 
     /// The listeners in a shard, by hostname.
@@ -59,7 +68,11 @@ impl Places {
         &self,
         shard: &Shard,
     ) -> impl DoubleEndedIterator<Item = (&Hostname, Option<&Arc<Listener>>)> {
-        self.shards.get(shard).into_iter().flatten().map(|(hostname, listener)| (hostname, listener.as_ref()))
+        self.shards
+            .get(shard)
+            .into_iter()
+            .flatten()
+            .map(|(hostname, listener)| (hostname, listener.as_ref()))
     }
 
     /// The number of hosts in a shard.
@@ -69,7 +82,11 @@ impl Places {
 
     /// The first shard of a TenantGateway with room.
     pub(super) fn free(&self, tenant: &ObjectName) -> Option<usize> {
-        self.room.range((tenant.clone(), 0)..).next().filter(|shard| shard.0 == *tenant).map(|shard| shard.1)
+        self.room
+            .range((tenant.clone(), 0)..)
+            .next()
+            .filter(|shard| shard.0 == *tenant)
+            .map(|shard| shard.1)
     }
 
     /// Places the listener of a host in a shard.
@@ -84,12 +101,21 @@ impl Places {
         let Host { tenant, hostname } = host;
         self.listeners.insert((tenant.clone(), name), id);
         let key = (tenant, shard);
-        self.shards.entry(key.clone()).or_default().insert(hostname, listener);
+        self.shards
+            .entry(key.clone())
+            .or_default()
+            .insert(hostname, listener);
         self.refresh_room(&key, tenants);
     }
 
     /// Removes the listener of a host from a shard. Returns whether the shard is empty now.
-    pub(super) fn take(&mut self, host: &Host, name: Arc<str>, shard: &Shard, tenants: &Tenants) -> bool {
+    pub(super) fn take(
+        &mut self,
+        host: &Host,
+        name: Arc<str>,
+        shard: &Shard,
+        tenants: &Tenants,
+    ) -> bool {
         self.listeners.remove(&(host.tenant.clone(), name));
         let mut emptied = false;
         if let Some(held) = self.shards.get_mut(shard) {
@@ -104,8 +130,19 @@ impl Places {
     }
 
     /// Replaces the listener of a hostname in a shard. Returns whether it changed.
-    pub(super) fn renew(&mut self, shard: &Shard, hostname: &Hostname, listener: Arc<Listener>) -> bool {
-        let Some(slot) = self.shards.get_mut(shard).and_then(|shard| shard.get_mut(hostname)) else { return false };
+    pub(super) fn renew(
+        &mut self,
+        shard: &Shard,
+        hostname: &Hostname,
+        listener: Arc<Listener>,
+    ) -> bool {
+        let Some(slot) = self
+            .shards
+            .get_mut(shard)
+            .and_then(|shard| shard.get_mut(hostname))
+        else {
+            return false;
+        };
         let differs = slot.as_ref() != Some(&listener);
         if differs {
             *slot = Some(listener);
@@ -115,8 +152,14 @@ impl Places {
 
     /// The number of listeners of hostnames that a shard can hold.
     pub(super) fn capacity(tenants: &Tenants, (tenant, number): &Shard) -> usize {
-        let fixed = tenants.resolved(tenant).map_or(LISTENERS, |resolved| resolved.template.fixed());
-        if *number == 0 { LISTENERS.saturating_sub(fixed) } else { LISTENERS }
+        let fixed = tenants
+            .resolved(tenant)
+            .map_or(LISTENERS, |resolved| resolved.template.fixed());
+        if *number == 0 {
+            LISTENERS.saturating_sub(fixed)
+        } else {
+            LISTENERS
+        }
     }
 
     /// Updates whether a shard has room, after a change of its listeners or of its TenantGateway.

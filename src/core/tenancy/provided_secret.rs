@@ -1,6 +1,8 @@
-//! Secrets that the user provides (`certMode: existingSecret`): whether they exist, and whether they have all names.
+//! Secrets that the user provides (`certMode: existingSecret`): whether they exist, and whether
+//! they have all names.
 //!
-//! This affects the status of a TenantGateway alone: its Gateway is written all the same, and serves what it can.
+//! This affects the status of a TenantGateway alone: its Gateway is written all the same, and
+//! serves what it can.
 
 use super::TenantGateway;
 use crate::inputs::{Mode, Secret, SecretError};
@@ -23,7 +25,9 @@ impl ProvidedSecret {
         Some(match &secret.certificate {
             Ok(certificate) => Self::Names(certificate.names.clone()),
             Err(SecretError::Type(_)) => return None,
-            Err(SecretError::Key(_) | SecretError::Costly(_) | SecretError::Unread(_)) => Self::Unknown,
+            Err(SecretError::Key(_) | SecretError::Costly(_) | SecretError::Unread(_)) => {
+                Self::Unknown
+            }
             Err(
                 error @ (SecretError::Missing(_)
                 | SecretError::Chain(_)
@@ -36,7 +40,11 @@ impl ProvidedSecret {
 
 /// The Secret that a TenantGateway refers to for its certificate.
 pub fn secret_of(tenant: &TenantGateway) -> Option<ObjectName> {
-    let named = tenant.spec.wildcard_secret_ref.as_ref().filter(|secret| !secret.name.is_empty())?;
+    let named = tenant
+        .spec
+        .wildcard_secret_ref
+        .as_ref()
+        .filter(|secret| !secret.name.is_empty())?;
     let brings = tenant.mode() == Ok(Mode::ExistingSecret);
     brings.then(|| ObjectName::new(tenant.name.namespace.clone(), named.name.as_str()))
 }

@@ -1,6 +1,7 @@
 //! The Secrets that TenantGateways refer to for their certificates, and whether they suffice.
 //!
-//! This affects the status of a TenantGateway alone: its Gateway is written all the same, and serves what it can.
+//! This affects the status of a TenantGateway alone: its Gateway is written all the same, and
+//! serves what it can.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,8 @@ impl ProvidedSecrets {
         self.users.of(secret)
     }
 
-    /// Sets the content of a Secret that a TenantGateway refers to; others are not kept. Returns whether it changed.
+    /// Sets the content of a Secret that a TenantGateway refers to; others are not kept. Returns
+    /// whether it changed.
     pub(super) fn set(&mut self, name: &ObjectName, new: Option<ProvidedSecret>) -> bool {
         let new = new.filter(|_| self.refers_to(name));
         if self.provided.get(name) == new.as_ref() {
@@ -47,27 +49,43 @@ impl ProvidedSecrets {
 
     /// Sets whether the key in a Secret is ours. Returns whether that changed.
     pub(super) fn set_key(&mut self, name: &ObjectName, ours: bool) -> bool {
-        if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(name) }
+        if ours {
+            self.keyed.insert(name.clone())
+        } else {
+            self.keyed.remove(name)
+        }
     }
 
     /// The origin of the key in a Secret.
     pub(super) fn key_in(&self, secret: ObjectName) -> KeyKind {
-        if self.keyed.contains(&secret) { KeyKind::Own } else { KeyKind::CertManager }
+        if self.keyed.contains(&secret) {
+            KeyKind::Own
+        } else {
+            KeyKind::CertManager
+        }
     }
 
     /// Updates the Secret that a TenantGateway refers to, in place of its former one.
-    pub(super) fn refer(&mut self, tenant: &ObjectName, old: Option<ObjectName>, now: Option<ObjectName>) {
+    pub(super) fn refer(
+        &mut self,
+        tenant: &ObjectName,
+        old: Option<ObjectName>,
+        now: Option<ObjectName>,
+    ) {
         if let Some(now) = &now {
             self.users.insert(now.clone(), tenant.clone());
         }
-        let Some(old) = old.filter(|old| Some(old) != now.as_ref()) else { return };
+        let Some(old) = old.filter(|old| Some(old) != now.as_ref()) else {
+            return;
+        };
         self.users.remove(&old, tenant);
         if !self.refers_to(&old) {
             self.provided.remove(&old);
         }
     }
 
-    /// A finding about the Secret of a TenantGateway; `children` are the wildcards of its child apexes.
+    /// A finding about the Secret of a TenantGateway; `children` are the wildcards of its child
+    /// apexes.
     pub(super) fn lacks<'a>(
         &self,
         valid: &ResolvedTenant,
@@ -83,8 +101,9 @@ impl ProvidedSecrets {
                 return Some(("WildcardSecretNotFound", text));
             }
             Some(ProvidedSecret::Broken(why)) => {
-                let text =
-                    format!("spec.wildcardSecretRef: Secret {secret}: {why}: put a certificate and its key there");
+                let text = format!(
+                    "spec.wildcardSecretRef: Secret {secret}: {why}: put a certificate and its key there"
+                );
                 return Some(("WildcardSecretInvalid", text));
             }
             Some(ProvidedSecret::Names(names)) => {
@@ -97,13 +116,20 @@ impl ProvidedSecrets {
                     let wildcard = Hostname::parse(&format!("*.{apex}")).ok();
                     std::iter::once(apex).chain(wildcard)
                 });
-                let missing: Vec<String> =
-                    wanted.filter(|name| !name.is_certified_by(names)).map(|name| name.to_string()).collect();
+                let missing: Vec<String> = wanted
+                    .filter(|name| !name.is_certified_by(names))
+                    .map(|name| name.to_string())
+                    .collect();
                 if missing.is_empty() {
                     return None;
                 }
                 let more = if missing.len() > 8 { ", ..." } else { "" };
-                let missing = missing.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
+                let missing = missing
+                    .iter()
+                    .take(8)
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 format!(
                     "spec.wildcardSecretRef: the certificate in Secret {secret} is not valid for {missing}{more}: put one there that is"
                 )

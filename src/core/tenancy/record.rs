@@ -1,7 +1,8 @@
 //! The record of the first claimants of hostnames, if the order of arrival counts.
 //!
-//! A single program records its own decisions. Several replicas see changes in different orders: for them a name has no
-//! owner until the lease holder has recorded one, and all of them follow the record.
+//! A single program records its own decisions. Several replicas see changes in different orders:
+//! for them a name has no owner until the lease holder has recorded one, and all of them follow the
+//! record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +65,9 @@ impl Records {
 
     /// Records to write or to remove, for the keeper of the record.
     pub(super) fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
-        self.proposed.iter().map(|(hostname, record)| (hostname, record.as_ref()))
+        self.proposed
+            .iter()
+            .map(|(hostname, record)| (hostname, record.as_ref()))
     }
 
     /// The proposed change of a hostname's record; `None` if the record is right.
@@ -77,8 +80,8 @@ impl Records {
         &self.records
     }
 
-    /// The end of the next reservation, in seconds since the epoch: then there may be work without any other change
-    /// than the time.
+    /// The end of the next reservation, in seconds since the epoch: then there may be work without
+    /// any other change than the time.
     pub(super) fn next_expiry(&self) -> Option<u64> {
         self.reserved.next_expiry()
     }
@@ -91,18 +94,28 @@ impl Records {
 
     /// True if a name is reserved for its former owner.
     pub(super) fn is_given_up(&self, hostname: &Hostname) -> bool {
-        let record = self.proposed.get(hostname).map_or_else(|| self.records.get(hostname), Option::as_ref);
+        let record = self
+            .proposed
+            .get(hostname)
+            .map_or_else(|| self.records.get(hostname), Option::as_ref);
         record.is_some_and(|record| record.released.is_some())
     }
 
     /// Sets the time.
     pub(super) fn set_time(&mut self, now: u64, dirty: &mut Dirty) {
         self.clock = now;
-        dirty.names.extend(self.reserved.expired(now).cloned().map(Name));
+        dirty
+            .names
+            .extend(self.reserved.expired(now).cloned().map(Name));
     }
 
     fn set(&mut self, hostname: &Hostname, record: Option<Record>) -> Option<Record> {
-        if let Some(Record { namespace, released: Some(released), .. }) = &record {
+        if let Some(Record {
+            namespace,
+            released: Some(released),
+            ..
+        }) = &record
+        {
             self.reserved.add(hostname, namespace, *released);
         }
         let after = record.as_ref().and_then(|record| record.released);
@@ -110,7 +123,11 @@ impl Records {
             Some(record) => self.records.insert(hostname.clone(), record),
             None => self.records.remove(hostname),
         };
-        if let Some(Record { namespace, released: Some(released), .. }) = &before
+        if let Some(Record {
+            namespace,
+            released: Some(released),
+            ..
+        }) = &before
             && after != Some(*released)
         {
             self.reserved.remove(hostname, namespace, *released);
@@ -127,13 +144,20 @@ impl Records {
             }
             None => self.set(&hostname, None),
         };
-        if self.claims != ClaimPrecedence::Smallest && before.as_ref() != self.records.get(&hostname) {
+        if self.claims != ClaimPrecedence::Smallest
+            && before.as_ref() != self.records.get(&hostname)
+        {
             dirty.names.insert(Name(hostname));
         }
     }
 
     /// Sets the namespace that owns a hostname on shared addresses.
-    pub(super) fn set_owner(&mut self, hostname: Hostname, owner: Option<Arc<str>>, dirty: &mut Dirty) {
+    pub(super) fn set_owner(
+        &mut self,
+        hostname: Hostname,
+        owner: Option<Arc<str>>,
+        dirty: &mut Dirty,
+    ) {
         let before = match &owner {
             Some(owner) => self.owned.insert(hostname.clone(), owner.clone()),
             None => self.owned.remove(&hostname),
@@ -143,34 +167,57 @@ impl Records {
         }
     }
 
-    /// True if a TenantGateway's namespace owns a hostname, or the most specific owned wildcard over it.
+    /// True if a TenantGateway's namespace owns a hostname, or the most specific owned wildcard
+    /// over it.
     pub(super) fn owns(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
-        names.find_map(|name| self.owned.get(&name)).is_some_and(|owner| *owner == tenant.namespace)
+        names
+            .find_map(|name| self.owned.get(&name))
+            .is_some_and(|owner| *owner == tenant.namespace)
     }
 
-    /// True if records count at a TenantGateway, whose Gateway is ours (`own`) or of another data plane.
+    /// True if records count at a TenantGateway, whose Gateway is ours (`own`) or of another data
+    /// plane.
     pub(super) fn count_at(&self, own: bool) -> bool {
         self.claims != ClaimPrecedence::Smallest && (own || self.elsewhere)
     }
 
-    /// The priority of a claimant: the recorded owner first, where records count (`counts`); then by rank. A name
-    /// without an earlier owner counts as claimed now.
+    /// The priority of a claimant: the recorded owner first, where records count (`counts`); then
+    /// by rank. A name without an earlier owner counts as claimed now.
     pub(super) fn priority_of(&self, name: &Name, rank: &Rank, counts: bool) -> Priority {
-        let record = self.records.get(&name.0).filter(|record| counts && record.namespace == *rank.namespace());
-        Priority { since: record.map_or(self.now, |record| record.since), rank: rank.clone() }
+        let record = self
+            .records
+            .get(&name.0)
+            .filter(|record| counts && record.namespace == *rank.namespace());
+        Priority {
+            since: record.map_or(self.now, |record| record.since),
+            rank: rank.clone(),
+        }
     }
 
-    /// The reservation of a name that its namespace claims no more, as long as it lasts. `asks` returns whether a
-    /// namespace claims it.
-    pub(super) fn reservation(&self, name: &Name, asks: impl Fn(&Arc<str>) -> bool) -> Option<Record> {
-        let held = self.records.get(&name.0).filter(|_| self.claims != ClaimPrecedence::Smallest)?;
-        let released = self.reserved.since(&held.namespace, held.released, self.clock)?;
-        (!asks(&held.namespace)).then(|| Record { released: Some(released), ..held.clone() })
+    /// The reservation of a name that its namespace claims no more, as long as it lasts. `asks`
+    /// returns whether a namespace claims it.
+    pub(super) fn reservation(
+        &self,
+        name: &Name,
+        asks: impl Fn(&Arc<str>) -> bool,
+    ) -> Option<Record> {
+        let held = self
+            .records
+            .get(&name.0)
+            .filter(|_| self.claims != ClaimPrecedence::Smallest)?;
+        let released = self
+            .reserved
+            .since(&held.namespace, held.released, self.clock)?;
+        (!asks(&held.namespace)).then(|| Record {
+            released: Some(released),
+            ..held.clone()
+        })
     }
 
-    /// Records the first claimant, or proposes it; `reserved` is the record of a name without a winner. `is_frozen`
-    /// returns whether a namespace keeps it regardless of the winner. Returns the present owner.
+    /// Records the first claimant, or proposes it; `reserved` is the record of a name without a
+    /// winner. `is_frozen` returns whether a namespace keeps it regardless of the winner. Returns
+    /// the present owner.
     pub(super) fn keep(
         &mut self,
         name: &Name,
@@ -183,12 +230,26 @@ impl Records {
         let holder = held.map(|record| record.namespace.clone());
         let is_recorded = winner.as_ref().is_none_or(|winner| winner.is_recorded);
         let record = match &winner {
-            Some(Winner { namespace, is_recorded: true, .. }) => {
-                let since = held.filter(|held| held.namespace == *namespace).map_or(self.now, |held| held.since);
-                Some(Record { namespace: namespace.clone(), since, released: None })
+            Some(Winner {
+                namespace,
+                is_recorded: true,
+                ..
+            }) => {
+                let since = held
+                    .filter(|held| held.namespace == *namespace)
+                    .map_or(self.now, |held| held.since);
+                Some(Record {
+                    namespace: namespace.clone(),
+                    since,
+                    released: None,
+                })
             }
             // The record of a namespace that claims it too counts again once its Gateway is ours.
-            Some(Winner { is_recorded: false, holder_asks, .. }) => held.filter(|_| *holder_asks).cloned(),
+            Some(Winner {
+                is_recorded: false,
+                holder_asks,
+                ..
+            }) => held.filter(|_| *holder_asks).cloned(),
             None => reserved,
         };
         let winner = winner.map(|winner| winner.namespace);
@@ -206,7 +267,11 @@ impl Records {
                 let kept = holder.as_ref().is_some_and(is_frozen);
                 let wanted = (is_new && !kept).then_some(record);
                 self.propose(name, wanted, dirty);
-                if holder == winner || !is_recorded { winner } else { None }
+                if holder == winner || !is_recorded {
+                    winner
+                } else {
+                    None
+                }
             }
         }
     }
@@ -229,8 +294,13 @@ impl Records {
     /// Marks names whose record may have to change although they have and had no bids.
     pub(super) fn touch(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
         if self.claims == ClaimPrecedence::Recorded {
-            let recorded = hostnames.iter().flatten().filter(|hostname| self.records.contains_key(*hostname));
-            dirty.names.extend(recorded.map(|hostname| Name(hostname.clone())));
+            let recorded = hostnames
+                .iter()
+                .flatten()
+                .filter(|hostname| self.records.contains_key(*hostname));
+            dirty
+                .names
+                .extend(recorded.map(|hostname| Name(hostname.clone())));
         }
     }
 }
@@ -244,14 +314,28 @@ mod tests {
 
     /// Settings by which records count at the default class, of another data plane.
     fn recorded(claims: ClaimPrecedence, hold: u64) -> Settings {
-        Settings { claims, hold, recorded_elsewhere: true, ..Settings::default() }
+        Settings {
+            claims,
+            hold,
+            recorded_elsewhere: true,
+            ..Settings::default()
+        }
     }
 
     /// Two namespaces at one Gateway, in a cluster.
     fn engine() -> Tenancy {
         let mut engine = Tenancy::new(recorded(ClaimPrecedence::Recorded, 0));
-        let spaces = [("tenant-a", "a.org"), ("tenant-b", "a.org"), ("tenant-c", "a.org")];
-        engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
+        let spaces = [
+            ("tenant-a", "a.org"),
+            ("tenant-b", "a.org"),
+            ("tenant-c", "a.org"),
+        ];
+        engine.apply(
+            spaces
+                .iter()
+                .map(|(name, host)| namespace(name, "tenant-a", host))
+                .collect(),
+        );
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
         engine
     }
@@ -262,14 +346,24 @@ mod tests {
 
     /// Records the proposals, as the keeper of the record does.
     fn keep(engine: &mut Tenancy) -> usize {
-        let proposed: Vec<_> = engine.proposals().map(|(name, record)| (name.clone(), record.cloned())).collect();
+        let proposed: Vec<_> = engine
+            .proposals()
+            .map(|(name, record)| (name.clone(), record.cloned()))
+            .collect();
         let count = proposed.len();
-        engine.apply(proposed.into_iter().map(|(name, record)| Change::Fact(Fact::Recorded(name, record))).collect());
+        engine.apply(
+            proposed
+                .into_iter()
+                .map(|(name, record)| Change::Fact(Fact::Recorded(name, record)))
+                .collect(),
+        );
         count
     }
 
     fn owner(engine: &Tenancy) -> Option<String> {
-        engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string())
+        engine
+            .owner(&name(), &host())
+            .map(|key| key.name.namespace.to_string())
     }
 
     #[test]
@@ -277,19 +371,35 @@ mod tests {
         let mut engine = engine();
         engine.apply(vec![http("tenant-c", "web", &["x.a.org"])]);
         assert_eq!(owner(&engine), None);
-        assert_eq!(engine.verdict(&key("tenant-c", "web"), &name()), None, "nothing is told before it is decided");
-        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (1, Some("tenant-c")));
+        assert_eq!(
+            engine.verdict(&key("tenant-c", "web"), &name()),
+            None,
+            "nothing is told before it is decided"
+        );
+        assert_eq!(
+            (keep(&mut engine), owner(&engine).as_deref()),
+            (1, Some("tenant-c"))
+        );
         engine.apply(vec![http("tenant-b", "web", &["x.a.org"])]);
         assert_eq!(
             (keep(&mut engine), owner(&engine).as_deref()),
             (0, Some("tenant-c")),
             "a smaller name comes too late"
         );
-        let late = engine.verdict(&key("tenant-b", "web"), &name()).expect("it is told");
+        let late = engine
+            .verdict(&key("tenant-b", "web"), &name())
+            .expect("it is told");
         assert!(!late.is_accepted());
         engine.apply(vec![gone(http("tenant-c", "web", &[]))]);
-        assert_eq!(owner(&engine), None, "the next one's turn has to be recorded");
-        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (1, Some("tenant-b")));
+        assert_eq!(
+            owner(&engine),
+            None,
+            "the next one's turn has to be recorded"
+        );
+        assert_eq!(
+            (keep(&mut engine), owner(&engine).as_deref()),
+            (1, Some("tenant-b"))
+        );
         engine.apply(vec![gone(http("tenant-b", "web", &[]))]);
         assert_eq!((keep(&mut engine), keep(&mut engine)), (1, 0));
         assert!(engine.records().is_empty());
@@ -298,21 +408,44 @@ mod tests {
     #[test]
     fn another_replica_goes_by_the_record_whatever_it_sees_first() {
         let mut engine = engine();
-        let record = Record { namespace: "tenant-c".into(), since: 7, released: None };
-        let routes = || [http("tenant-b", "web", &["x.a.org"]), http("tenant-c", "web", &["x.a.org"])];
-        engine
-            .apply(routes().into_iter().chain([Change::Fact(Fact::Recorded(host(), Some(record.clone())))]).collect());
-        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (0, Some("tenant-c")));
+        let record = Record {
+            namespace: "tenant-c".into(),
+            since: 7,
+            released: None,
+        };
+        let routes = || {
+            [
+                http("tenant-b", "web", &["x.a.org"]),
+                http("tenant-c", "web", &["x.a.org"]),
+            ]
+        };
+        engine.apply(
+            routes()
+                .into_iter()
+                .chain([Change::Fact(Fact::Recorded(host(), Some(record.clone())))])
+                .collect(),
+        );
+        assert_eq!(
+            (keep(&mut engine), owner(&engine).as_deref()),
+            (0, Some("tenant-c"))
+        );
         // The record comes last.
         let mut other = self::engine();
         other.apply(routes().to_vec());
         other.apply(vec![Change::Fact(Fact::Recorded(host(), Some(record)))]);
-        assert_eq!((keep(&mut other), owner(&other).as_deref()), (0, Some("tenant-c")));
+        assert_eq!(
+            (keep(&mut other), owner(&other).as_deref()),
+            (0, Some("tenant-c"))
+        );
     }
 
     #[test]
     fn a_broken_edit_frees_no_name_after_a_restart() {
-        let record = Record { namespace: "tenant-c".into(), since: 7, released: None };
+        let record = Record {
+            namespace: "tenant-c".into(),
+            since: 7,
+            released: None,
+        };
         let broken = tenant("tenant-a", json!({"apex": ""}));
         let mut engine = engine();
         engine.apply(vec![gone(broken.clone())]);
@@ -324,7 +457,10 @@ mod tests {
         ]);
         assert_eq!(keep(&mut engine), 0);
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
-        assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (0, Some("tenant-c")));
+        assert_eq!(
+            (keep(&mut engine), owner(&engine).as_deref()),
+            (0, Some("tenant-c"))
+        );
         // A namespace that ceases to claim it meanwhile loses it.
         engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
         engine.apply(vec![gone(http("tenant-c", "web", &[]))]);
@@ -346,18 +482,30 @@ mod tests {
         engine.apply(vec![http("tenant-a", "wide", &["*.a.org"])]);
         while keep(&mut engine) > 0 {}
         assert_eq!(owner(&engine).as_deref(), Some("tenant-c"));
-        engine.apply(vec![gone(http("tenant-c", "web", &[])), http("tenant-b", "web", &["x.a.org"])]);
+        engine.apply(vec![
+            gone(http("tenant-c", "web", &[])),
+            http("tenant-b", "web", &["x.a.org"]),
+        ]);
         while keep(&mut engine) > 0 {}
         assert_eq!(owner(&engine), None, "who has the wildcard was before");
     }
 
-    /// Beside another data plane the page's order holds, at a Gateway of ours the record; both have one owner for each name.
+    /// Beside another data plane the page's order holds, at a Gateway of ours the record; both have
+    /// one owner for each name.
     #[test]
     fn records_count_at_gateways_of_ours_alone() {
         for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
-            let mut engine = Tenancy::new(Settings { claims, ..Settings::default() });
+            let mut engine = Tenancy::new(Settings {
+                claims,
+                ..Settings::default()
+            });
             let spaces = ["tenant-a", "tenant-b", "tenant-c", "cozy-x"];
-            engine.apply(spaces.iter().map(|name| namespace(name, "tenant-a", "a.org")).collect());
+            engine.apply(
+                spaces
+                    .iter()
+                    .map(|name| namespace(name, "tenant-a", "a.org"))
+                    .collect(),
+            );
             let class = |ours| Change::Class("cilium".into(), ours);
             engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
             let settled = |engine: &mut Tenancy, changes| {
@@ -366,10 +514,25 @@ mod tests {
                 owner(engine).unwrap_or_default()
             };
             let claim = |namespace: &str| http(namespace, "web", &["x.a.org"]);
-            assert_eq!(settled(&mut engine, vec![claim("tenant-c")]), "tenant-c", "{claims:?}");
-            assert_eq!(settled(&mut engine, vec![claim("tenant-b")]), "tenant-b", "{claims:?}: the smaller name");
-            assert!(engine.records().is_empty(), "{claims:?}: nothing is recorded for another data plane");
-            assert_eq!(settled(&mut engine, vec![class(true)]), "tenant-b", "{claims:?}: they appear together at ours");
+            assert_eq!(
+                settled(&mut engine, vec![claim("tenant-c")]),
+                "tenant-c",
+                "{claims:?}"
+            );
+            assert_eq!(
+                settled(&mut engine, vec![claim("tenant-b")]),
+                "tenant-b",
+                "{claims:?}: the smaller name"
+            );
+            assert!(
+                engine.records().is_empty(),
+                "{claims:?}: nothing is recorded for another data plane"
+            );
+            assert_eq!(
+                settled(&mut engine, vec![class(true)]),
+                "tenant-b",
+                "{claims:?}: they appear together at ours"
+            );
             assert_eq!(
                 settled(&mut engine, vec![claim("cozy-x")]),
                 "tenant-b",
@@ -380,23 +543,55 @@ mod tests {
                 "tenant-b",
                 "{claims:?}: it has the name by record"
             );
-            assert_eq!(settled(&mut engine, vec![class(false)]), "cozy-x", "{claims:?}: the page's order");
-            assert_eq!(settled(&mut engine, vec![class(true)]), "tenant-b", "{claims:?}: its record was kept");
+            assert_eq!(
+                settled(&mut engine, vec![class(false)]),
+                "cozy-x",
+                "{claims:?}: the page's order"
+            );
+            assert_eq!(
+                settled(&mut engine, vec![class(true)]),
+                "tenant-b",
+                "{claims:?}: its record was kept"
+            );
             settled(&mut engine, vec![class(false)]);
-            assert_eq!(settled(&mut engine, vec![gone(claim("tenant-b"))]), "cozy-x", "{claims:?}");
-            assert!(engine.records().is_empty(), "{claims:?}: a namespace that claims nothing has no record");
+            assert_eq!(
+                settled(&mut engine, vec![gone(claim("tenant-b"))]),
+                "cozy-x",
+                "{claims:?}"
+            );
+            assert!(
+                engine.records().is_empty(),
+                "{claims:?}: a namespace that claims nothing has no record"
+            );
         }
     }
 
     #[test]
     fn of_claims_that_appear_together_the_page_s_order_decides_once() {
-        let mut engine = Tenancy::new(Settings { claims: ClaimPrecedence::FirstCome, ..Settings::default() });
+        let mut engine = Tenancy::new(Settings {
+            claims: ClaimPrecedence::FirstCome,
+            ..Settings::default()
+        });
         let spaces = ["tenant-a", "tenant-b", "cozy-x"];
-        engine.apply(spaces.iter().map(|name| namespace(name, "tenant-a", "a.org")).collect());
-        engine.apply(vec![Change::Class("cilium".into(), true), tenant("tenant-a", json!({"apex": "a.org"}))]);
-        engine.apply(vec![http("tenant-a", "web", &["x.a.org"]), http("cozy-x", "web", &["x.a.org"])]);
+        engine.apply(
+            spaces
+                .iter()
+                .map(|name| namespace(name, "tenant-a", "a.org"))
+                .collect(),
+        );
+        engine.apply(vec![
+            Change::Class("cilium".into(), true),
+            tenant("tenant-a", json!({"apex": "a.org"})),
+        ]);
+        engine.apply(vec![
+            http("tenant-a", "web", &["x.a.org"]),
+            http("cozy-x", "web", &["x.a.org"]),
+        ]);
         assert_eq!(owner(&engine).as_deref(), Some("cozy-x"));
-        engine.apply(vec![gone(http("cozy-x", "web", &[])), http("tenant-b", "web", &["x.a.org"])]);
+        engine.apply(vec![
+            gone(http("cozy-x", "web", &[])),
+            http("tenant-b", "web", &["x.a.org"]),
+        ]);
         assert_eq!(owner(&engine).as_deref(), Some("tenant-a"));
         engine.apply(vec![http("cozy-x", "web", &["x.a.org"])]);
         assert_eq!(owner(&engine).as_deref(), Some("tenant-a"));
@@ -405,8 +600,18 @@ mod tests {
     /// Two namespaces of one owner, and two of others, with names that stay reserved for a while.
     fn with_hold(claims: ClaimPrecedence) -> Tenancy {
         let mut engine = Tenancy::new(recorded(claims, 100));
-        let spaces = [("tenant-a", "a.org"), ("tenant-b", "x.a.org"), ("tenant-c", "c.a.org"), ("tenant-d", "C.a.org")];
-        engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
+        let spaces = [
+            ("tenant-a", "a.org"),
+            ("tenant-b", "x.a.org"),
+            ("tenant-c", "c.a.org"),
+            ("tenant-d", "C.a.org"),
+        ];
+        engine.apply(
+            spaces
+                .iter()
+                .map(|(name, host)| namespace(name, "tenant-a", host))
+                .collect(),
+        );
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
         engine
     }
@@ -416,7 +621,10 @@ mod tests {
     }
 
     fn verdict(engine: &Tenancy, namespace: &str) -> String {
-        engine.verdict(&key(namespace, "web"), &name()).map(|told| told.message.clone()).unwrap_or_default()
+        engine
+            .verdict(&key(namespace, "web"), &name())
+            .map(|told| told.message.clone())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -424,7 +632,11 @@ mod tests {
         for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
             let mut engine = with_hold(claims);
             let host = || Hostname::parse("w.c.a.org").expect("a hostname");
-            let owner = |engine: &Tenancy| engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string());
+            let owner = |engine: &Tenancy| {
+                engine
+                    .owner(&name(), &host())
+                    .map(|key| key.name.namespace.to_string())
+            };
             let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
             engine.apply(vec![at(1000), claim("tenant-c")]);
             keep(&mut engine);
@@ -433,11 +645,19 @@ mod tests {
             while keep(&mut engine) > 0 {}
             assert_eq!(owner(&engine), None, "{claims:?}: somebody else's");
             assert_eq!(engine.records()[&host()].released, Some(1010));
-            assert!(verdict(&engine, "tenant-a").contains("--hostname-hold"), "{}", verdict(&engine, "tenant-a"));
+            assert!(
+                verdict(&engine, "tenant-a").contains("--hostname-hold"),
+                "{}",
+                verdict(&engine, "tenant-a")
+            );
             assert_eq!(engine.next_expiry(), Some(1110));
             engine.apply(vec![at(1020), claim("tenant-d")]);
             while keep(&mut engine) > 0 {}
-            assert_eq!(owner(&engine).as_deref(), Some("tenant-d"), "{claims:?}: of the same owner");
+            assert_eq!(
+                owner(&engine).as_deref(),
+                Some("tenant-d"),
+                "{claims:?}: of the same owner"
+            );
             assert_eq!(engine.next_expiry(), None);
             engine.apply(vec![at(1030), gone(claim("tenant-d"))]);
             while keep(&mut engine) > 0 {}
@@ -446,7 +666,11 @@ mod tests {
             assert_eq!(owner(&engine), None, "{claims:?}");
             engine.apply(vec![at(1130)]);
             while keep(&mut engine) > 0 {}
-            assert_eq!(owner(&engine).as_deref(), Some("tenant-a"), "{claims:?}: it was long enough");
+            assert_eq!(
+                owner(&engine).as_deref(),
+                Some("tenant-a"),
+                "{claims:?}: it was long enough"
+            );
         }
     }
 
@@ -454,16 +678,26 @@ mod tests {
     fn a_returning_namespace_gets_its_reserved_hostname_and_an_operator_may_release_it() {
         let mut engine = with_hold(ClaimPrecedence::FirstCome);
         let host = || Hostname::parse("w.c.a.org").expect("a hostname");
-        let owner = |engine: &Tenancy| engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string());
+        let owner = |engine: &Tenancy| {
+            engine
+                .owner(&name(), &host())
+                .map(|key| key.name.namespace.to_string())
+        };
         let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
         engine.apply(vec![at(1000), claim("tenant-c")]);
         engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
         assert_eq!(owner(&engine), None);
         engine.apply(vec![at(1020), claim("tenant-c")]);
-        assert_eq!((owner(&engine).as_deref(), engine.next_expiry()), (Some("tenant-c"), None));
+        assert_eq!(
+            (owner(&engine).as_deref(), engine.next_expiry()),
+            (Some("tenant-c"), None)
+        );
         engine.apply(vec![at(1030), gone(claim("tenant-c"))]);
         assert_eq!((owner(&engine), engine.next_expiry()), (None, Some(1130)));
         engine.apply(vec![Change::Fact(Fact::Recorded(host(), None))]);
-        assert_eq!((owner(&engine).as_deref(), engine.next_expiry()), (Some("tenant-a"), None));
+        assert_eq!(
+            (owner(&engine).as_deref(), engine.next_expiry()),
+            (Some("tenant-a"), None)
+        );
     }
 }

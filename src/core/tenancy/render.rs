@@ -1,4 +1,5 @@
-//! The parts from which objects of a TenantGateway are rendered: shared if they are the same for every host.
+//! The parts from which objects of a TenantGateway are rendered: shared if they are the same for
+//! every host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use super::selection::Takes;
 use super::settings::Settings;
 use super::solving::Solving;
 use crate::inputs::{
-    Address, AddressRequest, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode,
-    NamespaceRule, Selector, SetKind, TenantGateway, TlsMode,
+    Address, AddressRequest, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef,
+    Meta, Mode, NamespaceRule, Selector, SetKind, TenantGateway, TlsMode,
 };
 use crate::model::{Hostname, ObjectName};
 
@@ -21,8 +22,8 @@ pub use crate::inputs::HOST_LABEL;
 #[derive(PartialEq)]
 pub(super) struct GatewayTemplate {
     pub(super) owner: Arc<Owner>,
-    /// True if its class is ours. With other classes every TLS listener has both route kinds: Cilium before 1.20 merges
-    /// listeners of one port (cilium#45559).
+    /// True if its class is ours. With other classes every TLS listener has both route kinds:
+    /// Cilium before 1.20 merges listeners of one port (cilium#45559).
     pub(super) own: bool,
     /// The forwarding of challenges to us by routes, if it is used.
     pub(super) solving: Option<Arc<Solving>>,
@@ -62,13 +63,22 @@ impl GatewayTemplate {
             ObjectName::new(tenant.name.namespace.clone(), name)
         });
         let namespace = &tenant.name.namespace;
-        let open = open(namespace, settings, solving.as_deref().map(Solving::namespace));
+        let open = open(
+            namespace,
+            settings,
+            solving.as_deref().map(Solving::namespace),
+        );
         let mut template = Self {
             owner: Owner::of(tenant),
             own,
             ports,
             class: class(tenant, settings).to_owned(),
-            addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
+            addresses: tenant
+                .addresses()
+                .unwrap_or_default()
+                .into_iter()
+                .map(Address::Ip)
+                .collect(),
             terminating: Arc::new(allowed(own, &TERMINATING_KINDS, namespace, Takes::Attached)),
             passing: Arc::new(allowed(own, &PASSTHROUGH_KINDS, namespace, Takes::Attached)),
             head: plain(&open, settings, own.then_some(apex)),
@@ -79,9 +89,13 @@ impl GatewayTemplate {
             wildcard_secret,
         };
         if let Some(secret) = &template.wildcard_secret {
-            let head = [("https", template.wildcard.as_ref()), ("https-apex", Some(apex))];
-            let head =
-                head.into_iter().filter_map(|(name, host)| Some(template.terminating(name, host?, secret.clone())));
+            let head = [
+                ("https", template.wildcard.as_ref()),
+                ("https-apex", Some(apex)),
+            ];
+            let head = head
+                .into_iter()
+                .filter_map(|(name, host)| Some(template.terminating(name, host?, secret.clone())));
             let head: Vec<_> = head.map(Arc::new).collect();
             template.head.extend(head);
         }
@@ -101,11 +115,17 @@ impl GatewayTemplate {
 
     /// True if a hostname belongs to a passthrough service.
     pub(super) fn passes_through(&self, hostname: &Hostname) -> bool {
-        self.tail.iter().any(|listener| listener.hostname.as_ref() == Ok(hostname))
+        self.tail
+            .iter()
+            .any(|listener| listener.hostname.as_ref() == Ok(hostname))
     }
 
     fn terminating(&self, name: &str, hostname: &Hostname, secret: ObjectName) -> Listener {
-        let certificate = LocalRef { group: String::new(), kind: "Secret".to_owned(), name: secret };
+        let certificate = LocalRef {
+            group: String::new(),
+            kind: "Secret".to_owned(),
+            name: secret,
+        };
         Listener {
             name: Arc::from(name),
             port: self.ports.https,
@@ -128,7 +148,11 @@ impl GatewayTemplate {
             port: self.ports.https,
             protocol: "TLS".to_owned(),
             hostname: Ok(hostname.clone()),
-            tls: Some(ListenerTls { mode: TlsMode::Passthrough, certificates: Vec::new(), options: BTreeMap::new() }),
+            tls: Some(ListenerTls {
+                mode: TlsMode::Passthrough,
+                certificates: Vec::new(),
+                options: BTreeMap::new(),
+            }),
             allowed: self.passing.clone(),
             filters: Vec::new(),
             unreadable: None,
@@ -137,14 +161,26 @@ impl GatewayTemplate {
 
     /// Metadata of an object that is not stored yet: it is as old as its TenantGateway.
     fn written(&self, name: ObjectName) -> Meta {
-        Meta { name, generation: 1, created: self.owner.created }
+        Meta {
+            name,
+            generation: 1,
+            created: self.owner.created,
+        }
     }
 
     /// The listener of one hostname; `takes` are the namespaces that it selects.
-    pub(super) fn listener(&self, names: &names::OfHost, hostname: &Hostname, takes: Takes<'_>) -> Listener {
+    pub(super) fn listener(
+        &self,
+        names: &names::OfHost,
+        hostname: &Hostname,
+        takes: Takes<'_>,
+    ) -> Listener {
         let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
         let secret = self.wildcard_secret.clone().unwrap_or_else(own);
-        let listener = Listener { name: names.listener.clone(), ..self.terminating("", hostname, secret) };
+        let listener = Listener {
+            name: names.listener.clone(),
+            ..self.terminating("", hostname, secret)
+        };
         self.narrowed(listener, takes)
     }
 
@@ -153,13 +189,20 @@ impl GatewayTemplate {
         if takes == Takes::Attached {
             return listener;
         }
-        let of: &[&str] = if listener.protocol == "TLS" { &PASSTHROUGH_KINDS } else { &TERMINATING_KINDS };
+        let of: &[&str] = if listener.protocol == "TLS" {
+            &PASSTHROUGH_KINDS
+        } else {
+            &TERMINATING_KINDS
+        };
         let allowed = Arc::new(allowed(self.own, of, &self.owner.name.namespace, takes));
-        Listener { allowed, ..listener }
+        Listener {
+            allowed,
+            ..listener
+        }
     }
 
-    /// The Gateway: `items` between its fixed listeners. `sole_namespace` returns the only namespace that may attach to
-    /// a fixed listener.
+    /// The Gateway: `items` between its fixed listeners. `sole_namespace` returns the only
+    /// namespace that may attach to a fixed listener.
     pub(super) fn gateway(
         &self,
         items: Vec<Arc<Listener>>,
@@ -167,8 +210,14 @@ impl GatewayTemplate {
         sole_namespace: &dyn Fn(&Hostname) -> Option<Arc<str>>,
     ) -> Desired {
         let fixed = |listener: &Arc<Listener>| {
-            let hostname = listener.hostname.as_ref().ok().filter(|_| listener.tls.is_some());
-            let Some(hostname) = hostname else { return listener.clone() };
+            let hostname = listener
+                .hostname
+                .as_ref()
+                .ok()
+                .filter(|_| listener.tls.is_some());
+            let Some(hostname) = hostname else {
+                return listener.clone();
+            };
             let sole_namespace = sole_namespace(hostname);
             match Takes::of(sole_namespace.as_deref(), self.own) {
                 Takes::Attached => listener.clone(),
@@ -183,9 +232,18 @@ impl GatewayTemplate {
             meta: self.written(self.owner.name.clone()),
             uid: Box::default(),
             class: self.class.clone(),
-            requests: self.addresses.iter().cloned().map(AddressRequest::anywhere).collect(),
+            requests: self
+                .addresses
+                .iter()
+                .cloned()
+                .map(AddressRequest::anywhere)
+                .collect(),
             addresses: self.addresses.clone(),
-            allowed_listeners: if sets { NamespaceRule::Same } else { NamespaceRule::None },
+            allowed_listeners: if sets {
+                NamespaceRule::Same
+            } else {
+                NamespaceRule::None
+            },
             listeners,
             unsupported: None,
             client_certificate: None,
@@ -220,18 +278,25 @@ impl GatewayTemplate {
 
     /// The attachment of routes to plain HTTP.
     pub(super) fn plain(&self) -> Plain {
-        Plain { own: self.own, ports: self.ports }
+        Plain {
+            own: self.own,
+            ports: self.ports,
+        }
     }
 }
 
-/// The route kinds of a listener that terminates TLS, and of one that passes it through, if the class is ours.
+/// The route kinds of a listener that terminates TLS, and of one that passes it through, if the
+/// class is ours.
 const TERMINATING_KINDS: [&str; 2] = ["HTTPRoute", "GRPCRoute"];
 const PASSTHROUGH_KINDS: [&str; 1] = ["TLSRoute"];
 
 /// The namespaces that may attach to plain HTTP: the owner's, and those of ACME challenge routes.
 fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<String> {
     let mut open = vec![namespace.to_owned()];
-    for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {
+    for answers in [Some(settings.cert_manager_namespace.as_str()), solver]
+        .into_iter()
+        .flatten()
+    {
         if !open.iter().any(|there| there == answers) {
             open.push(answers.to_owned());
         }
@@ -239,17 +304,27 @@ fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<Strin
     open
 }
 
-/// The plain-HTTP listeners, for HTTPRoutes of the namespaces `open`: `http`, without a hostname. If the class is ours,
-/// other Gateways may share the address, and the listeners have the hostnames of the apex alone.
+/// The plain-HTTP listeners, for HTTPRoutes of the namespaces `open`: `http`, without a hostname.
+/// If the class is ours, other Gateways may share the address, and the listeners have the hostnames
+/// of the apex alone.
 fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open.to_vec())];
-    let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
-    let allowed = Arc::new(AllowedRoutes { kinds: Some(kinds(apex.is_some(), &["HTTPRoute"])), namespaces });
+    let namespaces = NamespaceRule::Selector(Box::new(Selector {
+        labels: BTreeMap::new(),
+        expressions,
+    }));
+    let allowed = Arc::new(AllowedRoutes {
+        kinds: Some(kinds(apex.is_some(), &["HTTPRoute"])),
+        namespaces,
+    });
     let hostnames = match apex {
         None => vec![(PLAIN[0], Hostname::any())],
         Some(apex) => {
             let below = below("*", apex).map(|wildcard| (PLAIN[0], wildcard));
-            below.into_iter().chain([(PLAIN[1], apex.clone())]).collect()
+            below
+                .into_iter()
+                .chain([(PLAIN[1], apex.clone())])
+                .collect()
         }
     };
     let listener = |(name, hostname): (&str, Hostname)| Listener {
@@ -272,20 +347,28 @@ fn allowed(own: bool, of: &[&str], namespace: &str, takes: Takes<'_>) -> Allowed
         Takes::Attached => {}
         Takes::Only(only) => drop(labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned())),
         // The API server sets the label on every namespace. A list of values may not be empty.
-        Takes::Nobody => expressions.push((NAMESPACE_NAME.to_owned(), NO_LABEL.to_owned(), Vec::new())),
+        Takes::Nobody => {
+            expressions.push((NAMESPACE_NAME.to_owned(), NO_LABEL.to_owned(), Vec::new()))
+        }
     }
     AllowedRoutes {
         kinds: Some(kinds(own, of)),
-        namespaces: NamespaceRule::Selector(Box::new(Selector { labels, expressions })),
+        namespaces: NamespaceRule::Selector(Box::new(Selector {
+            labels,
+            expressions,
+        })),
     }
 }
 
-/// The route kinds of a listener: `of` if the class is ours. With other classes every listener has the same kinds, also
-/// on port 80: Cilium before 1.20 refuses a route whose kind is missing at any listener of its Gateway, wherever it
-/// attaches.
+/// The route kinds of a listener: `of` if the class is ours. With other classes every listener has
+/// the same kinds, also on port 80: Cilium before 1.20 refuses a route whose kind is missing at any
+/// listener of its Gateway, wherever it attaches.
 fn kinds(own: bool, of: &[&str]) -> Vec<(String, String)> {
     let kinds: &[&str] = if own { of } else { &["HTTPRoute", "TLSRoute"] };
-    kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect()
+    kinds
+        .iter()
+        .map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned()))
+        .collect()
 }
 
 /// The hostname `label.apex`; `None` if it is too long.
@@ -295,11 +378,17 @@ fn below(label: &str, apex: &Hostname) -> Option<Hostname> {
 
 /// The class of a TenantGateway's Gateway.
 pub(super) fn class<'a>(tenant: &'a TenantGateway, settings: &'a Settings) -> &'a str {
-    Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or(&settings.class)
+    Some(tenant.spec.gateway_class_name.as_str())
+        .filter(|class| !class.is_empty())
+        .unwrap_or(&settings.class)
 }
 
 /// The names of the wildcard certificate: apex and `*.apex`, then each child and `*.child`.
-pub(super) fn wildcard_names<'a>(tenant: &'a TenantGateway, children: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(super) fn wildcard_names<'a>(
+    tenant: &'a TenantGateway,
+    children: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
     let all = std::iter::once(tenant.spec.apex.as_str()).chain(children);
-    all.flat_map(|apex| [apex.to_owned(), format!("*.{apex}")]).collect()
+    all.flat_map(|apex| [apex.to_owned(), format!("*.{apex}")])
+        .collect()
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::confluence::{engine, event, gone, host, namespace, places, tenant, tenant_with_namespaces, view};
+use super::confluence::{
+    engine, event, gone, host, namespace, places, tenant, tenant_with_namespaces, view,
+};
 use super::*;
 use crate::model::ObjectName;
 
@@ -13,17 +15,38 @@ use crate::model::ObjectName;
 fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
     let foreign = |number: usize| {
         let name = ObjectName::new("tenant-a", names::overflow("cozystack", number));
-        let there = Existing { owner: "somebody".into(), ..Existing::default() };
-        Change::Existing(Derived { kind: DerivedKind::ListenerSet, name }, Some(there))
+        let there = Existing {
+            owner: "somebody".into(),
+            ..Existing::default()
+        };
+        Change::Existing(
+            Derived {
+                kind: DerivedKind::ListenerSet,
+                name,
+            },
+            Some(there),
+        )
     };
     let sets = |engine: &Tenancy| {
-        let numbers = engine.objects().keys().filter(|derived| derived.kind == DerivedKind::ListenerSet);
-        numbers.filter_map(|derived| Some(names::overflow_of(&derived.name.name)?.1)).collect::<Vec<_>>()
+        let numbers = engine
+            .objects()
+            .keys()
+            .filter(|derived| derived.kind == DerivedKind::ListenerSet);
+        numbers
+            .filter_map(|derived| Some(names::overflow_of(&derived.name.name)?.1))
+            .collect::<Vec<_>>()
     };
     let hosts = || (0..100).map(host).collect::<Vec<_>>();
     // The foreign object existed before ours, or was created before ours was written.
     let (mut before, mut between) = (engine(), engine());
-    before.apply([vec![foreign(1)], tenant_with_namespaces(json!({"apex": "a.org"})), hosts()].concat());
+    before.apply(
+        [
+            vec![foreign(1)],
+            tenant_with_namespaces(json!({"apex": "a.org"})),
+            hosts(),
+        ]
+        .concat(),
+    );
     between.apply([tenant_with_namespaces(json!({"apex": "a.org"})), hosts()].concat());
     assert_eq!(sets(&between), [1]);
     between.apply(vec![foreign(1)]);
@@ -36,8 +59,8 @@ fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// Broken edits, an apex that the namespace's label does not permit, and a label that changes before the apex: once
-    /// all are repaired, no trace is left.
+    /// Broken edits, an apex that the namespace's label does not permit, and a label that changes
+    /// before the apex: once all are repaired, no trace is left.
     #[test]
     fn repaired_tenant_gateways_end_in_the_state_of_a_fresh_start(
         events in proptest::collection::vec((event(), proptest::bool::weighted(0.2), 0_u8..8), 1..40),

@@ -27,8 +27,13 @@ impl<'a> Takes<'a> {
 
 /// True if a TLS listener that we made selects a namespace that is attached to its Gateway.
 pub(super) fn selects(listener: &Listener, namespace: &str) -> bool {
-    let NamespaceRule::Selector(selector) = &listener.allowed.namespaces else { return true };
+    let NamespaceRule::Selector(selector) = &listener.allowed.namespaces else {
+        return true;
+    };
     let name = selector.labels.get(NAMESPACE_NAME);
-    let nobody = selector.expressions.iter().any(|(key, operator, _)| key == NAMESPACE_NAME && operator == NO_LABEL);
+    let nobody = selector
+        .expressions
+        .iter()
+        .any(|(key, operator, _)| key == NAMESPACE_NAME && operator == NO_LABEL);
     listener.tls.is_none() || !nobody && name.is_none_or(|name| name == namespace)
 }

@@ -11,24 +11,27 @@ use crate::model::Hostname;
 pub struct Settings {
     /// True if ListenerSets can be written.
     pub listener_sets: bool,
-    /// The certificate source of TenantGateways that name none. With cert-manager, Issuers and Certificates are among
-    /// the desired objects; certificates that we issue are wanted certificates.
+    /// The certificate source of TenantGateways that name none. With cert-manager, Issuers and
+    /// Certificates are among the desired objects; certificates that we issue are wanted
+    /// certificates.
     pub certificates: Source,
     /// True if cert-manager is installed.
     pub cert_manager: bool,
-    /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None` permits any.
+    /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None`
+    /// permits any.
     pub directories: Option<BTreeSet<String>>,
     /// The precedence of claimants of one hostname.
     pub claims: ClaimPrecedence,
-    /// True if the record decides at Gateways of other data planes as well; else the smallest claimant has a hostname
-    /// there, as the Cozystack gateway page specifies.
+    /// True if the record decides at Gateways of other data planes as well; else the smallest
+    /// claimant has a hostname there, as the Cozystack gateway page specifies.
     pub recorded_elsewhere: bool,
-    /// The number of seconds for which a recorded hostname stays reserved for the namespace that released it.
+    /// The number of seconds for which a recorded hostname stays reserved for the namespace that
+    /// released it.
     pub hold: u64,
     /// The ports of Gateways: 80 and 443, unless an unprivileged program serves them itself.
     pub ports: Ports,
-    /// True if namespaces without a host label may publish hostnames, beside the TenantGateway's own namespace and
-    /// those that it attaches.
+    /// True if namespaces without a host label may publish hostnames, beside the TenantGateway's
+    /// own namespace and those that it attaches.
     pub unlabelled: bool,
     /// Hostnames that one namespace alone may have, or none (`None`).
     pub reserved: BTreeMap<Hostname, Option<Arc<str>>>,
@@ -36,13 +39,17 @@ pub struct Settings {
     pub class: String,
     /// The namespace of cert-manager, whose challenge routes may attach to port 80.
     pub cert_manager_namespace: String,
-    /// The Service of our HTTP-01 responder, for Gateways of other data planes; `None` if no routes can lead there.
+    /// The Service of our HTTP-01 responder, for Gateways of other data planes; `None` if no routes
+    /// can lead there.
     pub solver: Option<SolverService>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let ports = Ports { http: 80, https: 443 };
+        let ports = Ports {
+            http: 80,
+            https: 443,
+        };
         Self {
             listener_sets: true,
             certificates: Source::CertManager,
@@ -90,6 +97,7 @@ pub enum ClaimPrecedence {
     Smallest,
     /// At Gateways of ours the recorded owner first; among others, and elsewhere, like `Smallest`.
     FirstCome,
-    /// Like `FirstCome`, for several replicas with one record: a hostname has no owner before it is recorded.
+    /// Like `FirstCome`, for several replicas with one record: a hostname has no owner before it is
+    /// recorded.
     Recorded,
 }

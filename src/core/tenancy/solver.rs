@@ -1,11 +1,13 @@
 //! Routes that forward HTTP-01 challenges to us, at Gateways that another data plane serves.
 //!
-//! A Gateway has one without hostnames, which stays: nothing is written per challenge. A route with hostnames on port
-//! 80 hides it, though, since a hostname precedes every path (Gateway API, `HTTPRoute.spec.hostnames`). Only the
-//! Gateway's own namespace may have such a route there; each gets a challenge route beside it with the same hostnames.
-//! No challenge route has a hostname that is not on port 80 already: that would hide the redirect.
+//! A Gateway has one without hostnames, which stays: nothing is written per challenge. A route with
+//! hostnames on port 80 hides it, though, since a hostname precedes every path (Gateway API,
+//! `HTTPRoute.spec.hostnames`). Only the Gateway's own namespace may have such a route there; each
+//! gets a challenge route beside it with the same hostnames. No challenge route has a hostname that
+//! is not on port 80 already: that would hide the redirect.
 //!
-//! These routes are in our namespace, with the Service that they lead to; the TenantGateway's Namespace is their owner.
+//! These routes are in our namespace, with the Service that they lead to; the TenantGateway's
+//! Namespace is their owner.
 
 use super::claim::ClaimId;
 use super::claims::Claims;
@@ -29,7 +31,13 @@ pub(super) struct Solvers<'a> {
 impl Solvers<'_> {
     /// Derives the route of a Gateway for all hostnames.
     pub(super) fn solve(self, tenant: &ObjectName, dirty: &mut Dirty) {
-        self.emit_solver(tenant, names::challenges(tenant, None), Vec::new(), true, dirty);
+        self.emit_solver(
+            tenant,
+            names::challenges(tenant, None),
+            Vec::new(),
+            true,
+            dirty,
+        );
     }
 
     /// Derives the route beside one with hostnames on port 80.
@@ -40,11 +48,17 @@ impl Solvers<'_> {
             return;
         }
         let ports = self.settings.ports;
-        let there = claims
-            .claiming(id)
-            .filter(|claimant| !claimant.challenge && claimant.naming(tenant).any(|parent| ports.may_be_plain(parent)));
-        let mut hostnames: Vec<Hostname> =
-            there.into_iter().flat_map(|claimant| claimant.hostnames.iter().flatten()).cloned().collect();
+        let there = claims.claiming(id).filter(|claimant| {
+            !claimant.challenge
+                && claimant
+                    .naming(tenant)
+                    .any(|parent| ports.may_be_plain(parent))
+        });
+        let mut hostnames: Vec<Hostname> = there
+            .into_iter()
+            .flat_map(|claimant| claimant.hostnames.iter().flatten())
+            .cloned()
+            .collect();
         hostnames.sort();
         hostnames.dedup();
         let name = names::challenges(tenant, Some(&format!("{:?} {}", key.kind, key.name.name)));
@@ -53,15 +67,46 @@ impl Solvers<'_> {
         self.emit_solver(&tenant, name, hostnames, wanted, dirty);
     }
 
-    fn emit_solver(self, tenant: &ObjectName, name: String, hosts: Vec<Hostname>, wanted: bool, dirty: &mut Dirty) {
-        let Some(namespace) = self.settings.solver.as_ref().map(|service| service.namespace.clone()) else { return };
-        let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(namespace, name.as_str()) };
-        let template = self.tenants.resolved(tenant).map(|valid| &valid.template).filter(|_| wanted);
+    fn emit_solver(
+        self,
+        tenant: &ObjectName,
+        name: String,
+        hosts: Vec<Hostname>,
+        wanted: bool,
+        dirty: &mut Dirty,
+    ) {
+        let Some(namespace) = self
+            .settings
+            .solver
+            .as_ref()
+            .map(|service| service.namespace.clone())
+        else {
+            return;
+        };
+        let key = Derived {
+            kind: DerivedKind::HttpRoute,
+            name: ObjectName::new(namespace, name.as_str()),
+        };
+        let template = self
+            .tenants
+            .resolved(tenant)
+            .map(|valid| &valid.template)
+            .filter(|_| wanted);
         let solving = template.and_then(|template| Some((template, template.solving.clone()?)));
-        let uid = solving.as_ref().map(|(_, solving)| solving.namespace_uid.as_str());
-        let foreign = uid.is_some_and(|uid| self.derivations.existing(&key).is_some_and(|there| there.owner != *uid));
+        let uid = solving
+            .as_ref()
+            .map(|(_, solving)| solving.namespace_uid.as_str());
+        let foreign = uid.is_some_and(|uid| {
+            self.derivations
+                .existing(&key)
+                .is_some_and(|there| there.owner != *uid)
+        });
         let value = solving.map(|(template, solving)| {
-            Desired::challenges(&template.owner, template.plain(), SolverRoute::new(solving, name, hosts))
+            Desired::challenges(
+                &template.owner,
+                template.plain(),
+                SolverRoute::new(solving, name, hosts),
+            )
         });
         self.derivations.emit_as(tenant, key, value, foreign, dirty);
     }
@@ -70,7 +115,10 @@ impl Solvers<'_> {
 impl Settings {
     /// True if a claimant is one of our routes that forward challenges.
     pub(super) fn is_solver(&self, claim: &ClaimKey, tenant: &ObjectName) -> bool {
-        let ours = self.solver.as_ref().is_some_and(|service| service.namespace == claim.name.namespace);
+        let ours = self
+            .solver
+            .as_ref()
+            .is_some_and(|service| service.namespace == claim.name.namespace);
         ours && claim.kind == ClaimKind::HttpRoute && is_of(&claim.name.name, tenant)
     }
 }
@@ -87,32 +135,58 @@ mod tests {
     const OURS: &str = "gatewright-system";
 
     fn engine() -> Tenancy {
-        let service = SolverService { namespace: OURS.into(), name: "challenges".to_owned(), port: 80, answers: true };
+        let service = SolverService {
+            namespace: OURS.into(),
+            name: "challenges".to_owned(),
+            port: 80,
+            answers: true,
+        };
         let certificates = Source::Acme;
-        Tenancy::new(Settings { certificates, solver: Some(service), ..Settings::default() })
+        Tenancy::new(Settings {
+            certificates,
+            solver: Some(service),
+            ..Settings::default()
+        })
     }
 
     fn namespace(name: &str, uid: &str) -> Change {
         let labels = [(GATEWAY_LABEL, "tenant-a"), (HOST_LABEL, "a.org")];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        Change::Namespace(name.into(), Some(Namespace { labels, uid: uid.to_owned(), ..Namespace::default() }))
+        let labels = labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+        Change::Namespace(
+            name.into(),
+            Some(Namespace {
+                labels,
+                uid: uid.to_owned(),
+                ..Namespace::default()
+            }),
+        )
     }
 
     fn plain(name: &str, parent: Value, hostnames: &[&str]) -> Change {
         let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"namespace": "tenant-a", "name": name},
             "spec": {"hostnames": hostnames, "parentRefs": [parent], "rules": [{}]}});
-        let Ok(crate::inputs::Object::Route(route)) = crate::inputs::Object::parse(value) else { panic!("a route") };
+        let Ok(crate::inputs::Object::Route(route)) = crate::inputs::Object::parse(value) else {
+            panic!("a route")
+        };
         let claimant = Claimant::from(&route);
         Change::Claimant(claimant.key.clone(), Some(claimant))
     }
 
     /// The hostnames of every route of ours, and its owner.
     fn routes(engine: &Tenancy) -> Vec<(Value, Value)> {
-        let ours = engine.objects().iter().filter(|(derived, _)| &*derived.name.namespace == OURS);
+        let ours = engine
+            .objects()
+            .iter()
+            .filter(|(derived, _)| &*derived.name.namespace == OURS);
         let told = |desired: &Desired| {
             let document = desired.document();
-            (document["spec"]["hostnames"].clone(), document["metadata"]["ownerReferences"][0]["uid"].clone())
+            (
+                document["spec"]["hostnames"].clone(),
+                document["metadata"]["ownerReferences"][0]["uid"].clone(),
+            )
         };
         ours.map(|(_, desired)| told(desired)).collect()
     }
@@ -127,7 +201,11 @@ mod tests {
             namespace("tenant-b", "v"),
             tenant("tenant-a", spec.clone()),
             plain("both", gateway(), &["x.a.org", "*.b.a.org"]),
-            plain("secure", json!({"name": "cozystack", "sectionName": "https-y"}), &["y.a.org"]),
+            plain(
+                "secure",
+                json!({"name": "cozystack", "sectionName": "https-y"}),
+                &["y.a.org"],
+            ),
             plain("elsewhere", json!({"name": "other"}), &["z.a.org"]),
             http("tenant-b", "child", &["c.a.org"]),
         ]);
@@ -135,7 +213,10 @@ mod tests {
         let all = [(Value::Null, json!("u")), (hosts.clone(), json!("u"))];
         let is = |engine: &Tenancy, wanted: &[(Value, Value)]| {
             let found = routes(engine);
-            assert!(found.len() == wanted.len() && wanted.iter().all(|one| found.contains(one)), "{found:?}");
+            assert!(
+                found.len() == wanted.len() && wanted.iter().all(|one| found.contains(one)),
+                "{found:?}"
+            );
         };
         is(&engine, &all);
         // A Namespace that is created again under the same name is another owner.
@@ -143,15 +224,26 @@ mod tests {
         is(&engine, &[(Value::Null, json!("w")), (hosts, json!("w"))]);
         // An object of another writer is left alone until it is deleted.
         let name = names::challenges(&ObjectName::new("tenant-a", "cozystack"), None);
-        let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(OURS, name) };
-        engine.apply(vec![Change::Existing(key.clone(), Some(Existing::default()))]);
+        let key = Derived {
+            kind: DerivedKind::HttpRoute,
+            name: ObjectName::new(OURS, name),
+        };
+        engine.apply(vec![Change::Existing(
+            key.clone(),
+            Some(Existing::default()),
+        )]);
         assert_eq!(routes(&engine).len(), 1);
-        assert!(engine.decides(&key, "w") && !engine.decides(&key, "u") && !engine.decides(&key, ""));
+        assert!(
+            engine.decides(&key, "w") && !engine.decides(&key, "u") && !engine.decides(&key, "")
+        );
         engine.apply(vec![Change::Existing(key.clone(), None)]);
         assert_eq!(routes(&engine).len(), 2);
         // Without HTTP-01, and with a class of ours, there are none.
         let mode = json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}});
-        for change in [tenant("tenant-a", mode), Change::Class("cilium".into(), true)] {
+        for change in [
+            tenant("tenant-a", mode),
+            Change::Class("cilium".into(), true),
+        ] {
             engine.apply(vec![change]);
             is(&engine, &[]);
             engine.apply(vec![tenant("tenant-a", spec.clone())]);
@@ -160,7 +252,10 @@ mod tests {
         assert_eq!(routes(&engine).len(), 2);
         engine.apply(vec![gone(tenant("tenant-a", spec))]);
         is(&engine, &[]);
-        assert!(engine.decides(&key, "w"), "the namespace is there, and wants none");
+        assert!(
+            engine.decides(&key, "w"),
+            "the namespace is there, and wants none"
+        );
     }
 
     proptest! {

@@ -28,8 +28,14 @@ impl Solving {
         settings: &Settings,
     ) -> Option<Self> {
         let ours = source == Source::Acme && mode == Mode::Http01 && !own;
-        let service = settings.solver.clone().filter(|to| to.answers && ours && !namespace_uid.is_empty())?;
-        Some(Self { service, namespace_uid: namespace_uid.to_owned() })
+        let service = settings
+            .solver
+            .clone()
+            .filter(|to| to.answers && ours && !namespace_uid.is_empty())?;
+        Some(Self {
+            service,
+            namespace_uid: namespace_uid.to_owned(),
+        })
     }
 
     /// The namespace whose routes the plain-HTTP listener must admit.
@@ -50,7 +56,11 @@ pub(super) struct SolverRoute {
 impl SolverRoute {
     /// A route with this name for these hostnames, or for all if there are none.
     pub(super) fn new(solving: Arc<Solving>, name: String, hostnames: Vec<Hostname>) -> Self {
-        Self { solving, name, hostnames }
+        Self {
+            solving,
+            name,
+            hostnames,
+        }
     }
 
     pub(super) fn meta(&self, tenant: &ObjectName) -> Value {
@@ -67,7 +77,11 @@ impl SolverRoute {
         let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": PATH}}], "backendRefs": [backend]});
         let mut spec = json!({"parentRefs": [parent], "rules": [rule]});
         if !self.hostnames.is_empty() {
-            spec["hostnames"] = self.hostnames.iter().map(|hostname| json!(hostname.as_str())).collect();
+            spec["hostnames"] = self
+                .hostnames
+                .iter()
+                .map(|hostname| json!(hostname.as_str()))
+                .collect();
         }
         spec
     }
@@ -75,7 +89,11 @@ impl SolverRoute {
 
 /// True if a TenantGateway has a challenge route with this name.
 pub(super) fn is_of(name: &str, tenant: &ObjectName) -> bool {
-    let Some((namespace, rest)) = names::challenges_of(name) else { return false };
-    let rest = rest.strip_prefix(&*tenant.name).filter(|_| namespace == &*tenant.namespace);
+    let Some((namespace, rest)) = names::challenges_of(name) else {
+        return false;
+    };
+    let rest = rest
+        .strip_prefix(&*tenant.name)
+        .filter(|_| namespace == &*tenant.namespace);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

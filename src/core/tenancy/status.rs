@@ -14,7 +14,8 @@ use crate::inputs::Listener;
 use crate::model::{ConditionType, ObjectName, Reason, Status, clipped};
 use crate::translate::{ObjectStatus, StatusBody};
 
-/// The controller name from the Cozystack gateway page, for route statuses at Gateways of other classes.
+/// The controller name from the Cozystack gateway page, for route statuses at Gateways of other
+/// classes.
 pub const CONTROLLER: &str = "gateway.cozystack.io/tenantgateway-controller";
 
 /// The largest number of listeners that are not ready in a status.
@@ -50,9 +51,15 @@ impl Listening {
     /// Why it is not ready; `None` if it is.
     fn lacks(self) -> Option<&'static str> {
         match self {
-            Self { accepted: false, .. } => Some("NotAccepted"),
-            Self { programmed: false, .. } => Some("NotProgrammed"),
-            Self { resolved: false, .. } => Some("RefsNotResolved"),
+            Self {
+                accepted: false, ..
+            } => Some("NotAccepted"),
+            Self {
+                programmed: false, ..
+            } => Some("NotProgrammed"),
+            Self {
+                resolved: false, ..
+            } => Some("RefsNotResolved"),
             Self { .. } => None,
         }
     }
@@ -61,15 +68,22 @@ impl Listening {
 impl From<&ObjectStatus> for ParentState {
     fn from(status: &ObjectStatus) -> Self {
         let holds = |conditions: &[crate::model::Condition], kind| {
-            conditions.iter().any(|condition| condition.kind == kind && condition.status == Status::True)
+            conditions
+                .iter()
+                .any(|condition| condition.kind == kind && condition.status == Status::True)
         };
         let (conditions, listeners) = match &status.body {
             StatusBody::Gateway(gateway) => (&gateway.conditions, &gateway.listeners),
             StatusBody::ListenerSet(set) => (&set.conditions, &set.listeners),
-            StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => return Self::default(),
+            StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => {
+                return Self::default();
+            }
         };
         let both = |conditions: &[_]| {
-            (holds(conditions, ConditionType::Accepted), holds(conditions, ConditionType::Programmed))
+            (
+                holds(conditions, ConditionType::Accepted),
+                holds(conditions, ConditionType::Programmed),
+            )
         };
         let (accepted, programmed) = both(conditions);
         let pending = listeners.iter().filter_map(|listener| {
@@ -82,12 +96,27 @@ impl From<&ObjectStatus> for ParentState {
         let pending = pending.collect();
         let listening = |conditions: &[crate::model::Condition]| {
             let (accepted, programmed) = both(conditions);
-            let mut refs = conditions.iter().filter(|condition| condition.kind == ConditionType::ResolvedRefs);
-            let resolved = refs.all(|c| c.status != Status::False || c.reason == Reason::InvalidRouteKinds);
-            Listening { accepted, programmed, resolved }
+            let mut refs = conditions
+                .iter()
+                .filter(|condition| condition.kind == ConditionType::ResolvedRefs);
+            let resolved =
+                refs.all(|c| c.status != Status::False || c.reason == Reason::InvalidRouteKinds);
+            Listening {
+                accepted,
+                programmed,
+                resolved,
+            }
         };
-        let listeners = listeners.iter().map(|listener| (listener.name.clone(), listening(&listener.conditions)));
-        Self { accepted, programmed, listeners: listeners.collect(), pending, is_behind: false }
+        let listeners = listeners
+            .iter()
+            .map(|listener| (listener.name.clone(), listening(&listener.conditions)));
+        Self {
+            accepted,
+            programmed,
+            listeners: listeners.collect(),
+            pending,
+            is_behind: false,
+        }
     }
 }
 
@@ -102,8 +131,8 @@ pub struct TenantStatus {
     pub reason: &'static str,
     /// A message for people.
     pub message: String,
-    /// The listeners of its Gateway, and up to 64 listeners of its ListenerSets that are not ready, in order: the size
-    /// of a status must be bounded, regardless of the number of hosts.
+    /// The listeners of its Gateway, and up to 64 listeners of its ListenerSets that are not ready,
+    /// in order: the size of a status must be bounded, regardless of the number of hosts.
     pub listeners: Vec<ListenerState>,
 }
 
@@ -122,8 +151,15 @@ pub struct ListenerState {
 
 impl ListenerState {
     fn new((listener, reason): (&Arc<Listener>, Option<&'static str>)) -> Self {
-        let hostname = listener.hostname.as_ref().ok().filter(|hostname| !hostname.is_any());
-        let certificate = listener.tls.as_ref().and_then(|tls| tls.certificates.first());
+        let hostname = listener
+            .hostname
+            .as_ref()
+            .ok()
+            .filter(|hostname| !hostname.is_any());
+        let certificate = listener
+            .tls
+            .as_ref()
+            .and_then(|tls| tls.certificates.first());
         Self {
             name: listener.name.to_string(),
             hostname: hostname.map(ToString::to_string),
@@ -146,8 +182,10 @@ impl TenantStatus {
         });
         let listener = |listener: &ListenerState| {
             let mut entry = json!({"name": listener.name, "ready": listener.reason.is_none()});
-            let texts =
-                [("hostname", listener.hostname.as_deref()), ("certificateName", listener.certificate.as_deref())];
+            let texts = [
+                ("hostname", listener.hostname.as_deref()),
+                ("certificateName", listener.certificate.as_deref()),
+            ];
             for (field, text) in texts.into_iter().chain([("reason", listener.reason)]) {
                 if let Some(text) = text {
                     entry[field] = json!(text);
@@ -172,31 +210,50 @@ pub(super) struct Statuses<'a> {
 }
 
 impl<'a> Statuses<'a> {
-    /// The status of a TenantGateway. `look` returns the state of one of its objects by that object's status, if it has
-    /// one.
+    /// The status of a TenantGateway. `look` returns the state of one of its objects by that
+    /// object's status, if it has one.
     pub(super) fn status(
         self,
         tenant: &ObjectName,
         look: &dyn Fn(&Derived) -> Option<Arc<ParentState>>,
     ) -> Option<TenantStatus> {
         let given = self.tenants.given(tenant)?;
-        let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
+        let gateway = Derived {
+            kind: DerivedKind::Gateway,
+            name: tenant.clone(),
+        };
         // The status of a Gateway of another class is about that class.
         let other_class = self.other_class(&gateway);
-        let told = if other_class.is_none() { look(&gateway) } else { None };
+        let told = if other_class.is_none() {
+            look(&gateway)
+        } else {
+            None
+        };
         let mut state = told.map(Arc::unwrap_or_clone).unwrap_or_default();
-        let mut listeners: Vec<_> = self.listening(&gateway, &state).map(ListenerState::new).collect();
+        let mut listeners: Vec<_> = self
+            .listening(&gateway, &state)
+            .map(ListenerState::new)
+            .collect();
         // A host that is starting or fails does not affect the readiness of the others.
         let is_host = |name: &str| self.places.holder(tenant, Arc::from(name)).is_some();
-        let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) = listeners.iter().partition(|l| is_host(&l.name));
+        let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) =
+            listeners.iter().partition(|l| is_host(&l.name));
         let fixed_serve = fixed.iter().all(|listener| listener.reason.is_none());
-        let (mut a_host, mut a_host_serves) =
-            (!hosts.is_empty(), hosts.iter().any(|listener| listener.reason.is_none()));
+        let (mut a_host, mut a_host_serves) = (
+            !hosts.is_empty(),
+            hosts.iter().any(|listener| listener.reason.is_none()),
+        );
         let mut total = listeners.len();
-        let mut waiting = listeners.iter().filter(|listener| listener.reason.is_some()).count();
+        let mut waiting = listeners
+            .iter()
+            .filter(|listener| listener.reason.is_some())
+            .count();
         for (_, number) in self.places.shards_of(tenant).filter(|shard| shard.1 > 0) {
             let (kind, name) = place_of(tenant, *number);
-            let set = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
+            let set = Derived {
+                kind,
+                name: ObjectName::new(tenant.namespace.clone(), name),
+            };
             let of_set = look(&set).unwrap_or_default();
             for (listener, reason) in self.listening(&set, &of_set) {
                 total += 1;
@@ -219,30 +276,62 @@ impl<'a> Statuses<'a> {
                 let class = other_class.unwrap_or_default();
                 (
                     "GatewayNotAccepted",
-                    format!("Gateway {tenant} has gatewayClassName {class}, which is not the one wanted"),
+                    format!(
+                        "Gateway {tenant} has gatewayClassName {class}, which is not the one wanted"
+                    ),
                 )
             }
             None if state.is_behind && !(state.accepted && state.programmed) => {
-                let text = format!("the conditions of Gateway {tenant} are about an earlier generation of it");
-                (if state.accepted { "GatewayNotProgrammed" } else { "GatewayNotAccepted" }, text)
+                let text = format!(
+                    "the conditions of Gateway {tenant} are about an earlier generation of it"
+                );
+                (
+                    if state.accepted {
+                        "GatewayNotProgrammed"
+                    } else {
+                        "GatewayNotAccepted"
+                    },
+                    text,
+                )
             }
-            None if !state.accepted => ("GatewayNotAccepted", format!("Gateway {tenant} is not accepted")),
-            None if !state.programmed => ("GatewayNotProgrammed", format!("Gateway {tenant} is not programmed")),
+            None if !state.accepted => (
+                "GatewayNotAccepted",
+                format!("Gateway {tenant} is not accepted"),
+            ),
+            None if !state.programmed => (
+                "GatewayNotProgrammed",
+                format!("Gateway {tenant} is not programmed"),
+            ),
             None if waiting > 0 => {
                 let more = if waiting > 8 { ", ..." } else { "" };
                 let tell = |listener: &ListenerState| match state.pending.get(&*listener.name) {
                     Some(text) => format!("{} ({text})", listener.name),
                     None => listener.name.clone(),
                 };
-                let who = listeners.iter().filter(|listener| listener.reason.is_some());
+                let who = listeners
+                    .iter()
+                    .filter(|listener| listener.reason.is_some());
                 let names = who.take(8).map(tell).collect::<Vec<_>>().join(", ");
                 let text = format!("{waiting} of {total} listeners are not ready: {names}{more}");
-                (if serves { "Reconciled" } else { "ListenersNotReady" }, text)
+                (
+                    if serves {
+                        "Reconciled"
+                    } else {
+                        "ListenersNotReady"
+                    },
+                    text,
+                )
             }
             None => ("Reconciled", format!("all {total} listeners are ready")),
         };
         let ready = reason == "Reconciled";
-        Some(TenantStatus { generation: given.generation, ready, reason, message, listeners })
+        Some(TenantStatus {
+            generation: given.generation,
+            ready,
+            reason,
+            message,
+            listeners,
+        })
     }
 
     /// The class of the existing Gateway, if it is not the desired one.
@@ -258,9 +347,19 @@ impl<'a> Statuses<'a> {
         object: &Derived,
         state: &ParentState,
     ) -> impl Iterator<Item = (&'a Arc<Listener>, Option<&'static str>)> {
-        let listeners = self.derivations.desired(object).into_iter().flat_map(|desired| desired.listeners());
+        let listeners = self
+            .derivations
+            .desired(object)
+            .into_iter()
+            .flat_map(|desired| desired.listeners());
         listeners.map(|listener| {
-            (listener, state.listeners.get(&listener.name).map_or(Some("Pending"), |found| found.lacks()))
+            (
+                listener,
+                state
+                    .listeners
+                    .get(&listener.name)
+                    .map_or(Some("Pending"), |found| found.lacks()),
+            )
         })
     }
 }

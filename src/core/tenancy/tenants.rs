@@ -48,7 +48,8 @@ impl Tenants {
     ) -> Option<TenantGateway> {
         let class = |tenant: &TenantGateway| render::class(tenant, settings).to_owned();
         if new.is_some() {
-            self.in_namespace.insert(name.namespace.clone(), name.clone());
+            self.in_namespace
+                .insert(name.namespace.clone(), name.clone());
         } else {
             self.in_namespace.remove(&name.namespace, name);
         }
@@ -68,7 +69,11 @@ impl Tenants {
 
     /// Sets whether a GatewayClass is ours. Returns whether that changed.
     pub(super) fn set_class(&mut self, class: &Arc<str>, ours: bool) -> bool {
-        if ours { self.own_classes.insert(class.clone()) } else { self.own_classes.remove(class) }
+        if ours {
+            self.own_classes.insert(class.clone())
+        } else {
+            self.own_classes.remove(class)
+        }
     }
 
     /// True if a GatewayClass is ours.
@@ -93,11 +98,16 @@ impl Tenants {
 
     /// The shared copy of a TenantGateway's name, to save memory.
     pub(super) fn shared(&self, name: ObjectName) -> ObjectName {
-        self.given.get_key_value(&name).map_or(name, |(known, _)| known.clone())
+        self.given
+            .get_key_value(&name)
+            .map_or(name, |(known, _)| known.clone())
     }
 
     /// The TenantGateways of a namespace, sorted.
-    pub(super) fn in_namespace<'a>(&'a self, namespace: &str) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+    pub(super) fn in_namespace<'a>(
+        &'a self,
+        namespace: &str,
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
         self.in_namespace.of(namespace)
     }
 
@@ -125,7 +135,12 @@ impl Tenants {
     }
 
     /// Sets the readiness of a TenantGateway, and reports it if it changed.
-    pub(super) fn set_readiness(&mut self, name: &ObjectName, new: Option<Readiness>, dirty: &mut Dirty) {
+    pub(super) fn set_readiness(
+        &mut self,
+        name: &ObjectName,
+        new: Option<Readiness>,
+        dirty: &mut Dirty,
+    ) {
         if self.readiness.get(name) == new.as_ref() {
             return;
         }
@@ -136,7 +151,8 @@ impl Tenants {
         }
     }
 
-    /// Removes the reason why a TenantGateway could not be carried out; its readiness is computed later.
+    /// Removes the reason why a TenantGateway could not be carried out; its readiness is computed
+    /// later.
     pub(super) fn resume(&mut self, name: &ObjectName) {
         self.readiness.remove(name);
     }
@@ -148,41 +164,74 @@ impl Tenants {
 
     /// True if a TenantGateway could not be carried out at its last evaluation.
     pub(super) fn is_frozen(&self, name: &ObjectName) -> bool {
-        self.readiness.get(name).is_some_and(|readiness| readiness.frozen)
+        self.readiness
+            .get(name)
+            .is_some_and(|readiness| readiness.frozen)
     }
 
-    /// True if a TenantGateway could never be carried out since the program started: its existing objects stay as they
-    /// are, and it gets no new hostnames.
+    /// True if a TenantGateway could never be carried out since the program started: its existing
+    /// objects stay as they are, and it gets no new hostnames.
     pub(super) fn is_unmanaged(&self, name: &ObjectName) -> bool {
         !self.resolved.contains_key(name) && self.given.contains_key(name)
     }
 
     /// True if a TenantGateway is carried out and another data plane serves its Gateway.
     pub(super) fn has_other_data_plane(&self, name: &ObjectName) -> bool {
-        self.resolved.get(name).is_some_and(|resolved| !resolved.template.own)
+        self.resolved
+            .get(name)
+            .is_some_and(|resolved| !resolved.template.own)
     }
 
     /// True if a TenantGateway's Gateway has a class that we serve.
     pub(super) fn is_own(&self, name: &ObjectName) -> bool {
-        self.resolved.get(name).is_some_and(|resolved| resolved.template.own)
+        self.resolved
+            .get(name)
+            .is_some_and(|resolved| resolved.template.own)
     }
 
-    /// Returns whether a claimant's route attaches to the listeners of a shard; if not, the ListenerSet that it must
-    /// name.
-    pub(super) fn reaches(&self, claimant: &Claimant, tenant: &ObjectName, shard: usize) -> Result<(), ObjectName> {
-        let set = ObjectName::new(tenant.namespace.clone(), names::overflow(&tenant.name, shard));
-        if shard == 0 || self.is_own(tenant) || claimant.names_set(&set) { Ok(()) } else { Err(set) }
+    /// Returns whether a claimant's route attaches to the listeners of a shard; if not, the
+    /// ListenerSet that it must name.
+    pub(super) fn reaches(
+        &self,
+        claimant: &Claimant,
+        tenant: &ObjectName,
+        shard: usize,
+    ) -> Result<(), ObjectName> {
+        let set = ObjectName::new(
+            tenant.namespace.clone(),
+            names::overflow(&tenant.name, shard),
+        );
+        if shard == 0 || self.is_own(tenant) || claimant.names_set(&set) {
+            Ok(())
+        } else {
+            Err(set)
+        }
     }
 
-    /// The TenantGateway of a namespace that is carried out, of several: the one with an existing Gateway, else the
-    /// oldest.
-    pub(super) fn first_in(&self, namespace: &str, derivations: &Derivations) -> Option<&ObjectName> {
+    /// The TenantGateway of a namespace that is carried out, of several: the one with an existing
+    /// Gateway, else the oldest.
+    pub(super) fn first_in(
+        &self,
+        namespace: &str,
+        derivations: &Derivations,
+    ) -> Option<&ObjectName> {
         let lives = |name: &ObjectName| {
-            let there = derivations.existing(&Derived { kind: DerivedKind::Gateway, name: name.clone() });
+            let there = derivations.existing(&Derived {
+                kind: DerivedKind::Gateway,
+                name: name.clone(),
+            });
             there.is_some_and(|there| self.is_uid_of(&there.owner, name))
         };
-        let created = |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
+        let created =
+            |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
         let all = self.in_namespace.of(namespace);
-        all.min_by_key(|name| (!lives(name), created(name), !self.resolved.contains_key(*name), *name))
+        all.min_by_key(|name| {
+            (
+                !lives(name),
+                created(name),
+                !self.resolved.contains_key(*name),
+                *name,
+            )
+        })
     }
 }

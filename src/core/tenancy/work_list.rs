@@ -6,7 +6,8 @@ use std::hash::Hash;
 
 use super::groups::Set;
 
-/// A queue of items to redo. It is sorted once per round, not with each item: most items are added together.
+/// A queue of items to redo. It is sorted once per round, not with each item: most items are added
+/// together.
 pub(super) struct Todo<T> {
     /// The items of this round, in reverse order.
     now: Vec<T>,
@@ -16,14 +17,18 @@ pub(super) struct Todo<T> {
 
 impl<T> Default for Todo<T> {
     fn default() -> Self {
-        Self { now: Vec::new(), next: Vec::new() }
+        Self {
+            now: Vec::new(),
+            next: Vec::new(),
+        }
     }
 }
 
 impl<T: Ord> Todo<T> {
     /// Adds an item, unless it is queued.
     pub(super) fn insert(&mut self, item: T) {
-        let waits = self.next.last() == Some(&item) || self.now.binary_search_by(|held| item.cmp(held)).is_ok();
+        let waits = self.next.last() == Some(&item)
+            || self.now.binary_search_by(|held| item.cmp(held)).is_ok();
         if !waits {
             self.next.push(item);
         }
@@ -46,7 +51,8 @@ impl<T: Ord> Extend<T> for Todo<T> {
     }
 }
 
-/// A [`Todo`] of items that are referred to by number: ordered by what the numbers stand for, or by arrival.
+/// A [`Todo`] of items that are referred to by number: ordered by what the numbers stand for, or by
+/// arrival.
 pub(super) struct WorkList<Id> {
     now: Vec<Id>,
     next: Vec<Id>,
@@ -55,7 +61,11 @@ pub(super) struct WorkList<Id> {
 
 impl<Id> Default for WorkList<Id> {
     fn default() -> Self {
-        Self { now: Vec::new(), next: Vec::new(), waits: Set::default() }
+        Self {
+            now: Vec::new(),
+            next: Vec::new(),
+            waits: Set::default(),
+        }
     }
 }
 
@@ -114,7 +124,8 @@ mod tests {
         queue.extend([0, 1, 2, 1]);
         assert_eq!(queue.pop(|a: &usize, b| names[*a].cmp(names[*b])), Some(1));
         queue.extend([0, 1]);
-        let rest: Vec<_> = std::iter::from_fn(|| queue.pop(|a, b| names[*a].cmp(names[*b]))).collect();
+        let rest: Vec<_> =
+            std::iter::from_fn(|| queue.pop(|a, b| names[*a].cmp(names[*b]))).collect();
         assert_eq!(rest, [2, 0, 1]);
         queue.extend([2, 0, 1]);
         let coming: Vec<_> = std::iter::from_fn(|| queue.pop(|_, _| Ordering::Equal)).collect();

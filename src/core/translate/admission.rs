@@ -1,11 +1,12 @@
-//! Ownership of hostnames among admitted namespaces: those whose routes (`allowedRoutes`) or ListenerSets
-//! (`allowedListeners`) the listeners of another namespace admit.
+//! Ownership of hostnames among admitted namespaces: those whose routes (`allowedRoutes`) or
+//! ListenerSets (`allowedListeners`) the listeners of another namespace admit.
 //!
-//! The admitting namespace itself is always served. Among the admitted ones the record of ownership gives each hostname
-//! to one, on all ports: rules of several namespaces are not merged, since one could take paths of another. A listener
-//! for an exact hostname is different: an owner that admits routes of several namespaces there shares that name among
-//! them, unless GatewayParameters forbid it (`routeHostnames`). The namespaces claim the hostname all the same, so that
-//! no other has it at a wider listener.
+//! The admitting namespace itself is always served. Among the admitted ones the record of ownership
+//! gives each hostname to one, on all ports: rules of several namespaces are not merged, since one
+//! could take paths of another. A listener for an exact hostname is different: an owner that admits
+//! routes of several namespaces there shares that name among them, unless GatewayParameters forbid
+//! it (`routeHostnames`). The namespaces claim the hostname all the same, so that no other has it
+//! at a wider listener.
 
 use std::sync::Arc;
 
@@ -20,33 +21,59 @@ use super::register::Register;
 use super::resolutions::Resolutions;
 use crate::model::{FrontendId, Hostname, Reason, clipped};
 
-/// A wildcard or catch-all listener with the namespaces it admits: among whom, its hostname, itself, and its frontend.
+/// A wildcard or catch-all listener with the namespaces it admits: among whom, its hostname,
+/// itself, and its frontend.
 type Standing = (Arc<ListenersOf>, Hostname, WideListener, FrontendId);
 
 /// The wildcard and catch-all listeners of a parent whose hostnames the record gives to owners.
 fn wide_listeners(parent: Option<&Parent>) -> Vec<Standing> {
-    let all = parent.into_iter().flat_map(|parent| parent.listeners.iter().map(move |listener| (parent, listener)));
-    let wide =
-        all.filter(|(_, listener)| !listener.hostname.is_exact() && !listener.misnamed && listener.has_hostnames());
+    let all = parent.into_iter().flat_map(|parent| {
+        parent
+            .listeners
+            .iter()
+            .map(move |listener| (parent, listener))
+    });
+    let wide = all.filter(|(_, listener)| {
+        !listener.hostname.is_exact() && !listener.misnamed && listener.has_hostnames()
+    });
     wide.flat_map(|(parent, l)| {
         let own = is_contended(parent, l).then_some((&parent.listeners_of, false));
         let ways = own.into_iter().chain(admitted(parent).map(|at| (at, true)));
         ways.map(|(at, is_admitted)| {
-            let listener = WideListener { is_admitted, listener: parent.id(l) };
-            (at.clone(), l.hostname.clone(), listener, parent.frontend(l.transport_port()))
+            let listener = WideListener {
+                is_admitted,
+                listener: parent.id(l),
+            };
+            (
+                at.clone(),
+                l.hostname.clone(),
+                listener,
+                parent.frontend(l.transport_port()),
+            )
         })
     })
     .collect()
 }
 
-/// The claims of a route by its attachments: the listener, the hostname, and the ground of the claim.
+/// The claims of a route by its attachments: the listener, the hostname, and the ground of the
+/// claim.
 fn claimed(attachments: &[(Way, ParentKey, Attachment)]) -> Vec<(ListenerId, Hostname, ByRecord)> {
     let mut all = Vec::new();
     for (_, parent, attachment) in attachments {
         for attached in &attachment.listeners {
-            let Some(by) = &attached.by_record else { continue };
-            let listener = || ListenerId { parent: parent.clone(), name: attached.listener.clone() };
-            all.extend(attached.names.iter().map(|(name, _)| (listener(), name.clone(), by.clone())));
+            let Some(by) = &attached.by_record else {
+                continue;
+            };
+            let listener = || ListenerId {
+                parent: parent.clone(),
+                name: attached.listener.clone(),
+            };
+            all.extend(
+                attached
+                    .names
+                    .iter()
+                    .map(|(name, _)| (listener(), name.clone(), by.clone())),
+            );
         }
     }
     all.sort();
@@ -64,34 +91,62 @@ pub(super) struct Admission<'a> {
 
 impl<'a> Admission<'a> {
     /// True if a listener serves a route under a hostname that the route contributes to it.
-    pub(super) fn is_served(self, listener: &ListenerId, hostname: &Hostname, key: &RouteKey) -> bool {
+    pub(super) fn is_served(
+        self,
+        listener: &ListenerId,
+        hostname: &Hostname,
+        key: &RouteKey,
+    ) -> bool {
         if key.name.namespace == listener.parent.name().namespace {
             return true;
         }
         let attachments = self.attachments.of(key);
-        let here = attachments.iter().filter(|(_, parent, _)| *parent == listener.parent);
-        let here = here.flat_map(|(.., attachment)| &attachment.listeners).filter(|at| at.listener == listener.name);
-        here.filter(|attached| attached.names.iter().any(|(name, _)| name == hostname)).any(|attached| {
-            attached.by_record.as_ref().is_none_or(|by| self.has_name(by, hostname, &key.name.namespace))
-        })
+        let here = attachments
+            .iter()
+            .filter(|(_, parent, _)| *parent == listener.parent);
+        let here = here
+            .flat_map(|(.., attachment)| &attachment.listeners)
+            .filter(|at| at.listener == listener.name);
+        here.filter(|attached| attached.names.iter().any(|(name, _)| name == hostname))
+            .any(|attached| {
+                attached
+                    .by_record
+                    .as_ref()
+                    .is_none_or(|by| self.has_name(by, hostname, &key.name.namespace))
+            })
     }
 
     /// True if a namespace owns a hostname among the namespaces admitted at `at`.
-    pub(super) fn has_admitted(self, at: &Arc<ListenersOf>, hostname: &Hostname, namespace: &str) -> bool {
-        let owner = self.register.owner(&Ownable::Admitted(at.clone(), hostname.clone()));
+    pub(super) fn has_admitted(
+        self,
+        at: &Arc<ListenersOf>,
+        hostname: &Hostname,
+        namespace: &str,
+    ) -> bool {
+        let owner = self
+            .register
+            .owner(&Ownable::Admitted(at.clone(), hostname.clone()));
         owner.is_some_and(|owner| *owner.namespace == *namespace)
     }
 
-    /// True if another admitted namespace owns a hostname below the wildcard or catch-all listener of an admitted one.
+    /// True if another admitted namespace owns a hostname below the wildcard or catch-all listener
+    /// of an admitted one.
     pub(super) fn is_of_another_admitted(self, hostname: &Hostname, listener: &ListenerId) -> bool {
-        let Some(at) = self.parents.get(&listener.parent).and_then(admitted) else { return false };
+        let Some(at) = self.parents.get(&listener.parent).and_then(admitted) else {
+            return false;
+        };
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         let namespace = &listener.parent.name().namespace;
         let granted = self.register.granted();
-        let is_of_another = |name: Hostname| match self.register.owner(&Ownable::Admitted(at.clone(), name.clone())) {
+        let is_of_another = |name: Hostname| match self
+            .register
+            .owner(&Ownable::Admitted(at.clone(), name.clone()))
+        {
             Some(owner) => Some(owner.namespace != *namespace),
             // The owner of the Gateway admits whom it wants to its own names.
-            None => granted.first(&name).map(|_| !granted.has(&name, namespace) && !granted.has(&name, &at.namespace)),
+            None => granted
+                .first(&name)
+                .map(|_| !granted.has(&name, namespace) && !granted.has(&name, &at.namespace)),
         };
         names.find_map(is_of_another).unwrap_or(false)
     }
@@ -101,7 +156,8 @@ impl<'a> Admission<'a> {
         !by.decides || self.has_admitted(&by.at, hostname, namespace)
     }
 
-    /// The routes that a listener serves under a hostname, each with its own hostname that contributed it.
+    /// The routes that a listener serves under a hostname, each with its own hostname that
+    /// contributed it.
     pub(super) fn served<'b>(
         self,
         hostname: &'b Hostname,
@@ -112,9 +168,13 @@ impl<'a> Admission<'a> {
             .filter(move |(key, _)| self.is_served(listener, hostname, key))
     }
 
-    /// The namespace that owns a hostname which a wildcard or catch-all listener does not serve: routes of another
-    /// namespace have a wider hostname there.
-    pub(super) fn kept_for(self, hostname: &Hostname, listener: &ListenerId) -> Option<&'a Arc<str>> {
+    /// The namespace that owns a hostname which a wildcard or catch-all listener does not serve:
+    /// routes of another namespace have a wider hostname there.
+    pub(super) fn kept_for(
+        self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> Option<&'a Arc<str>> {
         let parent = self.parents.get(&listener.parent)?;
         let of = parent.listener(&listener.name)?;
         let at = &parent.listeners_of;
@@ -127,25 +187,39 @@ impl<'a> Admission<'a> {
             Some(owner) => &owner.namespace,
             None => granted.first(hostname)?,
         };
-        let mut wider = hostname.covering().chain([Hostname::any()]).filter(|wide| of.hostname.covers(wide));
+        let mut wider = hostname
+            .covering()
+            .chain([Hostname::any()])
+            .filter(|wide| of.hostname.covers(wide));
         let is_of_another = |wide| {
             let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
-            owner.is_some_and(|owner| owner.namespace != *namespace && !granted.has(hostname, &owner.namespace))
+            owner.is_some_and(|owner| {
+                owner.namespace != *namespace && !granted.has(hostname, &owner.namespace)
+            })
         };
         wider.any(is_of_another).then_some(namespace)
     }
 
-    /// True if the owner of listeners has a wildcard listener of its own that admits namespaces, between a name and a
-    /// wildcard over it: below such a listener a tenant's wildcard excludes nobody.
-    pub(super) fn admits_below(self, at: &Arc<ListenersOf>, name: &Hostname, wide: &Hostname) -> bool {
+    /// True if the owner of listeners has a wildcard listener of its own that admits namespaces,
+    /// between a name and a wildcard over it: below such a listener a tenant's wildcard excludes
+    /// nobody.
+    pub(super) fn admits_below(
+        self,
+        at: &Arc<ListenersOf>,
+        name: &Hostname,
+        wide: &Hostname,
+    ) -> bool {
         let own = name.is_wildcard().then(|| name.clone());
-        let between = own.into_iter().chain(name.covering()).take_while(|own| wide.covers(own));
+        let between = own
+            .into_iter()
+            .chain(name.covering())
+            .take_while(|own| wide.covers(own));
         let mut listeners = between.flat_map(|own| self.parents.admitting(at, own));
         listeners.any(|wide| !wide.is_admitted)
     }
 
-    /// Marks the hostnames that are kept from a wider one, and whose units depend on a route's changed contribution
-    /// there.
+    /// Marks the hostnames that are kept from a wider one, and whose units depend on a route's
+    /// changed contribution there.
     pub(super) fn touch_kept(
         self,
         id: &FrontendId,
@@ -157,7 +231,10 @@ impl<'a> Admission<'a> {
         if wide.is_exact() {
             return;
         }
-        let Some(parent) = self.parents.get(&listener.parent).filter(|p| self.register.has_wide(&p.listeners_of))
+        let Some(parent) = self
+            .parents
+            .get(&listener.parent)
+            .filter(|p| self.register.has_wide(&p.listeners_of))
         else {
             return;
         };
@@ -168,30 +245,52 @@ impl<'a> Admission<'a> {
             let kept = self.kept_for(name, listener);
             kept.is_some_and(|owner| is_own || owner == namespace)
         });
-        dirty.units.extend(kept.map(|name| (id.clone(), name.clone())));
+        dirty
+            .units
+            .extend(kept.map(|name| (id.clone(), name.clone())));
     }
 
     /// The owned hostnames of routes below the hostname of a listener, which may be kept from it.
     pub(super) fn kept_under(self, listener: &ListenerId, wide: &Hostname) -> Vec<Hostname> {
-        let Some(parent) = self.parents.get(&listener.parent).filter(|p| self.register.has_wide(&p.listeners_of))
+        let Some(parent) = self
+            .parents
+            .get(&listener.parent)
+            .filter(|p| self.register.has_wide(&p.listeners_of))
         else {
             return Vec::new();
         };
-        self.register.kept_below(&Ownable::Admitted(parent.listeners_of.clone(), wide.clone())).cloned().collect()
+        self.register
+            .kept_below(&Ownable::Admitted(
+                parent.listeners_of.clone(),
+                wide.clone(),
+            ))
+            .cloned()
+            .collect()
     }
 
     /// Returns whether a route owns the hostnames that it claims by some of its attachments.
-    pub(super) fn names_verdict(self, key: &RouteKey, attachments: &[(Way, ParentKey, Attachment)]) -> Verdict {
+    pub(super) fn names_verdict(
+        self,
+        key: &RouteKey,
+        attachments: &[(Way, ParentKey, Attachment)],
+    ) -> Verdict {
         let (mut lost, mut pending) = (Vec::new(), Vec::new());
         for (_, name, by) in claimed(attachments) {
-            let (namespace, what) = (&key.name.namespace, Ownable::Admitted(by.at.clone(), name.clone()));
+            let (namespace, what) = (
+                &key.name.namespace,
+                Ownable::Admitted(by.at.clone(), name.clone()),
+            );
             if self.has_name(&by, &name, namespace) {
                 continue;
             }
             let is_pending = self.register.recording() == Recording::OtherProcess
                 && self.register.owner(&what).is_none()
                 && self.register.is_about_to_own(&what, namespace);
-            if is_pending { pending.push(name) } else { lost.push(name) }
+            if is_pending {
+                pending.push(name)
+            } else {
+                lost.push(name)
+            }
         }
         let named = |mut names: Vec<Hostname>| {
             names.sort();
@@ -220,8 +319,9 @@ impl<'a> Admission<'a> {
     }
 }
 
-/// Registers the hostnames that a route claims now, in place of its former claims; `dates` is true if creation times
-/// are trusted. Returns the hostnames of its former and present claims, each with its listener.
+/// Registers the hostnames that a route claims now, in place of its former claims; `dates` is true
+/// if creation times are trusted. Returns the hostnames of its former and present claims, each with
+/// its listener.
 pub(super) fn claim_for_route(
     register: &mut Register,
     key: &RouteKey,
@@ -231,8 +331,14 @@ pub(super) fn claim_for_route(
     dirty: &mut Dirty,
 ) -> Vec<(ListenerId, Hostname)> {
     let (before, after) = (claimed(old), claimed(new));
-    let gone = before.iter().filter(|claim| after.binary_search(claim).is_err()).map(|claim| (claim, false));
-    let come = after.iter().filter(|claim| before.binary_search(claim).is_err()).map(|claim| (claim, true));
+    let gone = before
+        .iter()
+        .filter(|claim| after.binary_search(claim).is_err())
+        .map(|claim| (claim, false));
+    let come = after
+        .iter()
+        .filter(|claim| before.binary_search(claim).is_err())
+        .map(|claim| (claim, true));
     let mut touched = Vec::new();
     for ((listener, hostname, by), there) in gone.chain(come) {
         let claimant = Claimant {
@@ -250,7 +356,8 @@ pub(super) fn claim_for_route(
     touched
 }
 
-/// Updates the index of wildcard and catch-all listeners of a parent whose hostnames the record gives to owners.
+/// Updates the index of wildcard and catch-all listeners of a parent whose hostnames the record
+/// gives to owners.
 pub(super) fn note_admitting(
     parents: &mut Parents,
     register: &Register,
@@ -259,20 +366,30 @@ pub(super) fn note_admitting(
     dirty: &mut Dirty,
 ) {
     let (before, after) = (wide_listeners(old), wide_listeners(new));
-    let gone = before.iter().filter(|one| !after.contains(one)).map(|one| (one, false));
-    let come = after.iter().filter(|one| !before.contains(one)).map(|one| (one, true));
+    let gone = before
+        .iter()
+        .filter(|one| !after.contains(one))
+        .map(|one| (one, false));
+    let come = after
+        .iter()
+        .filter(|one| !before.contains(one))
+        .map(|one| (one, true));
     for ((at, hostname, listener, id), there) in gone.chain(come) {
         parents.set_admitting(at, hostname, listener, there);
         let wide = Ownable::Admitted(at.clone(), hostname.clone());
         dirty.owned.extend(register.below(&wide).cloned());
         if listener.is_admitted || register.has_wide(at) {
-            dirty.units.extend(register.kept_below(&wide).map(|name| (id.clone(), name.clone())));
+            dirty.units.extend(
+                register
+                    .kept_below(&wide)
+                    .map(|name| (id.clone(), name.clone())),
+            );
         }
     }
 }
 
-/// The stage that counts a route at a listener, if the route is valid and the listener serves it under at least one of
-/// its hostnames.
+/// The stage that counts a route at a listener, if the route is valid and the listener serves it
+/// under at least one of its hostnames.
 pub(super) fn count_route(
     attachments: &mut Attachments,
     parents: &Parents,
@@ -282,14 +399,28 @@ pub(super) fn count_route(
     dirty: &mut Dirty,
 ) {
     // Only accepted routes count (Gateway API, `ListenerStatus.attachedRoutes`).
-    let is_valid = resolutions.get(key).is_none_or(|resolved| resolved.invalid.is_none());
-    let admission = Admission { parents, attachments, register };
-    let here = attachments.of(key).iter().filter(|(_, parent, _)| *parent == listener.parent);
-    let mut here = here.flat_map(|(.., attachment)| &attachment.listeners).filter(|at| at.listener == listener.name);
+    let is_valid = resolutions
+        .get(key)
+        .is_none_or(|resolved| resolved.invalid.is_none());
+    let admission = Admission {
+        parents,
+        attachments,
+        register,
+    };
+    let here = attachments
+        .of(key)
+        .iter()
+        .filter(|(_, parent, _)| *parent == listener.parent);
+    let mut here = here
+        .flat_map(|(.., attachment)| &attachment.listeners)
+        .filter(|at| at.listener == listener.name);
     let is_there = is_valid
         && here.any(|attached| match &attached.by_record {
             None => true,
-            Some(by) => attached.names.iter().any(|(name, _)| admission.has_name(by, name, &key.name.namespace)),
+            Some(by) => attached
+                .names
+                .iter()
+                .any(|(name, _)| admission.has_name(by, name, &key.name.namespace)),
         });
     if attachments.set_counted(listener, key, is_there) {
         dirty.statuses.insert(listener.parent.object());

@@ -6,15 +6,28 @@ use super::key::Verdict;
 use crate::model::{Hostname, Reason, clipped};
 use crate::store::Store;
 
-/// Checks whether a namespace may have a hostname: by a rule, or by the label with the domain that the platform set.
-pub(super) fn check(exposure: &GatewayExposure, hostname: &Hostname, namespace: &str, store: &Store) -> Verdict {
-    let Some(rules) = &exposure.allowed_hostnames else { return Ok(()) };
+/// Checks whether a namespace may have a hostname: by a rule, or by the label with the domain that
+/// the platform set.
+pub(super) fn check(
+    exposure: &GatewayExposure,
+    hostname: &Hostname,
+    namespace: &str,
+    store: &Store,
+) -> Verdict {
+    let Some(rules) = &exposure.allowed_hostnames else {
+        return Ok(());
+    };
     let labels = store.labels(namespace);
     let domain = labelled_domain(namespace, store);
-    if domain.as_ref().is_some_and(|domain| is_within(hostname, domain)) {
+    if domain
+        .as_ref()
+        .is_some_and(|domain| is_within(hostname, domain))
+    {
         return Ok(());
     }
-    let rules = rules.iter().filter(|rule| rule.namespaces.matches(namespace, labels));
+    let rules = rules
+        .iter()
+        .filter(|rule| rule.namespaces.matches(namespace, labels));
     let allowed: Vec<&Hostname> = rules.flat_map(|rule| &rule.hostnames).collect();
     if allowed.iter().any(|allowed| allowed.covers(hostname)) {
         return Ok(());
@@ -23,11 +36,18 @@ pub(super) fn check(exposure: &GatewayExposure, hostname: &Hostname, namespace: 
         true => "a listener or route without a hostname".to_owned(),
         false => format!("hostname {hostname}"),
     };
-    let mut expected: Vec<String> =
-        allowed.iter().map(ToString::to_string).chain(domain.map(|d| d.to_string())).collect();
+    let mut expected: Vec<String> = allowed
+        .iter()
+        .map(ToString::to_string)
+        .chain(domain.map(|d| d.to_string()))
+        .collect();
     expected.sort();
     expected.dedup();
-    let expected = if expected.is_empty() { "none".to_owned() } else { expected.join(", ") };
+    let expected = if expected.is_empty() {
+        "none".to_owned()
+    } else {
+        expected.join(", ")
+    };
     let text = format!(
         "{found} is not allowed to namespace {namespace} by the GatewayParameters of the class, which allow it {expected}: \
          take one of those, or ask whoever runs the class"
@@ -37,8 +57,14 @@ pub(super) fn check(exposure: &GatewayExposure, hostname: &Hostname, namespace: 
 
 /// True if a hostname is a domain or lies below it.
 pub(super) fn is_within(hostname: &Hostname, domain: &Hostname) -> bool {
-    let bare = hostname.as_str().strip_prefix("*.").unwrap_or(hostname.as_str());
-    let below = || bare.strip_suffix(domain.as_str()).is_some_and(|rest| rest.ends_with('.'));
+    let bare = hostname
+        .as_str()
+        .strip_prefix("*.")
+        .unwrap_or(hostname.as_str());
+    let below = || {
+        bare.strip_suffix(domain.as_str())
+            .is_some_and(|rest| rest.ends_with('.'))
+    };
     domain.is_exact() && (bare == domain.as_str() || below())
 }
 
@@ -66,11 +92,16 @@ mod tests {
         let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"namespace": "infra", "name": "p"}, "spec": {"allowedHostnames": allowed}});
         let namespace = |name: &str, labels: Value| {
-            put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+            put(
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}),
+            )
         };
         let blue = namespace("blue", json!({"team": "blue"}));
         let given = namespace("given", json!({HOST_LABEL: "given.org"}));
-        engine.apply(vec![put(class), put(parameters), blue, given], SystemTime::UNIX_EPOCH);
+        engine.apply(
+            vec![put(class), put(parameters), blue, given],
+            SystemTime::UNIX_EPOCH,
+        );
         engine
     }
 
@@ -85,7 +116,9 @@ mod tests {
             "metadata": {"name": "edge", "namespace": namespace}});
         engine.apply(vec![put(gateway)], SystemTime::UNIX_EPOCH);
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
-        let StatusBody::Gateway(status) = engine.status(&key).expect("a status").body else { panic!("a Gateway's") };
+        let StatusBody::Gateway(status) = engine.status(&key).expect("a status").body else {
+            panic!("a Gateway's")
+        };
         engine.apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
         status.listeners[0].conditions[0].reason.as_str()
     }
@@ -110,13 +143,18 @@ mod tests {
             ("infra", "", "Accepted"),
             ("infra", "a.org", "Accepted"),
         ] {
-            assert_eq!(told(&mut engine, namespace, hostname), reason, "{namespace} {hostname:?}");
+            assert_eq!(
+                told(&mut engine, namespace, hostname),
+                reason,
+                "{namespace} {hostname:?}"
+            );
         }
     }
 
     #[test]
     fn a_label_that_comes_or_goes_decides_anew() {
-        let mut engine = engine(json!([{"namespaces": {"matchLabels": {"team": "green"}}, "hostnames": ["*"]}]));
+        let mut engine =
+            engine(json!([{"namespaces": {"matchLabels": {"team": "green"}}, "hostnames": ["*"]}]));
         assert_eq!(told(&mut engine, "blue", "a.org"), "HostnameNotAllowed");
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "blue",
             "labels": {"team": "green"}}});

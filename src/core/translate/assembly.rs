@@ -24,15 +24,22 @@ pub(super) struct Assembly<'a> {
 impl Assembly<'_> {
     /// Emits a frontend, or removes it.
     pub(super) fn compile(self, id: &FrontendId, emissions: &mut Emissions, dirty: &mut Dirty) {
-        emissions.emit(ResourceKey::Frontend(id.clone()), self.frontend(id).map(Resource::Frontend), dirty);
+        emissions.emit(
+            ResourceKey::Frontend(id.clone()),
+            self.frontend(id).map(Resource::Frontend),
+            dirty,
+        );
     }
 
-    /// Returns the TLS frontends, if `listed` with every name in their SNI matchers, else as they are emitted. The work
-    /// is proportional to the number of hosts: it is for times when clients request many names that no listener has.
+    /// Returns the TLS frontends, if `listed` with every name in their SNI matchers, else as they
+    /// are emitted. The work is proportional to the number of hosts: it is for times when clients
+    /// request many names that no listener has.
     pub(super) fn tls_frontends(self, listed: bool) -> Vec<Frontend> {
         let made = self.frontends.iter().filter_map(|(id, state)| {
             let mut frontend = self.frontend(id)?;
-            let FrontendKind::Tls { sni_matcher, .. } = &mut frontend.kind else { return None };
+            let FrontendKind::Tls { sni_matcher, .. } = &mut frontend.kind else {
+                return None;
+            };
             if listed {
                 sni_matcher.clone_from(state.matcher().all());
             }
@@ -43,31 +50,69 @@ impl Assembly<'_> {
 
     pub(super) fn frontend(self, id: &FrontendId) -> Option<Frontend> {
         let frontend = self.frontends.get(id)?;
-        let is_used = frontend.winners().len() > 0 || frontend.is_plain() && frontend.has_challenges();
-        if frontend.addresses().is_empty() || !is_used || self.frontends.rival(id, self.register).is_some() {
+        let is_used =
+            frontend.winners().len() > 0 || frontend.is_plain() && frontend.has_challenges();
+        if frontend.addresses().is_empty()
+            || !is_used
+            || self.frontends.rival(id, self.register).is_some()
+        {
             return None;
         }
         let kind = match frontend.claims().family() {
-            _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
+            _ if frontend.is_plain() => FrontendKind::Http {
+                table: TableId {
+                    frontend: id.clone(),
+                    listener: None,
+                },
+            },
             None | Some(Family::Http) => return None,
-            Some(Family::Tcp) => FrontendKind::Tcp { shares: frontend.shares().to_vec() },
+            Some(Family::Tcp) => FrontendKind::Tcp {
+                shares: frontend.shares().to_vec(),
+            },
             Some(Family::Udp) => FrontendKind::Udp,
             Some(Family::Tls) if frontend.matcher().is_empty() => return None,
             Some(Family::Tls) => {
-                let chains = frontend.matcher().chains().map(|(name, class)| (name.clone(), frontend.chain(id, class)));
+                let chains = frontend
+                    .matcher()
+                    .chains()
+                    .map(|(name, class)| (name.clone(), frontend.chain(id, class)));
                 let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
                 chains.extend(self.challenges.tls_chain(&chains));
-                FrontendKind::Tls { chains, sni_matcher: frontend.matcher().sent().clone() }
+                FrontendKind::Tls {
+                    chains,
+                    sni_matcher: frontend.matcher().sent().clone(),
+                }
             }
         };
-        let (addresses, cdn_id) = (frontend.addresses().to_vec(), self.service_endpoints.cdn_id());
-        Some(Frontend { id: id.clone(), addresses, port: frontend.port(), cdn_id, kind })
+        let (addresses, cdn_id) = (
+            frontend.addresses().to_vec(),
+            self.service_endpoints.cdn_id(),
+        );
+        Some(Frontend {
+            id: id.clone(),
+            addresses,
+            port: frontend.port(),
+            cdn_id,
+            kind,
+        })
     }
 }
 
 /// Removes a frontend that has no claims, and its table.
-pub(super) fn forget_idle(id: &FrontendId, frontends: &mut Frontends, emissions: &mut Emissions, dirty: &mut Dirty) {
+pub(super) fn forget_idle(
+    id: &FrontendId,
+    frontends: &mut Frontends,
+    emissions: &mut Emissions,
+    dirty: &mut Dirty,
+) {
     if frontends.forget_idle(id) {
-        emissions.emit(ResourceKey::Table(TableId { frontend: id.clone(), listener: None }), None, dirty);
+        emissions.emit(
+            ResourceKey::Table(TableId {
+                frontend: id.clone(),
+                listener: None,
+            }),
+            None,
+            dirty,
+        );
     }
 }

@@ -1,10 +1,13 @@
-//! Attachment: the listeners of a parent that accept a route, and the hostnames that they accept it with.
+//! Attachment: the listeners of a parent that accept a route, and the hostnames that they accept it
+//! with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::admission::{Admission, claim_for_route};
 use super::allowed_hostnames;
-use super::attachments::{Attached, Attachment, Attachments, Contribution, Moved, OfRoute, Way, handed_out};
+use super::attachments::{
+    Attached, Attachment, Attachments, Contribution, Moved, OfRoute, Way, handed_out,
+};
 use super::by_record::ByRecord;
 use super::default_gateways;
 use super::dirty::Dirty;
@@ -20,11 +23,12 @@ use crate::inputs::{ParentRef, Route};
 use crate::model::{Hostname, HostnameGrant, Reason};
 use crate::store::Store;
 
-/// Decides for one parentRef of `route`, or none where it wants default Gateways, and `parent` that it reaches.
+/// Decides for one parentRef of `route`, or none where it wants default Gateways, and `parent` that
+/// it reaches.
 ///
-/// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
-/// Only hostnames that tenancy grants, where it has a say, reach a TLS listener. Plain HTTP, which sends everybody to
-/// HTTPS, is reached there by naming it only.
+/// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and
+/// `AllowedRoutes`). Only hostnames that tenancy grants, where it has a say, reach a TLS listener.
+/// Plain HTTP, which sends everybody to HTTPS, is reached there by naming it only.
 fn attach(
     route: &Route,
     reference: Option<&ParentRef>,
@@ -67,26 +71,52 @@ impl Attaching<'_> {
             return;
         }
         let Moved { old, before, after } = self.attachments.set(key, new);
-        let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
+        let admission = Admission {
+            parents: self.parents,
+            attachments: self.attachments,
+            register: self.register,
+        };
         for (listener, hostname, _) in before.symmetric_difference(&after) {
             if let Some(id) = self.parents.frontend_of(listener) {
-                self.attachments.touch_solved(&id, listener, hostname, dirty);
+                self.attachments
+                    .touch_solved(&id, listener, hostname, dirty);
                 admission.touch_kept(&id, listener, hostname, key, dirty);
                 dirty.units.insert((id, hostname.clone()));
             }
         }
         // A label marks a route as one of cert-manager's solver.
-        dirty.solved.extend(before.union(&after).map(|(listener, hostname, _)| (listener.clone(), hostname.clone())));
+        dirty.solved.extend(
+            before
+                .union(&after)
+                .map(|(listener, hostname, _)| (listener.clone(), hostname.clone())),
+        );
         let listeners = |all: &BTreeSet<Contribution>| -> BTreeSet<ListenerId> {
             all.iter().map(|(listener, ..)| listener.clone()).collect()
         };
         let (before, after) = (listeners(&before), listeners(&after));
-        dirty.statuses.extend(before.symmetric_difference(&after).map(|listener| listener.parent.object()));
-        dirty.counted.extend(before.union(&after).map(|listener| (listener.clone(), key.clone())));
+        dirty.statuses.extend(
+            before
+                .symmetric_difference(&after)
+                .map(|listener| listener.parent.object()),
+        );
+        dirty.counted.extend(
+            before
+                .union(&after)
+                .map(|listener| (listener.clone(), key.clone())),
+        );
         let dates = self.settings.believes_creation_times;
-        for (listener, hostname) in claim_for_route(self.register, key, &old, self.attachments.of(key), dates, dirty) {
+        for (listener, hostname) in claim_for_route(
+            self.register,
+            key,
+            &old,
+            self.attachments.of(key),
+            dates,
+            dirty,
+        ) {
             // The listener may serve the same route in another way.
-            dirty.units.extend(self.parents.frontend_of(&listener).map(|id| (id, hostname)));
+            dirty
+                .units
+                .extend(self.parents.frontend_of(&listener).map(|id| (id, hostname)));
         }
     }
 
@@ -97,18 +127,23 @@ impl Attaching<'_> {
             all.map(|(_, parent, _)| parent.clone()).collect()
         };
         for gone in defaults(self.attachments.of(key)).difference(&defaults(new)) {
-            self.quotas.charge_default(&(key.clone(), gone.clone()), None, dirty);
+            self.quotas
+                .charge_default(&(key.clone(), gone.clone()), None, dirty);
         }
     }
 
     fn attachments_of(&mut self, key: &RouteKey, dirty: &mut Dirty) -> OfRoute {
         let mut all = Vec::new();
         let (store, parents) = (self.store, self.parents);
-        let Some(route) = store.route(key) else { return all };
+        let Some(route) = store.route(key) else {
+            return all;
+        };
         all.reserve_exact(route.parents.len());
         for (index, reference) in route.parents.iter().enumerate() {
             let parent = crate::store::parent_key(reference, &key.name.namespace);
-            let Some(parent) = parent.and_then(|parent| parents.get(&parent)) else { continue };
+            let Some(parent) = parent.and_then(|parent| parents.get(&parent)) else {
+                continue;
+            };
             // Parents that the grant attaches the route to, beside the named one.
             let grant = store.grant(key, &parent.key);
             let mut reached = crate::store::reached(&parent.key, grant);
@@ -121,7 +156,9 @@ impl Attaching<'_> {
         }
         let dates = self.settings.believes_creation_times;
         let by_default = |parent: &Parent| attach(route, None, None, parent, store);
-        for (parent, attachment) in default_gateways::of_route(route, parents, store, dates, by_default) {
+        for (parent, attachment) in
+            default_gateways::of_route(route, parents, store, dates, by_default)
+        {
             let attachment = self.quotas.at_default(route, parent, attachment, dirty);
             all.push((Way::Default, parent.key.clone(), attachment));
         }
@@ -145,14 +182,18 @@ impl Attachments {
             None => dirty.attachments.extend(routes.cloned()),
             Some(changed) if changed.is_empty() => {}
             Some(changed) => {
-                dirty.attachments.extend(routes.filter(|route| !self.stays(route, key, &changed, store)).cloned());
+                dirty.attachments.extend(
+                    routes
+                        .filter(|route| !self.stays(route, key, &changed, store))
+                        .cloned(),
+                );
             }
         }
     }
 
-    /// True if the attachment of a route to a parent is unaffected: none of its listeners changed, and no changed
-    /// listener shares a hostname with it. The status of a route without an accepting listener depends on every
-    /// listener.
+    /// True if the attachment of a route to a parent is unaffected: none of its listeners changed,
+    /// and no changed listener shares a hostname with it. The status of a route without an
+    /// accepting listener depends on every listener.
     fn stays(
         &self,
         key: &RouteKey,
@@ -160,16 +201,23 @@ impl Attachments {
         changed: &BTreeMap<&str, Vec<&Hostname>>,
         store: &Store,
     ) -> bool {
-        let Some((route, attachments)) = store.route(key).zip(self.get(key)) else { return false };
+        let Some((route, attachments)) = store.route(key).zip(self.get(key)) else {
+            return false;
+        };
         let stays = |(way, _, attachment): &&(Way, ParentKey, Attachment)| {
             let reference = match way {
                 Way::Reference(index) => route.parents.get(*index),
                 Way::Default => None,
             };
-            let named = reference.and_then(|reference| crate::store::parent_key(reference, &key.name.namespace));
+            let named = reference
+                .and_then(|reference| crate::store::parent_key(reference, &key.name.namespace));
             let own = match named.and_then(|named| store.grant(key, &named)) {
                 Some(grant) => grant.granted.iter().map(Some).collect(),
-                None => route.hostnames.iter().map(|name| name.as_ref().ok()).collect::<Vec<_>>(),
+                None => route
+                    .hostnames
+                    .iter()
+                    .map(|name| name.as_ref().ok())
+                    .collect::<Vec<_>>(),
             };
             let shares = |name: &Option<&Hostname>| {
                 let mut names = changed.values().flatten();
@@ -177,23 +225,31 @@ impl Attachments {
             };
             let untouched = |taken: &Attached| !changed.contains_key(&*taken.listener);
             (reference.is_some() || *way == Way::Default)
-                && reference.is_none_or(|reference| reference.section.is_none() && reference.port.is_none())
+                && reference
+                    .is_none_or(|reference| reference.section.is_none() && reference.port.is_none())
                 && !own.is_empty()
                 && !own.iter().any(shares)
                 && !attachment.listeners.is_empty()
                 && attachment.listeners.iter().all(untouched)
         };
-        let mut here = attachments.iter().filter(|(_, of, _)| of == parent).peekable();
+        let mut here = attachments
+            .iter()
+            .filter(|(_, of, _)| of == parent)
+            .peekable();
         here.peek().is_some() && here.all(|attachment| stays(&attachment))
     }
 }
 
-/// Returns the listeners that differ for attachment in two evaluations of one parent, with their hostnames before and
-/// after; `None` if all of them may differ.
+/// Returns the listeners that differ for attachment in two evaluations of one parent, with their
+/// hostnames before and after; `None` if all of them may differ.
 fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec<&'a Hostname>>> {
     let stands = |parent: &'a Parent| {
         let placement = &parent.placement;
-        let GatewayExposure { route_hostnames, allowed_hostnames, .. } = &placement.exposure;
+        let GatewayExposure {
+            route_hostnames,
+            allowed_hostnames,
+            ..
+        } = &placement.exposure;
         (
             &parent.accepted,
             &placement.gateway,
@@ -207,14 +263,28 @@ fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec
         return None;
     }
     let seen = |parent: &'a Parent| -> BTreeMap<&'a str, _> {
-        let view =
-            |l: &'a ParentListener| (&*l.name, (l.port, &l.hostname, l.misnamed, l.protocol, l.kinds, &l.allowed));
+        let view = |l: &'a ParentListener| {
+            (
+                &*l.name,
+                (
+                    l.port,
+                    &l.hostname,
+                    l.misnamed,
+                    l.protocol,
+                    l.kinds,
+                    &l.allowed,
+                ),
+            )
+        };
         parent.listeners.iter().map(view).collect()
     };
     let (before, after) = (seen(old), seen(new));
     let mut changed: BTreeMap<&str, Vec<&Hostname>> = BTreeMap::new();
     for (one, other) in [(&before, &after), (&after, &before)] {
-        for (name, view) in one.iter().filter(|(name, view)| other.get(*name) != Some(view)) {
+        for (name, view) in one
+            .iter()
+            .filter(|(name, view)| other.get(*name) != Some(view))
+        {
             changed.entry(name).or_default().push(view.1);
         }
     }
@@ -231,9 +301,15 @@ fn decide(
     let section = reference.and_then(|reference| reference.section.as_deref());
     let port = reference.and_then(|reference| reference.port);
     let chosen = section.is_some() || port.is_some();
-    let refuse = |reason, text: String| Attachment { listeners: Vec::new(), accepted: Err((reason, text)) };
+    let refuse = |reason, text: String| Attachment {
+        listeners: Vec::new(),
+        accepted: Err((reason, text)),
+    };
     if let Err((_, text)) = &parent.accepted {
-        return refuse(Reason::NotAllowedByListeners, format!("{} is not accepted: {text}", parent.key.object()));
+        return refuse(
+            Reason::NotAllowedByListeners,
+            format!("{} is not accepted: {text}", parent.key.object()),
+        );
     }
     let named: Vec<_> = parent
         .listeners
@@ -244,15 +320,22 @@ fn decide(
         .collect();
     if named.is_empty() {
         let section = section.map(|s| format!(" named {s:?}")).unwrap_or_default();
-        let port = port.map(|port| format!(" with port {port}")).unwrap_or_default();
-        return refuse(Reason::NoMatchingParent, format!("{} has no listener{section}{port}", parent.key.object()));
+        let port = port
+            .map(|port| format!(" with port {port}"))
+            .unwrap_or_default();
+        return refuse(
+            Reason::NoMatchingParent,
+            format!("{} has no listener{section}{port}", parent.key.object()),
+        );
     }
     let namespace = &route.meta.name.namespace;
     let own = &parent.key.name().namespace;
     let labels = store.labels(namespace);
     let allowed: Vec<_> = named
         .into_iter()
-        .filter(|l| l.kinds.contains(route.kind) && l.allowed.namespaces.admits(own, namespace, labels))
+        .filter(|l| {
+            l.kinds.contains(route.kind) && l.allowed.namespaces.admits(own, namespace, labels)
+        })
         .collect();
     if allowed.is_empty() {
         let text = format!(
@@ -262,21 +345,38 @@ fn decide(
         );
         return refuse(Reason::NotAllowedByListeners, text);
     }
-    let valid: Vec<&Hostname> = route.hostnames.iter().filter_map(|hostname| hostname.as_ref().ok()).collect();
-    if let (Some(Err(error)), true) = (route.hostnames.iter().find(|h| h.is_err()), valid.is_empty()) {
+    let valid: Vec<&Hostname> = route
+        .hostnames
+        .iter()
+        .filter_map(|hostname| hostname.as_ref().ok())
+        .collect();
+    if let (Some(Err(error)), true) = (
+        route.hostnames.iter().find(|h| h.is_err()),
+        valid.is_empty(),
+    ) {
         return refuse(Reason::UnsupportedValue, error.to_string());
     }
     let any = Hostname::any();
-    let own_names = if route.hostnames.is_empty() { vec![&any] } else { valid };
+    let own_names = if route.hostnames.is_empty() {
+        vec![&any]
+    } else {
+        valid
+    };
     let (mut listeners, mut accepted) = (Vec::new(), Ok(()));
     let granted: Option<Vec<&Hostname>> = grant.map(|grant| grant.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
-        let own_names = granted.as_ref().filter(|_| listener.protocol != Some(Protocol::Http)).unwrap_or(&own_names);
-        let mut names: Vec<_> =
-            own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
+        let own_names = granted
+            .as_ref()
+            .filter(|_| listener.protocol != Some(Protocol::Http))
+            .unwrap_or(&own_names);
+        let mut names: Vec<_> = own_names
+            .iter()
+            .filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone())))
+            .collect();
         if grant.is_none() && namespace != own {
             names.retain(|(name, _)| {
-                let allowed = allowed_hostnames::check(&parent.placement.exposure, name, namespace, store);
+                let allowed =
+                    allowed_hostnames::check(&parent.placement.exposure, name, namespace, store);
                 let is_allowed = allowed.is_ok();
                 if accepted.is_ok() {
                     accepted = allowed;
@@ -287,16 +387,28 @@ fn decide(
         names.shrink_to_fit();
         if !names.is_empty() {
             let is_admitted = grant.is_none() && namespace != own;
-            let by_record = is_admitted.then(|| ByRecord::of(parent, listener, route.meta.created)).flatten();
-            listeners.push(Attached { listener: listener.name.clone(), names, by_record });
+            let by_record = is_admitted
+                .then(|| ByRecord::of(parent, listener, route.meta.created))
+                .flatten();
+            listeners.push(Attached {
+                listener: listener.name.clone(),
+                names,
+                by_record,
+            });
         }
     }
     if listeners.is_empty() && accepted.is_ok() {
         let names: Vec<_> = own_names.iter().map(|name| name.to_string()).collect();
-        let text =
-            format!("no listener of {} has a valid hostname that matches {}", parent.key.object(), names.join(", "));
+        let text = format!(
+            "no listener of {} has a valid hostname that matches {}",
+            parent.key.object(),
+            names.join(", ")
+        );
         return refuse(Reason::NoMatchingListenerHostname, text);
     }
     listeners.shrink_to_fit();
-    Attachment { listeners, accepted }
+    Attachment {
+        listeners,
+        accepted,
+    }
 }

@@ -25,7 +25,8 @@ pub(super) enum Way {
 #[derive(Default)]
 pub(super) struct Attachments {
     of_route: BTreeMap<RouteKey, OfRoute>,
-    /// For each listener and hostname, the routes that contribute it, each with its own hostname that matched.
+    /// For each listener and hostname, the routes that contribute it, each with its own hostname
+    /// that matched.
     contributions: MultiMap<(ListenerId, Hostname), (RouteKey, Hostname)>,
     /// The routes that a listener counts in `attachedRoutes`.
     counted: MultiMap<ListenerId, RouteKey>,
@@ -51,7 +52,10 @@ impl Attachments {
 
     /// Returns the attachments of a route, empty if it reaches no parent.
     pub(super) fn of(&self, key: &RouteKey) -> &[(Way, ParentKey, Attachment)] {
-        self.of_route.get(key).map(Vec::as_slice).unwrap_or_default()
+        self.of_route
+            .get(key)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 
     /// The attachments of all routes that reach a parent.
@@ -59,9 +63,13 @@ impl Attachments {
         self.of_route.iter()
     }
 
-    /// The number of hostnames that a route contributes to listeners, each counted at every listener.
+    /// The number of hostnames that a route contributes to listeners, each counted at every
+    /// listener.
     pub(super) fn hostnames(&self, key: &RouteKey) -> u64 {
-        let attached = self.of(key).iter().flat_map(|(.., attachment)| &attachment.listeners);
+        let attached = self
+            .of(key)
+            .iter()
+            .flat_map(|(.., attachment)| &attachment.listeners);
         attached.map(|attached| attached.names.len() as u64).sum()
     }
 
@@ -75,18 +83,25 @@ impl Attachments {
         let old = old.unwrap_or_default();
         let before = handed_out(key, &old);
         for (listener, hostname, entry) in before.difference(&after) {
-            self.contributions.remove(&(listener.clone(), hostname.clone()), entry);
+            self.contributions
+                .remove(&(listener.clone(), hostname.clone()), entry);
         }
         for (listener, hostname, entry) in after.difference(&before) {
-            self.contributions.insert((listener.clone(), hostname.clone()), entry.clone());
+            self.contributions
+                .insert((listener.clone(), hostname.clone()), entry.clone());
         }
         Moved { old, before, after }
     }
 
     /// The hostnames that routes contribute to a listener.
-    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> + use<'a> {
+    pub(super) fn names_of<'a>(
+        &'a self,
+        listener: &'a ListenerId,
+    ) -> impl Iterator<Item = &'a Hostname> + use<'a> {
         let all = self.contributions.from((listener.clone(), Hostname::any()));
-        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
+        all.map(|((of, name), _)| (of, name))
+            .take_while(move |(of, _)| *of == listener)
+            .map(|(_, name)| name)
     }
 
     /// The routes that contribute a hostname to a listener, with their own hostnames.
@@ -104,7 +119,12 @@ impl Attachments {
     }
 
     /// Sets whether a listener counts a route. Returns whether that changed.
-    pub(super) fn set_counted(&mut self, listener: &ListenerId, key: &RouteKey, there: bool) -> bool {
+    pub(super) fn set_counted(
+        &mut self,
+        listener: &ListenerId,
+        key: &RouteKey,
+        there: bool,
+    ) -> bool {
         if self.counted.contains(listener, key) == there {
             return false;
         }
@@ -122,8 +142,14 @@ impl Attachments {
         !self.solved.is_empty()
     }
 
-    /// Sets whether only solvers' routes contribute a hostname to a listener. Returns whether that changed.
-    pub(super) fn set_solved(&mut self, listener: &ListenerId, hostname: &Hostname, only: bool) -> bool {
+    /// Sets whether only solvers' routes contribute a hostname to a listener. Returns whether that
+    /// changed.
+    pub(super) fn set_solved(
+        &mut self,
+        listener: &ListenerId,
+        hostname: &Hostname,
+        only: bool,
+    ) -> bool {
         if self.solved.contains(listener, hostname) == only {
             return false;
         }
@@ -131,11 +157,20 @@ impl Attachments {
         true
     }
 
-    /// Marks the hosts that only solvers contribute, and that also serve routes of a wider hostname that changed.
-    pub(super) fn touch_solved(&self, id: &FrontendId, listener: &ListenerId, wide: &Hostname, dirty: &mut Dirty) {
+    /// Marks the hosts that only solvers contribute, and that also serve routes of a wider hostname
+    /// that changed.
+    pub(super) fn touch_solved(
+        &self,
+        id: &FrontendId,
+        listener: &ListenerId,
+        wide: &Hostname,
+        dirty: &mut Dirty,
+    ) {
         if !wide.is_exact() {
             let hosts = self.solved.of(listener).filter(|host| wide.covers(host));
-            dirty.units.extend(hosts.map(|host| (id.clone(), host.clone())));
+            dirty
+                .units
+                .extend(hosts.map(|host| (id.clone(), host.clone())));
         }
     }
 }
@@ -160,16 +195,27 @@ pub(super) struct Attached {
     pub(super) by_record: Option<ByRecord>,
 }
 
-/// A contribution of a route to a listener: the hostname, and the route with its own hostname that matched.
+/// A contribution of a route to a listener: the hostname, and the route with its own hostname that
+/// matched.
 pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
 
-pub(super) fn handed_out(key: &RouteKey, attachments: &[(Way, ParentKey, Attachment)]) -> BTreeSet<Contribution> {
+pub(super) fn handed_out(
+    key: &RouteKey,
+    attachments: &[(Way, ParentKey, Attachment)],
+) -> BTreeSet<Contribution> {
     let mut all = BTreeSet::new();
     for (_, parent, attachment) in attachments {
         for attached in &attachment.listeners {
-            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            let listener = ListenerId {
+                parent: parent.clone(),
+                name: attached.listener.clone(),
+            };
             for (hostname, own) in &attached.names {
-                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+                all.insert((
+                    listener.clone(),
+                    hostname.clone(),
+                    (key.clone(), own.clone()),
+                ));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Policies as they were judged and ranked, and what comes of them: how backends are connected to and retried, and
-//! which sessions stay with them.
+//! Policies as they were judged and ranked, and what comes of them: how backends are connected to
+//! and retried, and which sessions stay with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::experimental;
 use super::judged_policy::{Effect, Judged};
 use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use crate::model::{
-    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ExternalAuth, ListenerFilters,
-    ObjectName, RetryBudget, Rule, SecretName, ServicePort, Target,
+    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ExternalAuth,
+    ListenerFilters, ObjectName, RetryBudget, Rule, SecretName, ServicePort, Target,
 };
 use crate::multimap::MultiMap;
 
@@ -22,13 +22,14 @@ use crate::multimap::MultiMap;
 #[derive(Default)]
 pub(super) struct BackendPolicies {
     judged: BTreeMap<ObjectKey, (Arc<Policy>, Judged)>,
-    /// The policies of each place that have effect there if they are first, in order of precedence: the oldest, then
-    /// the first by name.
+    /// The policies of each place that have effect there if they are first, in order of precedence:
+    /// the oldest, then the first by name.
     ranked: MultiMap<Place, (i64, ObjectKey)>,
     /// The accepted policies of each Service.
     accepted: MultiMap<ObjectName, ObjectKey>,
     services: BTreeMap<ObjectName, Targeted>,
-    /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the Gateways of these.
+    /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the
+    /// Gateways of these.
     users: BTreeMap<ObjectKey, Uses>,
     /// When each must be judged again: its CA certificates begin or cease to be valid.
     deadlines: Deadlines<ObjectKey>,
@@ -44,7 +45,8 @@ struct Targeted {
     ports: BTreeMap<u16, ObjectKey>,
     /// The sessions that stay with its endpoints.
     session: Option<SessionPersistence>,
-    /// The Gateways with routes or filters that refer to the Service, each with the number of these.
+    /// The Gateways with routes or filters that refer to the Service, each with the number of
+    /// these.
     gateways: BTreeMap<ObjectName, usize>,
 }
 
@@ -57,7 +59,8 @@ pub(super) struct Ranked {
     pub(super) changes_routes: bool,
 }
 
-/// The Services with policies that a route, or filters of listeners, refer to, and the Gateways of these.
+/// The Services with policies that a route, or filters of listeners, refer to, and the Gateways of
+/// these.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Uses {
     pub(super) services: BTreeSet<ObjectName>,
@@ -80,22 +83,34 @@ impl BackendPolicies {
         let policy = match id.protocol {
             // Forwarded bytes may be TLS already, and datagrams cannot be TLS.
             AppProtocol::Tcp | AppProtocol::Udp => None,
-            AppProtocol::Http1 | AppProtocol::H2c | AppProtocol::Terminated => self.tls_policy(&id.port),
+            AppProtocol::Http1 | AppProtocol::H2c | AppProtocol::Terminated => {
+                self.tls_policy(&id.port)
+            }
         };
-        let Some(policy) = policy else { return BackendTransport::Plain };
-        match (self.judged(policy).and_then(|judged| judged.effect.tls()), &id.client) {
+        let Some(policy) = policy else {
+            return BackendTransport::Plain;
+        };
+        match (
+            self.judged(policy).and_then(|judged| judged.effect.tls()),
+            &id.client,
+        ) {
             (None, _) => BackendTransport::Refused,
             (Some(tls), None) => BackendTransport::Tls(tls.clone()),
             (Some(tls), Some(gateway)) => {
                 let client = Some(SecretName::Client(gateway.clone()));
-                BackendTransport::Tls(Arc::new(BackendTls { client, ..BackendTls::clone(tls) }))
+                BackendTransport::Tls(Arc::new(BackendTls {
+                    client,
+                    ..BackendTls::clone(tls)
+                }))
             }
         }
     }
 
     /// How many retries a backend is sent.
     fn retries(&self, id: &BackendId) -> Option<RetryBudget> {
-        let (AppProtocol::Http1 | AppProtocol::H2c) = id.protocol else { return None };
+        let (AppProtocol::Http1 | AppProtocol::H2c) = id.protocol else {
+            return None;
+        };
         match self.traffic(&id.port.service)? {
             Effect::Traffic { retries, .. } => *retries,
             Effect::Tls(_) => None,
@@ -128,15 +143,28 @@ impl BackendPolicies {
         self.deadlines.set(key, next);
     }
 
-    /// Sets or removes what a policy is by itself. Returns the Services where that changes which policy is first, or
-    /// what the first one is.
-    pub(super) fn set_judged(&mut self, key: &ObjectKey, new: Option<(Arc<Policy>, Judged)>) -> BTreeSet<ObjectName> {
+    /// Sets or removes what a policy is by itself. Returns the Services where that changes which
+    /// policy is first, or what the first one is.
+    pub(super) fn set_judged(
+        &mut self,
+        key: &ObjectKey,
+        new: Option<(Arc<Policy>, Judged)>,
+    ) -> BTreeSet<ObjectName> {
         if self.judged.get(key) == new.as_ref() {
             return BTreeSet::new();
         }
         let old = self.judged.remove(key);
-        let places: BTreeSet<Place> = old.iter().chain(&new).flat_map(|(policy, _)| places_of(policy)).collect();
-        let first = |of: &Self| -> Vec<_> { places.iter().map(|place| of.first(place).cloned()).collect() };
+        let places: BTreeSet<Place> = old
+            .iter()
+            .chain(&new)
+            .flat_map(|(policy, _)| places_of(policy))
+            .collect();
+        let first = |of: &Self| -> Vec<_> {
+            places
+                .iter()
+                .map(|place| of.first(place).cloned())
+                .collect()
+        };
         let before = first(self);
         for (of, there) in [(&old, false), (&new, true)] {
             let Some((policy, judged)) = of else { continue };
@@ -145,7 +173,8 @@ impl BackendPolicies {
                     self.accepted.set(&place.0, key, there);
                 }
                 if judged.competes() {
-                    self.ranked.set(&place, &(policy.meta.created, key.clone()), there);
+                    self.ranked
+                        .set(&place, &(policy.meta.created, key.clone()), there);
                 }
             }
         }
@@ -154,7 +183,8 @@ impl BackendPolicies {
         }
         let after = first(self);
         let changed = places.into_iter().zip(before.into_iter().zip(after));
-        let changed = changed.filter(|(_, (before, after))| before != after || after.as_ref() == Some(key));
+        let changed =
+            changed.filter(|(_, (before, after))| before != after || after.as_ref() == Some(key));
         changed.map(|((service, ..), _)| service).collect()
     }
 
@@ -168,7 +198,8 @@ impl BackendPolicies {
         self.accepted.of(service)
     }
 
-    /// Sets whether a Service is the target of policies, and by which BackendTLSPolicy each of its ports goes.
+    /// Sets whether a Service is the target of policies, and by which BackendTLSPolicy each of its
+    /// ports goes.
     pub(super) fn set_ranking(
         &mut self,
         service: &ObjectName,
@@ -178,12 +209,26 @@ impl BackendPolicies {
         let session = self.traffic(service).and_then(Effect::session).cloned();
         let before = self.services.remove(service);
         let was_known = before.is_some();
-        let Targeted { ports: had, session: stayed, gateways } = before.unwrap_or_default();
+        let Targeted {
+            ports: had,
+            session: stayed,
+            gateways,
+        } = before.unwrap_or_default();
         let changes_routes = !had.keys().eq(ports.keys()) || stayed != session;
         if is_known {
-            self.services.insert(service.clone(), Targeted { ports, session, gateways });
+            self.services.insert(
+                service.clone(),
+                Targeted {
+                    ports,
+                    session,
+                    gateways,
+                },
+            );
         }
-        Ranked { begins_or_ends: was_known != is_known, changes_routes }
+        Ranked {
+            begins_or_ends: was_known != is_known,
+            changes_routes,
+        }
     }
 
     /// The sessions that stay with endpoints of a Service.
@@ -196,7 +241,8 @@ impl BackendPolicies {
         self.judged(policy)?.effect.tls().map(|tls| &**tls)
     }
 
-    /// Returns whether there is neither a Service with policies nor a route or filter that refers to one.
+    /// Returns whether there is neither a Service with policies nor a route or filter that refers
+    /// to one.
     pub(super) fn is_empty(&self) -> bool {
         self.services.is_empty() && self.users.is_empty()
     }
@@ -207,18 +253,29 @@ impl BackendPolicies {
     }
 
     /// The Gateways with routes or filters that refer to Services.
-    pub(super) fn gateways<'a>(&self, services: impl Iterator<Item = &'a ObjectName>) -> BTreeSet<&ObjectName> {
-        services.filter_map(|service| self.services.get(service)).flat_map(|of| of.gateways.keys()).collect()
+    pub(super) fn gateways<'a>(
+        &self,
+        services: impl Iterator<Item = &'a ObjectName>,
+    ) -> BTreeSet<&ObjectName> {
+        services
+            .filter_map(|service| self.services.get(service))
+            .flat_map(|of| of.gateways.keys())
+            .collect()
     }
 
-    /// Sets the targets and Gateways of a route, Gateway or ListenerSet. Returns the Services whose Gateways changed.
+    /// Sets the targets and Gateways of a route, Gateway or ListenerSet. Returns the Services whose
+    /// Gateways changed.
     pub(super) fn set_user(&mut self, key: &ObjectKey, new: Uses) -> BTreeSet<ObjectName> {
         let old = self.users.remove(key).unwrap_or_default();
         let mut changed = BTreeSet::new();
         for (uses, there) in [(&old, false), (&new, true)] {
             let services = uses.services.iter().filter(|_| old != new);
-            for (service, gateway) in services.flat_map(|service| uses.gateways.iter().map(move |g| (service, g))) {
-                let Some(of) = self.services.get_mut(service) else { continue };
+            for (service, gateway) in
+                services.flat_map(|service| uses.gateways.iter().map(move |g| (service, g)))
+            {
+                let Some(of) = self.services.get_mut(service) else {
+                    continue;
+                };
                 let count = of.gateways.entry(gateway.clone()).or_default();
                 if there {
                     *count += 1;
@@ -241,15 +298,23 @@ impl BackendPolicies {
 }
 
 impl BackendPolicies {
-    /// A rule with the sessions of its backends, where it has none of its own. `secure` where cookies are for TLS
-    /// alone.
+    /// A rule with the sessions of its backends, where it has none of its own. `secure` where
+    /// cookies are for TLS alone.
     pub(super) fn with_sessions(&self, rule: Arc<Rule>, secure: bool) -> Arc<Rule> {
-        let (None, Action::Forward(shares)) = (&rule.session, &rule.action) else { return rule };
+        let (None, Action::Forward(shares)) = (&rule.session, &rule.action) else {
+            return rule;
+        };
         let session = |target: &Target| {
-            let Target::Backend(BackendId { port, .. }) = target else { return None };
+            let Target::Backend(BackendId { port, .. }) = target else {
+                return None;
+            };
             let asked = self.services.get(&port.service)?.session.as_ref()?;
             // Endpoints of another port are others.
-            Some(Box::new(experimental::served(asked, &format!("service/{port}"), secure)))
+            Some(Box::new(experimental::served(
+                asked,
+                &format!("service/{port}"),
+                secure,
+            )))
         };
         let sessions: Vec<_> = shares.iter().map(|share| session(&share.target)).collect();
         if sessions.iter().all(Option::is_none) {
@@ -257,12 +322,16 @@ impl BackendPolicies {
         }
         let mut rule = Rule::clone(&rule);
         if let Action::Forward(shares) = &mut rule.action {
-            shares.iter_mut().zip(sessions).for_each(|(share, session)| share.session = session);
+            shares
+                .iter_mut()
+                .zip(sessions)
+                .for_each(|(share, session)| share.session = session);
         }
         Arc::new(rule)
     }
 
-    /// Adapts a rule to a Gateway with a client certificate: backends with policies get that certificate.
+    /// Adapts a rule to a Gateway with a client certificate: backends with policies get that
+    /// certificate.
     pub(super) fn with_client(&self, rule: Arc<Rule>, client: Option<&ObjectName>) -> Arc<Rule> {
         let Some(gateway) = client else { return rule };
         let is_shown = |id: &BackendId| self.applies(&id.port);
@@ -289,7 +358,11 @@ impl BackendPolicies {
                 }
             }
         }
-        for mirror in rule.mirrors.iter_mut().filter(|mirror| is_shown(&mirror.backend)) {
+        for mirror in rule
+            .mirrors
+            .iter_mut()
+            .filter(|mirror| is_shown(&mirror.backend))
+        {
             mirror.backend.client = Some(gateway.clone());
         }
         for auth in rule.auth.iter_mut().filter(|auth| is_shown(&auth.server)) {
@@ -305,7 +378,9 @@ impl BackendPolicies {
         client: Option<&ObjectName>,
     ) -> Arc<ListenerFilters> {
         let is_shown = |auth: &ExternalAuth| self.applies(&auth.server.port);
-        let (Some(gateway), true) = (client, filters.servers().iter().any(is_shown)) else { return filters.clone() };
+        let (Some(gateway), true) = (client, filters.servers().iter().any(is_shown)) else {
+            return filters.clone();
+        };
         let mut servers = filters.servers().to_vec();
         for auth in servers.iter_mut().filter(|auth| is_shown(auth)) {
             auth.server.client = Some(gateway.clone());
@@ -313,12 +388,15 @@ impl BackendPolicies {
         Arc::new(ListenerFilters::Ask(servers))
     }
 
-    /// The backend for bytes of terminated TLS, with the client certificate of a Gateway that has one.
+    /// The backend for bytes of terminated TLS, with the client certificate of a Gateway that has
+    /// one.
     pub(super) fn terminated(&self, target: Target, client: Option<&ObjectName>) -> Target {
         match target {
-            Target::Backend(id) if self.applies(&id.port) => {
-                Target::Backend(BackendId { protocol: AppProtocol::Terminated, client: client.cloned(), ..id })
-            }
+            Target::Backend(id) if self.applies(&id.port) => Target::Backend(BackendId {
+                protocol: AppProtocol::Terminated,
+                client: client.cloned(),
+                ..id
+            }),
             other => other,
         }
     }
@@ -327,13 +405,27 @@ impl BackendPolicies {
 /// The places where a policy competes with others of its kind.
 fn places_of(policy: &Policy) -> impl Iterator<Item = Place> {
     let kind = policy.kind();
-    policy.targets.iter().map(move |target| (target.service.clone(), kind, target.section.clone()))
+    policy
+        .targets
+        .iter()
+        .map(move |target| (target.service.clone(), kind, target.section.clone()))
 }
 
 /// Compiles a backend, or removes it if no resource refers to it any more.
-pub(super) fn compile_backend(id: BackendId, policies: &BackendPolicies, emissions: &mut Emissions, dirty: &mut Dirty) {
+pub(super) fn compile_backend(
+    id: BackendId,
+    policies: &BackendPolicies,
+    emissions: &mut Emissions,
+    dirty: &mut Dirty,
+) {
     let is_used = emissions.backends().is_used(&id);
-    let made = || Backend { transport: policies.transport(&id), retries: policies.retries(&id), id: id.clone() };
-    let resource = is_used.then(made).map(|backend| Resource::Cluster(Cluster::Backend(backend)));
+    let made = || Backend {
+        transport: policies.transport(&id),
+        retries: policies.retries(&id),
+        id: id.clone(),
+    };
+    let resource = is_used
+        .then(made)
+        .map(|backend| Resource::Cluster(Cluster::Backend(backend)));
     emissions.emit(ResourceKey::Backend(id), resource, dirty);
 }

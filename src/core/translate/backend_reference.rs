@@ -1,7 +1,9 @@
 //! References to backends: whether they may be followed, and to which Service port they lead.
 
 use crate::inputs::{AuthFilter, Kind, LocalRef};
-use crate::model::{AppProtocol, AuthProtocol, BackendId, ExternalAuth, ObjectName, Reason, ServicePort, Transport};
+use crate::model::{
+    AppProtocol, AuthProtocol, BackendId, ExternalAuth, ObjectName, Reason, ServicePort, Transport,
+};
 use crate::store::Store;
 
 /// The object that refers.
@@ -15,50 +17,95 @@ pub(super) struct Referrer<'a> {
 }
 
 impl Referrer<'_> {
-    /// The Service port that a reference leads to, and what the Service says is spoken there. `field` is where it
-    /// stands.
+    /// The Service port that a reference leads to, and what the Service says is spoken there.
+    /// `field` is where it stands.
     pub(super) fn look_up(
         self,
         r: &LocalRef,
         port: Option<u16>,
         field: &str,
     ) -> Result<(ServicePort, AppProtocol), (Reason, String)> {
-        let Self { store, kind, transport, .. } = self;
+        let Self {
+            store,
+            kind,
+            transport,
+            ..
+        } = self;
         let name = &r.name;
         if !r.group.is_empty() || r.kind != "Service" {
-            let text =
-                format!("{field}: {} {name} of group {:?} is not supported, use a core Service", r.kind, r.group);
+            let text = format!(
+                "{field}: {} {name} of group {:?} is not supported, use a core Service",
+                r.kind, r.group
+            );
             return Err((Reason::InvalidKind, text));
         }
         if !store.permits(kind, &self.name.namespace, "Service", name) {
             let note = store.unwatched(name);
-            let text =
-                format!("{field}: Service {name} is in another namespace and no ReferenceGrant there permits it{note}");
+            let text = format!(
+                "{field}: Service {name} is in another namespace and no ReferenceGrant there permits it{note}"
+            );
             return Err((Reason::RefNotPermitted, text));
         }
         let missing = |text: String| (Reason::BackendNotFound, format!("{field}: {text}"));
-        let service = store.service(name).ok_or_else(|| missing(format!("Service {name} does not exist")))?;
+        let service = store
+            .service(name)
+            .ok_or_else(|| missing(format!("Service {name} does not exist")))?;
         if service.external_name {
-            let text = format!("{field}: Service {name} has type ExternalName, which is not supported");
+            let text =
+                format!("{field}: Service {name} has type ExternalName, which is not supported");
             return Err((Reason::UnsupportedValue, text));
         }
         let port = port.ok_or_else(|| missing(format!("Service {name} needs a port")))?;
         let known = service.port(port, transport).ok_or_else(|| {
             let ports = service.ports.iter().filter(|p| p.transport == transport);
             let ports: Vec<_> = ports.map(|p| p.port.to_string()).collect();
-            let of = if transport == Transport::Udp { "UDP ports" } else { "ports" };
-            missing(format!("{:?} port {port}: Service {name} has {of} {}", &*name.name, ports.join(", ")))
+            let of = if transport == Transport::Udp {
+                "UDP ports"
+            } else {
+                "ports"
+            };
+            missing(format!(
+                "{:?} port {port}: Service {name} has {of} {}",
+                &*name.name,
+                ports.join(", ")
+            ))
         })?;
-        Ok((ServicePort { service: name.clone(), port, transport }, known.protocol))
+        Ok((
+            ServicePort {
+                service: name.clone(),
+                port,
+                transport,
+            },
+            known.protocol,
+        ))
     }
 
     /// The authorization server of a filter.
-    pub(super) fn auth(self, filter: &AuthFilter, field: &str) -> Result<ExternalAuth, (Reason, String)> {
-        let AuthFilter { server, port, headers, body, protocol } = filter;
+    pub(super) fn auth(
+        self,
+        filter: &AuthFilter,
+        field: &str,
+    ) -> Result<ExternalAuth, (Reason, String)> {
+        let AuthFilter {
+            server,
+            port,
+            headers,
+            body,
+            protocol,
+        } = filter;
         let (at, spoken) = self.look_up(server, *port, field)?;
         // Whatever the Service says of itself: gRPC is HTTP/2.
-        let spoken = if *protocol == AuthProtocol::Grpc { AppProtocol::H2c } else { spoken };
+        let spoken = if *protocol == AuthProtocol::Grpc {
+            AppProtocol::H2c
+        } else {
+            spoken
+        };
         let (headers, protocol) = (headers.clone(), protocol.clone());
-        Ok(ExternalAuth { server: BackendId::new(at, spoken), headers, body: *body, protocol })
+        Ok(ExternalAuth {
+            server: BackendId::new(at, spoken),
+            headers,
+            body: *body,
+            protocol,
+        })
     }
 }

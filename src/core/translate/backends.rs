@@ -1,13 +1,16 @@
-//! Backends: the Service ports that resources refer to. Each is one cluster, which all resources share.
+//! Backends: the Service ports that resources refer to. Each is one cluster, which all resources
+//! share.
 //!
-//! A backend is compiled when the first resource refers to it and when its inputs change, and is removed with the last
-//! reference.
+//! A backend is compiled when the first resource refers to it and when its inputs change, and is
+//! removed with the last reference.
 
 use std::collections::BTreeMap;
 
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
-use crate::model::{AppProtocol, BackendId, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort};
+use crate::model::{
+    AppProtocol, BackendId, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort,
+};
 
 /// The backends in use, with the number of resources of each fleet that refer to each.
 #[derive(Default)]
@@ -36,12 +39,16 @@ impl Users {
         *count == 1
     }
 
-    /// Counts one resource less of a fleet, which was counted before. Returns whether it was the last of the fleet.
+    /// Counts one resource less of a fleet, which was counted before. Returns whether it was the
+    /// last of the fleet.
     fn take_back(&mut self, fleet: &EnvoyFleet) -> bool {
         let count = match fleet {
             EnvoyFleet::Shared => &mut self.shared,
             EnvoyFleet::Dedicated => &mut self.dedicated,
-            EnvoyFleet::Isolated(gateway) => self.isolated.get_mut(gateway).expect("counted when it was used"),
+            EnvoyFleet::Isolated(gateway) => self
+                .isolated
+                .get_mut(gateway)
+                .expect("counted when it was used"),
         };
         *count -= 1;
         let is_last = *count == 0;
@@ -57,13 +64,17 @@ impl Users {
 
     fn fleets(&self) -> Fleets {
         let isolated = self.isolated.keys().cloned().collect();
-        Fleets { shared: self.shared > 0, dedicated: self.dedicated > 0, isolated }
+        Fleets {
+            shared: self.shared > 0,
+            dedicated: self.dedicated > 0,
+            isolated,
+        }
     }
 }
 
 impl Backends {
-    /// Adds a reference of a fleet's resource to a backend; marks the backend if it is the first, of all or of the
-    /// fleet.
+    /// Adds a reference of a fleet's resource to a backend; marks the backend if it is the first,
+    /// of all or of the fleet.
     pub(super) fn acquire(&mut self, id: &BackendId, fleet: EnvoyFleet, dirty: &mut Dirty) {
         let users = self.used.entry(id.clone()).or_default();
         if users.is_empty() {
@@ -74,8 +85,8 @@ impl Backends {
         }
     }
 
-    /// Removes a reference of a fleet's resource to a backend; marks the backend if it was the last, of all or of the
-    /// fleet.
+    /// Removes a reference of a fleet's resource to a backend; marks the backend if it was the
+    /// last, of all or of the fleet.
     pub(super) fn release(&mut self, id: &BackendId, fleet: &EnvoyFleet, dirty: &mut Dirty) {
         let users = self.used.get_mut(id).expect("counted when it was used");
         if users.take_back(fleet) {
@@ -97,10 +108,14 @@ impl Backends {
         self.used.contains_key(id)
     }
 
-    /// The backends in use of a Service, of any protocol: all must be compiled again when the Service changes.
+    /// The backends in use of a Service, of any protocol: all must be compiled again when the
+    /// Service changes.
     pub(super) fn of_service(&self, service: &ObjectName) -> impl Iterator<Item = &BackendId> {
         let start = BackendId::new(ServicePort::first(service.clone()), AppProtocol::Http1);
-        self.used.range(start..).map(|(id, _)| id).take_while(move |id| id.port.service == *service)
+        self.used
+            .range(start..)
+            .map(|(id, _)| id)
+            .take_while(move |id| id.port.service == *service)
     }
 }
 

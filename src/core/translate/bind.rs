@@ -37,39 +37,66 @@ pub(super) struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    /// Binds the frontends of a Gateway, or of the shared fleet, to addresses. Of two frontends that request one
-    /// socket, the recorded owner's gets it, and within a namespace the older Gateway's.
+    /// Binds the frontends of a Gateway, or of the shared fleet, to addresses. Of two frontends
+    /// that request one socket, the recorded owner's gets it, and within a namespace the older
+    /// Gateway's.
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         // The set of ports may have changed.
         dirty.services.insert(gateway.clone());
         let recorded = self.recorded_ports(gateway);
-        self.gateway_services.record_ports(gateway, &recorded, dirty);
+        self.gateway_services
+            .record_ports(gateway, &recorded, dirty);
         self.request_ports(gateway, dirty);
-        let ids: Vec<FrontendId> = self.frontends.of_gateway(gateway).map(|(id, _)| id.clone()).collect();
+        let ids: Vec<FrontendId> = self
+            .frontends
+            .of_gateway(gateway)
+            .map(|(id, _)| id.clone())
+            .collect();
         if ids.is_empty() {
             return;
         }
         let (age, socket) = self.sockets_of(gateway);
         let reserved = reserved_ports(self.settings);
-        let sockets: Vec<(Vec<IpAddr>, u16)> = ids.iter().map(|id| socket(id.transport_port())).collect();
+        let sockets: Vec<(Vec<IpAddr>, u16)> =
+            ids.iter().map(|id| socket(id.transport_port())).collect();
         for (id, (addresses, port)) in ids.into_iter().zip(sockets) {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
-            let at = TransportPort { number: port, transport: id.transport };
-            let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
-            // A frontend for challenges alone yields to any listener, and Services record who has an internal port.
+            let at = TransportPort {
+                number: port,
+                transport: id.transport,
+            };
+            let wanted = if frontend.is_idle() {
+                Vec::new()
+            } else {
+                addresses
+            };
+            // A frontend for challenges alone yields to any listener, and Services record who has
+            // an internal port.
             let is_recorded_elsewhere = is_shared(&id.gateway) || reserved.contains(&port);
             let claims_socket = !frontend.claims().is_empty() && !is_recorded_elsewhere;
-            let created = if frontend.claims().is_empty() { FOR_CHALLENGES } else { age };
+            let created = if frontend.claims().is_empty() {
+                FOR_CHALLENGES
+            } else {
+                age
+            };
             let namespace = &id.gateway.namespace;
             let claimant = Claimant {
-                created: if self.settings.believes_creation_times { created } else { 0 },
+                created: if self.settings.believes_creation_times {
+                    created
+                } else {
+                    0
+                },
                 namespace: namespace.clone(),
                 through: namespace.clone(),
                 by: By::Frontend(id.clone()),
                 protocol: Family::Tcp,
             };
-            let sockets = wanted.iter().filter(|_| claims_socket).map(|ip| Ownable::Socket(*ip, at));
-            let claimed: BTreeMap<Ownable, Claimant> = sockets.map(|what| (what, claimant.clone())).collect();
+            let sockets = wanted
+                .iter()
+                .filter(|_| claims_socket)
+                .map(|ip| Ownable::Socket(*ip, at));
+            let claimed: BTreeMap<Ownable, Claimant> =
+                sockets.map(|what| (what, claimant.clone())).collect();
             if let Some(before) = frontend.set_claimed(&claimed) {
                 for (claims, there) in [(before, false), (claimed, true)] {
                     for (what, claimant) in claims {
@@ -79,24 +106,31 @@ impl Binding<'_> {
                 }
             }
             for address in self.frontends.bind(&id, wanted, port, created, dirty) {
-                self.service_endpoints.touch_socket(address, self.settings, self.store, dirty);
+                self.service_endpoints
+                    .touch_socket(address, self.settings, self.store, dirty);
             }
         }
     }
 
-    /// The Envoy ports that belong to a Gateway because the Service that was made for it records them: no more than the
-    /// quota of its namespace admits.
+    /// The Envoy ports that belong to a Gateway because the Service that was made for it records
+    /// them: no more than the quota of its namespace admits.
     ///
     /// Those of a refused Gateway belong to it as well, since its Service still leads there.
     fn recorded_ports(&self, name: &ObjectName) -> BTreeSet<u16> {
         let key = ParentKey::Gateway(name.clone());
-        let shares_envoys =
-            |placement: &GatewayPlacement| placement.exposure.fleet == Fleet::Dedicated && placement.service.is_none();
+        let shares_envoys = |placement: &GatewayPlacement| {
+            placement.exposure.fleet == Fleet::Dedicated && placement.service.is_none()
+        };
         let parent = self.parents.get(&key).filter(|parent| {
-            self.quotas.admits_ports_of(&key) && (parent.accepted.is_err() || shares_envoys(&parent.placement))
+            self.quotas.admits_ports_of(&key)
+                && (parent.accepted.is_err() || shares_envoys(&parent.placement))
         });
-        let (Some(parent), Some(gateway)) = (parent, self.store.gateway(name)) else { return BTreeSet::new() };
-        let mut targets = made_service(gateway, self.store).map(recorded).unwrap_or_default();
+        let (Some(parent), Some(gateway)) = (parent, self.store.gateway(name)) else {
+            return BTreeSet::new();
+        };
+        let mut targets = made_service(gateway, self.store)
+            .map(recorded)
+            .unwrap_or_default();
         let ports = ports_of(parent, self.frontends);
         targets.retain(|port, _| ports.contains(port));
         targets.into_values().collect()
@@ -106,31 +140,50 @@ impl Binding<'_> {
     fn request_ports(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let mut asked = BTreeMap::new();
         if let Some(service) = self.parents.service_of(gateway) {
-            let used = self.frontends.of_gateway(gateway).filter(|(_, frontend)| !frontend.is_idle());
-            asked.extend(used.filter_map(|(id, _)| Some((id.transport_port(), service.target(id.transport_port())?))));
+            let used = self
+                .frontends
+                .of_gateway(gateway)
+                .filter(|(_, frontend)| !frontend.is_idle());
+            asked.extend(used.filter_map(|(id, _)| {
+                Some((id.transport_port(), service.target(id.transport_port())?))
+            }));
         }
-        for TransportPort { number, transport } in
-            self.gateway_services.request_ports(gateway, &asked, self.store, dirty)
+        for TransportPort { number, transport } in self
+            .gateway_services
+            .request_ports(gateway, &asked, self.store, dirty)
         {
             // A Gateway that stands on a Service has no Envoys of its own.
-            let id = FrontendId { gateway: gateway.clone(), port: number, transport, isolated: false };
+            let id = FrontendId {
+                gateway: gateway.clone(),
+                port: number,
+                transport,
+                isolated: false,
+            };
             self.frontends.touch(&id, dirty);
         }
     }
 
-    /// The sockets of the frontends of a Gateway, or of the shared fleet: the age that decides between rivals, and a
-    /// function from the port in the API to addresses and port to bind.
-    fn sockets_of(&self, place: &ObjectName) -> (i64, impl Fn(TransportPort) -> (Vec<IpAddr>, u16) + use<>) {
-        let Self { store, settings, .. } = *self;
+    /// The sockets of the frontends of a Gateway, or of the shared fleet: the age that decides
+    /// between rivals, and a function from the port in the API to addresses and port to bind.
+    fn sockets_of(
+        &self,
+        place: &ObjectName,
+    ) -> (i64, impl Fn(TransportPort) -> (Vec<IpAddr>, u16) + use<>) {
+        let Self {
+            store, settings, ..
+        } = *self;
         let gateway = store.gateway(place);
         let created = gateway.map_or(0, |gateway| gateway.meta.created);
         let targets = gateway.and_then(|gateway| self.targets(gateway));
         let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
         let reached = match gateway {
             Some(gateway) => addresses(settings, &gateway.addresses),
-            // Without default addresses the Service's may be unknown still, and are not those of the Envoys: bind to
-            // all.
-            None if is_shared(place) && settings.default_addresses.is_empty() && settings.envoys.is_some() => {
+            // Without default addresses the Service's may be unknown still, and are not those of
+            // the Envoys: bind to all.
+            None if is_shared(place)
+                && settings.default_addresses.is_empty()
+                && settings.envoys.is_some() =>
+            {
                 everywhere.clone()
             }
             None if is_shared(place) => addresses(settings, &[]),
@@ -142,7 +195,8 @@ impl Binding<'_> {
         };
         let (addresses, everywhere) = (bind(reached), bind(everywhere));
         let reserved = reserved_ports(settings);
-        let shared_service_ports = shared_service_ports(store, settings).filter(|_| is_shared(place));
+        let shared_service_ports =
+            shared_service_ports(store, settings).filter(|_| is_shared(place));
         let socket = move |port: TransportPort| match &targets {
             // No traffic reaches a port that the Service does not have: Envoys do not open it.
             None if shared_service_ports
@@ -151,7 +205,8 @@ impl Binding<'_> {
             {
                 (Vec::new(), port.number)
             }
-            // These ports are reserved for the dedicated fleet, no matter what a listener's status says.
+            // These ports are reserved for the dedicated fleet, no matter what a listener's status
+            // says.
             None if reserved.contains(&port.number) => (Vec::new(), port.number),
             None => (addresses.clone(), port.number),
             Some(targets) => match targets.get(&port) {
@@ -169,15 +224,24 @@ impl Binding<'_> {
             let shares = self.gateway_services.port_outcomes(name);
             let mut targets = named_service::recorded(service, name, self.store);
             targets.retain(|port, target| {
-                shares.get(port).is_some_and(Result::is_ok) && ports.holder(*target, self.store) == Some(name)
+                shares.get(port).is_some_and(Result::is_ok)
+                    && ports.holder(*target, self.store) == Some(name)
             });
             return Some(targets);
         }
-        let fleet = gateway_exposure(gateway, self.store, self.settings).ok()?.fleet;
+        let fleet = gateway_exposure(gateway, self.store, self.settings)
+            .ok()?
+            .fleet;
         fleet.has_services().then(|| {
-            let mut targets = made_service(gateway, self.store).map(recorded).unwrap_or_default();
+            let mut targets = made_service(gateway, self.store)
+                .map(recorded)
+                .unwrap_or_default();
             if fleet != Fleet::Isolated {
-                targets.retain(|_, target| ports.holder(*target, self.store).is_none_or(|other| other == name));
+                targets.retain(|_, target| {
+                    ports
+                        .holder(*target, self.store)
+                        .is_none_or(|other| other == name)
+                });
             }
             targets
         })

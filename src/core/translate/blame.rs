@@ -1,4 +1,5 @@
-//! Finds the listeners and routes that a resource was made from: their statuses report a refusal by Envoy.
+//! Finds the listeners and routes that a resource was made from: their statuses report a refusal by
+//! Envoy.
 
 use std::sync::Arc;
 
@@ -24,8 +25,11 @@ impl Blame {
     /// True if all of them are in one namespace, so that none reads about another's objects.
     pub fn is_of_one_namespace(&self) -> bool {
         let listeners = self.listeners.iter().map(|listener| listener.parent.name());
-        let mut all = listeners.chain(self.routes.iter().map(|route| &route.name)).map(|name| &name.namespace);
-        all.next().is_none_or(|first| all.all(|other| other == first))
+        let mut all = listeners
+            .chain(self.routes.iter().map(|route| &route.name))
+            .map(|name| &name.namespace);
+        all.next()
+            .is_none_or(|first| all.all(|other| other == first))
     }
 }
 
@@ -38,8 +42,8 @@ pub(super) struct Blaming<'a> {
 }
 
 impl Blaming<'_> {
-    /// Returns the listeners and routes that a resource was made from, and that Envoys of these fleets serve: a backend
-    /// or a certificate may also be that of other fleets.
+    /// Returns the listeners and routes that a resource was made from, and that Envoys of these
+    /// fleets serve: a backend or a certificate may also be that of other fleets.
     pub(super) fn of(self, key: &ResourceKey, fleets: &Fleets) -> Blame {
         let mut blame = Blame::default();
         match key {
@@ -49,42 +53,90 @@ impl Blaming<'_> {
                 self.blame_host(id, hostname, &mut blame);
             }
             ResourceKey::Table(table) => {
-                let hosts = self.frontends.get(&table.frontend).and_then(|f| f.table(table.listener.as_ref()));
+                let hosts = self
+                    .frontends
+                    .get(&table.frontend)
+                    .and_then(|f| f.table(table.listener.as_ref()));
                 for hostname in hosts.into_iter().flat_map(|hosts| hosts.keys()) {
                     self.blame_host(&table.frontend, hostname, &mut blame);
                 }
             }
-            ResourceKey::Frontend(id) | ResourceKey::UdpCluster(id) | ResourceKey::Endpoints(ClusterId::Udp(id)) => {
-                let winners = self.frontends.get(id).into_iter().flat_map(FrontendState::winners);
-                blame.listeners.extend(winners.map(|(_, (listener, _))| listener.clone()));
+            ResourceKey::Frontend(id)
+            | ResourceKey::UdpCluster(id)
+            | ResourceKey::Endpoints(ClusterId::Udp(id)) => {
+                let winners = self
+                    .frontends
+                    .get(id)
+                    .into_iter()
+                    .flat_map(FrontendState::winners);
+                blame
+                    .listeners
+                    .extend(winners.map(|(_, (listener, _))| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Sni(hostname)) => {
-                let winners = self.frontends.iter().filter_map(|(_, frontend)| frontend.winner(hostname));
-                blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
+                let winners = self
+                    .frontends
+                    .iter()
+                    .filter_map(|(_, frontend)| frontend.winner(hostname));
+                blame
+                    .listeners
+                    .extend(winners.map(|(listener, _)| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Fixed(id, name)) => {
-                let winners = self.frontends.get(id).into_iter().flat_map(FrontendState::winners);
+                let winners = self
+                    .frontends
+                    .get(id)
+                    .into_iter()
+                    .flat_map(FrontendState::winners);
                 let own = winners.filter(|(hostname, _)| **name == *hostname.to_string());
-                blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
+                blame
+                    .listeners
+                    .extend(own.map(|(_, (listener, _))| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Client(gateway)) => {
-                let parent = self.admission.parents.get(&ParentKey::Gateway(gateway.clone()));
-                blame.listeners.extend(parent.iter().flat_map(|parent| parent.listeners.iter().map(|l| parent.id(l))));
+                let parent = self
+                    .admission
+                    .parents
+                    .get(&ParentKey::Gateway(gateway.clone()));
+                blame.listeners.extend(
+                    parent
+                        .iter()
+                        .flat_map(|parent| parent.listeners.iter().map(|l| parent.id(l))),
+                );
             }
             ResourceKey::Secret(SecretName::Roots(name)) => {
                 let own = ParentKey::Gateway(name.gateway.clone());
-                let sets = self.store.sets_of(&name.gateway).cloned().map(ParentKey::ListenerSet);
-                for parent in std::iter::once(own).chain(sets).filter_map(|key| self.admission.parents.get(&key)) {
+                let sets = self
+                    .store
+                    .sets_of(&name.gateway)
+                    .cloned()
+                    .map(ParentKey::ListenerSet);
+                for parent in std::iter::once(own)
+                    .chain(sets)
+                    .filter_map(|key| self.admission.parents.get(&key))
+                {
                     let checks = |clients: &Clients| matches!(clients, Clients::Checked(own) if own.roots == *name);
-                    let listeners = parent.listeners.iter().filter(|listener| checks(&listener.clients));
-                    blame.listeners.extend(listeners.map(|listener| parent.id(listener)));
+                    let listeners = parent
+                        .listeners
+                        .iter()
+                        .filter(|listener| checks(&listener.clients));
+                    blame
+                        .listeners
+                        .extend(listeners.map(|listener| parent.id(listener)));
                 }
             }
             ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
-                blame.routes.extend(self.store.indexes().routes_by_service(&id.port.service).cloned());
+                blame.routes.extend(
+                    self.store
+                        .indexes()
+                        .routes_by_service(&id.port.service)
+                        .cloned(),
+                );
             }
         }
-        blame.listeners.retain(|listener| self.is_listener_of(listener, fleets));
+        blame
+            .listeners
+            .retain(|listener| self.is_listener_of(listener, fleets));
         blame.listeners.sort();
         blame.listeners.dedup();
         blame.routes.retain(|route| self.is_route_of(route, fleets));
@@ -93,15 +145,22 @@ impl Blaming<'_> {
         blame
     }
 
-    /// Returns the owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain,
-    /// if Envoys of these fleets serve the frontend.
+    /// Returns the owners of the hostnames of a filter chain, by the name of the frontend's
+    /// resource and of the chain, if Envoys of these fleets serve the frontend.
     pub(super) fn of_chain(self, frontend: &str, chain: &str, fleets: &Fleets) -> Blame {
         let mut blame = Blame::default();
         let named = |id: &FrontendId| fleets.has(&id.fleet()) && id.to_string() == frontend;
         for (_, state) in self.frontends.iter().filter(|(id, _)| named(id)) {
-            let led = state.matcher().all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
+            let led = state
+                .matcher()
+                .all()
+                .iter()
+                .filter(|(_, name)| &***name == chain)
+                .map(|(hostname, _)| hostname);
             let owners = led.filter_map(|hostname| state.owner(hostname));
-            blame.listeners.extend(owners.map(|(_, listener, _)| listener.clone()));
+            blame
+                .listeners
+                .extend(owners.map(|(_, listener, _)| listener.clone()));
         }
         blame.listeners.sort();
         blame.listeners.dedup();
@@ -110,22 +169,43 @@ impl Blaming<'_> {
 
     /// Returns whether Envoys of these fleets serve a listener.
     fn is_listener_of(self, listener: &ListenerId, fleets: &Fleets) -> bool {
-        self.admission.parents.frontend_of(listener).is_some_and(|id| fleets.has(&id.fleet()))
+        self.admission
+            .parents
+            .frontend_of(listener)
+            .is_some_and(|id| fleets.has(&id.fleet()))
     }
 
     /// Returns whether a listener that accepts a route is served by Envoys of these fleets.
     pub(super) fn is_route_of(self, route: &RouteKey, fleets: &Fleets) -> bool {
-        self.admission.attachments.of(route).iter().any(|(_, parent, attachment)| {
-            let id = |name: &Arc<str>| ListenerId { parent: parent.clone(), name: name.clone() };
-            attachment.listeners.iter().any(|attached| self.is_listener_of(&id(&attached.listener), fleets))
-        })
+        self.admission
+            .attachments
+            .of(route)
+            .iter()
+            .any(|(_, parent, attachment)| {
+                let id = |name: &Arc<str>| ListenerId {
+                    parent: parent.clone(),
+                    name: name.clone(),
+                };
+                attachment
+                    .listeners
+                    .iter()
+                    .any(|attached| self.is_listener_of(&id(&attached.listener), fleets))
+            })
     }
 
     fn blame_host(self, id: &FrontendId, hostname: &Hostname, blame: &mut Blame) {
-        let Some((_, listener, _)) = self.frontends.get(id).and_then(|frontend| frontend.owner(hostname)) else {
+        let Some((_, listener, _)) = self
+            .frontends
+            .get(id)
+            .and_then(|frontend| frontend.owner(hostname))
+        else {
             return;
         };
-        blame.routes.extend(self.admission.served(hostname, listener).map(|(route, _)| route.clone()));
+        blame.routes.extend(
+            self.admission
+                .served(hostname, listener)
+                .map(|(route, _)| route.clone()),
+        );
         blame.listeners.push(listener.clone());
     }
 }

@@ -1,5 +1,5 @@
-//! The certificates that no issuer of ours renews: those of references to Secrets, and those of issuers that may no longer
-//! serve the hostname.
+//! The certificates that no issuer of ours renews: those of references to Secrets, and those of
+//! issuers that may no longer serve the hostname.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,26 +43,60 @@ impl Report<'_> {
     pub(super) fn brought_certificates(self) -> Vec<BroughtCertificate> {
         let mut all: BTreeMap<ObjectName, BroughtCertificate> = BTreeMap::new();
         for parent in self.parents.keys().filter_map(|key| self.parents.get(key)) {
-            let granted = parent.listeners.iter().filter(|l| self.listener_outcomes().is_granted(parent, l));
+            let granted = parent
+                .listeners
+                .iter()
+                .filter(|l| self.listener_outcomes().is_granted(parent, l));
             for listener in granted {
-                let Some(secret) = self.brought_to(parent, listener) else { continue };
-                let row = all.entry(secret.clone()).or_insert_with(|| BroughtCertificate::of(&secret));
-                let host = if listener.hostname.is_any() { "*" } else { listener.hostname.as_str() };
+                let Some(secret) = self.brought_to(parent, listener) else {
+                    continue;
+                };
+                let row = all
+                    .entry(secret.clone())
+                    .or_insert_with(|| BroughtCertificate::of(&secret));
+                let host = if listener.hostname.is_any() {
+                    "*"
+                } else {
+                    listener.hostname.as_str()
+                };
                 row.hosts.insert(host.to_owned());
                 row.listeners.insert(parent.id(listener));
-                row.certificate = row.certificate.take().or_else(|| listener.served.certificate().cloned());
-                let warnings: Vec<&str> = listener.warnings.iter().map(|warning| warning.text.as_str()).collect();
+                row.certificate = row
+                    .certificate
+                    .take()
+                    .or_else(|| listener.served.certificate().cloned());
+                let warnings: Vec<&str> = listener
+                    .warnings
+                    .iter()
+                    .map(|warning| warning.text.as_str())
+                    .collect();
                 let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-                let refused = listener.resolved.as_ref().err().map(|(_, text)| text.clone());
+                let refused = listener
+                    .resolved
+                    .as_ref()
+                    .err()
+                    .map(|(_, text)| text.clone());
                 row.problem = row.problem.take().or(refused).or(warning);
             }
-            let Some(client) = &parent.client else { continue };
-            let reference =
-                self.store.gateway(parent.key.name()).and_then(|gateway| gateway.client_certificate.as_ref());
-            let Some(secret) = reference.map(|reference| &reference.name) else { continue };
-            let row = all.entry(secret.clone()).or_insert_with(|| BroughtCertificate::of(secret));
-            row.hosts.insert(format!("backends of gateway {}", parent.key.name()));
-            row.certificate = row.certificate.take().or_else(|| client.certificate.clone());
+            let Some(client) = &parent.client else {
+                continue;
+            };
+            let reference = self
+                .store
+                .gateway(parent.key.name())
+                .and_then(|gateway| gateway.client_certificate.as_ref());
+            let Some(secret) = reference.map(|reference| &reference.name) else {
+                continue;
+            };
+            let row = all
+                .entry(secret.clone())
+                .or_insert_with(|| BroughtCertificate::of(secret));
+            row.hosts
+                .insert(format!("backends of gateway {}", parent.key.name()));
+            row.certificate = row
+                .certificate
+                .take()
+                .or_else(|| client.certificate.clone());
             let warning = client.warnings.first().map(|warning| warning.text.clone());
             let refused = client.resolved.as_ref().err().map(|(_, text)| text.clone());
             row.problem = row.problem.take().or(refused).or(warning);
@@ -73,14 +107,22 @@ impl Report<'_> {
     /// The Secret of a listener that no issuer of ours fills.
     fn brought_to(self, parent: &Parent, listener: &ParentListener) -> Option<ObjectName> {
         let secret = match &listener.served {
-            Served::Certificate(secret, _) | Served::Missing(secret) | Served::NotAllowed(secret, Some(_)) => secret,
+            Served::Certificate(secret, _)
+            | Served::Missing(secret)
+            | Served::NotAllowed(secret, Some(_)) => secret,
             Served::None => {
-                let written = self.store.listeners(&parent.key).find(|written| written.name == listener.name)?;
+                let written = self
+                    .store
+                    .listeners(&parent.key)
+                    .find(|written| written.name == listener.name)?;
                 &written.tls.as_ref()?.certificates.first()?.name
             }
             Served::Issued(..) | Served::NotAllowed(_, None) => return None,
         };
-        let is_ours = self.issuance.awaited(secret).is_some_and(|by| **by != *CERT_MANAGER);
+        let is_ours = self
+            .issuance
+            .awaited(secret)
+            .is_some_and(|by| **by != *CERT_MANAGER);
         (!is_ours).then(|| secret.clone())
     }
 }

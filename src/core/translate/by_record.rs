@@ -23,7 +23,11 @@ impl ByRecord {
     pub(super) fn of(parent: &Parent, listener: &ParentListener, created: i64) -> Option<Self> {
         let is_shared = parent.placement.exposure.route_hostnames == Some(RouteHostnames::Shared);
         let decides = is_contended(parent, listener);
-        let by = || ByRecord { at: parent.listeners_of.clone(), created, decides };
+        let by = || ByRecord {
+            at: parent.listeners_of.clone(),
+            created,
+            decides,
+        };
         // Of several routes without hostnames the oldest is served, in whatever namespace it is.
         (admits_others(listener) && !is_shared && listener.has_hostnames()).then(by)
     }
@@ -47,8 +51,8 @@ pub(super) fn is_contended(parent: &Parent, listener: &ParentListener) -> bool {
         }
 }
 
-/// The listeners among whose admitted namespaces a ListenerSet of another namespace is: there the record decides who
-/// has its hostnames.
+/// The listeners among whose admitted namespaces a ListenerSet of another namespace is: there the
+/// record decides who has its hostnames.
 pub(super) fn admitted(parent: &Parent) -> Option<&Arc<ListenersOf>> {
     let own = &parent.placement.listeners_of;
     (own.namespace != parent.key.name().namespace).then_some(own)

@@ -10,13 +10,14 @@ use crate::limits::Limits;
 use crate::model::{ObjectName, Reason};
 use crate::store::Store;
 
-/// Looks up the bundle of a reference, which has certificates to trust at `now`. The texts of errors name the object and
-/// not the field.
+/// Looks up the bundle of a reference, which has certificates to trust at `now`. The texts of
+/// errors name the object and not the field.
 ///
 /// # Errors
-/// With reason `not_supported` for any kind but a core ConfigMap, and a ClusterTrustBundle if the API server serves
-/// them (GEP-5075); with the error of `permitted` for a ConfigMap; and when the object does not exist, or holds no CA
-/// certificates or only ended ones. Permission is decided before existence, so that nobody learns what another namespace holds.
+/// With reason `not_supported` for any kind but a core ConfigMap, and a ClusterTrustBundle if the
+/// API server serves them (GEP-5075); with the error of `permitted` for a ConfigMap; and when the
+/// object does not exist, or holds no CA certificates or only ended ones. Permission is decided
+/// before existence, so that nobody learns what another namespace holds.
 pub(super) fn look_up<'a>(
     reference: &LocalRef,
     (store, now): (&'a Store, SystemTime),
@@ -30,15 +31,25 @@ pub(super) fn look_up<'a>(
     } else if reference.is_to_trust_bundle() && store.has_trust_bundles() {
         store.trust_bundle(name).map(|found| &found.bundle)
     } else {
-        let text = format!("{kind} {name} of group {group:?} is not supported, use a core ConfigMap");
+        let text =
+            format!("{kind} {name} of group {group:?} is not supported, use a core ConfigMap");
         return Err((not_supported, text));
     };
     let invalid = |text: String| (Reason::InvalidCACertificateRef, text);
     let bundle = bundle.ok_or_else(|| invalid(format!("{kind} {name} does not exist")))?;
-    let bundle = bundle.as_ref().map_err(|why| invalid(format!("{kind} {name} {why}")))?;
+    let bundle = bundle
+        .as_ref()
+        .map_err(|why| invalid(format!("{kind} {name} {why}")))?;
     if let Err(end) = bundle.trusted(now) {
-        let which = if bundle.count() == 1 { "the certificate in it has" } else { "all certificates in it have" };
-        return Err(invalid(format!("{kind} {name}: {which} ended, at {}", rfc3339(end))));
+        let which = if bundle.count() == 1 {
+            "the certificate in it has"
+        } else {
+            "all certificates in it have"
+        };
+        return Err(invalid(format!(
+            "{kind} {name}: {which} ended, at {}",
+            rfc3339(end)
+        )));
     }
     Ok(bundle)
 }
@@ -56,13 +67,17 @@ pub(super) fn next_time<'a>(
             store.config_map(&reference.name)?.bundle.as_ref().ok()
         }
     };
-    let times = references.into_iter().filter_map(bundle).flat_map(|bundle| bundle.times());
+    let times = references
+        .into_iter()
+        .filter_map(bundle)
+        .flat_map(|bundle| bundle.times());
     times.filter(|time| *time > now).min()
 }
 
-/// Joins the certificates to trust at `now` of all bundles that `find` finds, without duplicates; `None` if no reference leads to any.
-/// `find` gets the index of a reference and the bundles before it. The verdict is about all references: one bad
-/// reference makes it an error, and the others are used all the same.
+/// Joins the certificates to trust at `now` of all bundles that `find` finds, without duplicates;
+/// `None` if no reference leads to any. `find` gets the index of a reference and the bundles before
+/// it. The verdict is about all references: one bad reference makes it an error, and the others are
+/// used all the same.
 pub(super) fn union<'a>(
     references: &[LocalRef],
     now: SystemTime,
@@ -80,9 +95,16 @@ pub(super) fn union<'a>(
 }
 
 /// Checks whether a bundle, together with others of the object, is within the limits.
-pub(super) fn bundle(others: &[Arc<CaBundle>], one: &CaBundle, limits: &Limits) -> Result<(), (Reason, String)> {
+pub(super) fn bundle(
+    others: &[Arc<CaBundle>],
+    one: &CaBundle,
+    limits: &Limits,
+) -> Result<(), (Reason, String)> {
     let all = || others.iter().map(|bundle| &**bundle).chain([one]);
-    let (count, bytes): (usize, usize) = (all().map(CaBundle::count).sum(), all().map(CaBundle::size).sum());
+    let (count, bytes): (usize, usize) = (
+        all().map(CaBundle::count).sum(),
+        all().map(CaBundle::size).sum(),
+    );
     let within = limits.check_ca_certificates(count, bytes);
     within.map_err(|over| (Reason::InvalidCACertificateRef, over.to_string()))
 }

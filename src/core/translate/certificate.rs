@@ -24,8 +24,8 @@ pub enum Served {
     Certificate(ObjectName, Arc<Certificate>),
     /// A certificate that an issuer is to issue. The present one, if any, is served until then.
     Issued(WantedCertificate, Option<Arc<Certificate>>),
-    /// None is issued for this Secret: the issuer does not work for the listener's namespace and hostname. The present
-    /// one, if any, is served.
+    /// None is issued for this Secret: the issuer does not work for the listener's namespace and
+    /// hostname. The present one, if any, is served.
     NotAllowed(ObjectName, Option<Arc<Certificate>>),
 }
 
@@ -45,7 +45,10 @@ impl Served {
             Served::Certificate(_, certificate)
             | Served::Issued(_, Some(certificate))
             | Served::NotAllowed(_, Some(certificate)) => Some(certificate),
-            Served::None | Served::Missing(_) | Served::Issued(_, None) | Served::NotAllowed(_, None) => None,
+            Served::None
+            | Served::Missing(_)
+            | Served::Issued(_, None)
+            | Served::NotAllowed(_, None) => None,
         }
     }
 }
@@ -61,16 +64,23 @@ pub(super) struct Found {
 
 impl Found {
     fn has_valid(&self, now: SystemTime) -> bool {
-        self.served.certificate().is_some_and(|certificate| certificate.not_after > now)
+        self.served
+            .certificate()
+            .is_some_and(|certificate| certificate.not_after > now)
     }
 
     fn of(served: Served, verdict: Verdict) -> Self {
-        Self { served, verdict, unused: Vec::new() }
+        Self {
+            served,
+            verdict,
+            unused: Vec::new(),
+        }
     }
 }
 
-/// Finds the certificate of a listener of a `kind` object. Of several references the first one with a valid certificate
-/// is served, and an expired one where none is valid; an unusable one makes the verdict an error all the same.
+/// Finds the certificate of a listener of a `kind` object. Of several references the first one with
+/// a valid certificate is served, and an expired one where none is valid; an unusable one makes the
+/// verdict an error all the same.
 pub(super) fn served(
     listener: &Listener,
     options: &TlsOptions,
@@ -79,20 +89,32 @@ pub(super) fn served(
     meta: &Meta,
     around: &Surroundings<'_>,
 ) -> Found {
-    let Surroundings { store, settings, now } = *around;
-    let references = listener.tls.as_ref().map(|tls| tls.certificates.as_slice()).unwrap_or_default();
+    let Surroundings {
+        store,
+        settings,
+        now,
+    } = *around;
+    let references = listener
+        .tls
+        .as_ref()
+        .map(|tls| tls.certificates.as_slice())
+        .unwrap_or_default();
     if references.is_empty() {
         let Some(issuer) = &options.issuer else {
-            let text = format!("no tls.certificateRefs, and no tls.options {ISSUER} that names who issues one");
+            let text = format!(
+                "no tls.certificateRefs, and no tls.options {ISSUER} that names who issues one"
+            );
             return Found::of(Served::None, Err((Reason::InvalidTLSConfig, text)));
         };
-        // Clients with a known hostname should get a trusted certificate; a listener without one can only be
-        // self-signed.
+        // Clients with a known hostname should get a trusted certificate; a listener without one
+        // can only be self-signed.
         let text = match (hostname.is_any(), issuer == SELF_SIGNED) {
             (true, false) => Some(format!(
                 "tls.options {ISSUER} needs a hostname to issue a certificate for; without one expected {SELF_SIGNED}"
             )),
-            (false, true) => Some(format!("tls.options {ISSUER}: {SELF_SIGNED} is for a listener without a hostname")),
+            (false, true) => Some(format!(
+                "tls.options {ISSUER}: {SELF_SIGNED} is for a listener without a hostname"
+            )),
             (true, true) | (false, false) => None,
         };
         if let Some(text) = text {
@@ -100,8 +122,13 @@ pub(super) fn served(
         }
         let name = issued_secret_name(issuer, hostname);
         let secret = ObjectName::new(meta.name.namespace.clone(), name);
-        let held = store.secret(&secret).and_then(|secret| secret.usable(now).cloned());
-        if let Err(refused) = settings.issuers.check(issuer, &meta.name.namespace, hostname) {
+        let held = store
+            .secret(&secret)
+            .and_then(|secret| secret.usable(now).cloned());
+        if let Err(refused) = settings
+            .issuers
+            .check(issuer, &meta.name.namespace, hostname)
+        {
             return Found::of(Served::NotAllowed(secret, held), Err(refused));
         }
         let want = WantedCertificate {
@@ -115,7 +142,9 @@ pub(super) fn served(
     for reference in references {
         match resolve(reference, OF_LISTENERS, kind, meta, store, now) {
             Ok(_) if found.has_valid(now) => found.unused.push(reference.name.clone()),
-            Ok(certificate) => found.served = Served::Certificate(reference.name.clone(), certificate),
+            Ok(certificate) => {
+                found.served = Served::Certificate(reference.name.clone(), certificate)
+            }
             Err(Unusable { error, instead }) => {
                 let is_better = |one: &Arc<Certificate>| match found.served.certificate() {
                     Some(held) => held.not_after <= now && one.not_after > now,
@@ -157,16 +186,25 @@ pub(super) fn resolve(
     now: SystemTime,
 ) -> Result<Arc<Certificate>, Unusable> {
     let name = &reference.name;
-    let refused = |reason: Reason, text: String| Err(Unusable { error: (reason, text), instead: None });
+    let refused = |reason: Reason, text: String| {
+        Err(Unusable {
+            error: (reason, text),
+            instead: None,
+        })
+    };
     if !reference.group.is_empty() || reference.kind != "Secret" {
         let (group, kind) = (&reference.group, &reference.kind);
-        let text = format!("{field}: {kind} {name} of group {group:?} is not supported, use a core Secret");
+        let text = format!(
+            "{field}: {kind} {name} of group {group:?} is not supported, use a core Secret"
+        );
         return refused(invalid, text);
     }
     // Permission is decided before existence, so that nobody learns what another namespace holds.
     if !store.permits(kind, &meta.name.namespace, "Secret", name) {
         let note = store.unwatched(name);
-        let text = format!("{field}: Secret {name} is in another namespace and no ReferenceGrant permits it{note}");
+        let text = format!(
+            "{field}: Secret {name} is in another namespace and no ReferenceGrant permits it{note}"
+        );
         return refused(Reason::RefNotPermitted, text);
     }
     let Some(secret) = store.secret(name) else {
@@ -198,19 +236,28 @@ pub(super) fn resolve(
         }
         (None, Err(_)) => (text, None),
     };
-    Err(Unusable { error: (invalid, text), instead })
+    Err(Unusable {
+        error: (invalid, text),
+        instead,
+    })
 }
 
 /// A time for people. The latest that jiff has stands for the end of the year 9999.
 pub(super) fn rfc3339(time: SystemTime) -> String {
-    jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::MAX).to_string()
+    jiff::Timestamp::try_from(time)
+        .unwrap_or(jiff::Timestamp::MAX)
+        .to_string()
 }
 
-/// The name of the Secret for an issued certificate: the hostname with its dots as dashes, and a hash that makes it
-/// unique for the hostname and issuer; at most 63 characters.
+/// The name of the Secret for an issued certificate: the hostname with its dots as dashes, and a
+/// hash that makes it unique for the hostname and issuer; at most 63 characters.
 pub(super) fn issued_secret_name(issuer: &str, hostname: &Hostname) -> String {
     let digest = Sha256::digest(format!("{issuer}/{}", hostname.as_str()));
-    let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = digest
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let mut readable = hostname.as_str().replace('*', "wildcard").replace('.', "-");
     readable.truncate(50);
     if readable.is_empty() {

@@ -1,5 +1,5 @@
-//! The condition with the warnings about certificates: of listeners, of Gateways, and of routes with hostnames that a
-//! listener's certificate is not valid for.
+//! The condition with the warnings about certificates: of listeners, of Gateways, and of routes
+//! with hostnames that a listener's certificate is not valid for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,10 +23,14 @@ const NAMED: usize = 8;
 /// The condition of a listener.
 pub(super) fn of_listener(listener: &ParentListener, issuance: &Issuance) -> Option<Condition> {
     let is_renewed = match &listener.served {
-        Served::Certificate(secret, _) => issuance.awaited(secret).is_some_and(|by| **by != *CERT_MANAGER),
+        Served::Certificate(secret, _) => issuance
+            .awaited(secret)
+            .is_some_and(|by| **by != *CERT_MANAGER),
         _ => false,
     };
-    let told = |warning: &&CertificateWarning| !(is_renewed && warning.reason == Reason::CertificateExpiring);
+    let told = |warning: &&CertificateWarning| {
+        !(is_renewed && warning.reason == Reason::CertificateExpiring)
+    };
     condition(listener.warnings.iter().filter(told))
 }
 
@@ -42,8 +46,8 @@ fn condition<'a>(warnings: impl Iterator<Item = &'a CertificateWarning>) -> Opti
     Some(warning(told.first()?.reason, texts.join("; ")))
 }
 
-/// The condition of a route at the parents that one of its parentRefs reaches. `all` are all its attachments: a narrower
-/// listener of the same port serves a hostname in place of a wider one.
+/// The condition of a route at the parents that one of its parentRefs reaches. `all` are all its
+/// attachments: a narrower listener of the same port serves a hostname in place of a wider one.
 pub(super) fn of_route(
     reached: &[(Way, ParentKey, Attachment)],
     all: &[(Way, ParentKey, Attachment)],
@@ -51,11 +55,18 @@ pub(super) fn of_route(
     issuance: &Issuance,
 ) -> Option<Condition> {
     let mut texts = Vec::new();
-    for (parent, listener, taken) in attached(reached, parents).filter(|(_, listener, _)| is_judged(listener)) {
-        let Some(names) = names(listener, issuance) else { continue };
+    for (parent, listener, taken) in
+        attached(reached, parents).filter(|(_, listener, _)| is_judged(listener))
+    {
+        let Some(names) = names(listener, issuance) else {
+            continue;
+        };
         let id = parent.frontend(listener.transport_port());
-        let is_refused = |hostname: &&Hostname| **hostname != listener.hostname && !hostname.is_certified_by(names);
-        let is_narrower = |other: &Hostname| *other != listener.hostname && listener.hostname.covers(other);
+        let is_refused = |hostname: &&Hostname| {
+            **hostname != listener.hostname && !hostname.is_certified_by(names)
+        };
+        let is_narrower =
+            |other: &Hostname| *other != listener.hostname && listener.hostname.covers(other);
         let is_served_here = |hostname: &&Hostname| {
             !attached(all, parents).any(|(at, other, _)| {
                 is_narrower(&other.hostname)
@@ -63,9 +74,17 @@ pub(super) fn of_route(
                     && at.frontend(other.transport_port()) == id
             })
         };
-        let refused: BTreeSet<&Hostname> = taken.iter().map(|(hostname, _)| hostname).filter(is_refused).collect();
-        let refused: Vec<String> =
-            refused.into_iter().filter(is_served_here).take(NAMED).map(ToString::to_string).collect();
+        let refused: BTreeSet<&Hostname> = taken
+            .iter()
+            .map(|(hostname, _)| hostname)
+            .filter(is_refused)
+            .collect();
+        let refused: Vec<String> = refused
+            .into_iter()
+            .filter(is_served_here)
+            .take(NAMED)
+            .map(ToString::to_string)
+            .collect();
         if !refused.is_empty() {
             texts.push(format!(
                 "clients refuse the certificate of listener {} of {} for {}: it names {}, and a wildcard stands for one label \
@@ -87,29 +106,62 @@ fn attached<'a>(
     attachments: &'a [(Way, ParentKey, Attachment)],
     parents: &'a Parents,
 ) -> impl Iterator<Item = (&'a Parent, &'a ParentListener, &'a Names)> {
-    let parents = attachments.iter().filter_map(|(_, key, attachment)| Some((parents.get(key)?, attachment)));
+    let parents = attachments
+        .iter()
+        .filter_map(|(_, key, attachment)| Some((parents.get(key)?, attachment)));
     parents.flat_map(|(parent, attachment)| {
-        let of =
-            move |attached: &'a Attached| Some((parent, parent.listener(&attached.listener)?, &attached.names[..]));
+        let of = move |attached: &'a Attached| {
+            Some((
+                parent,
+                parent.listener(&attached.listener)?,
+                &attached.names[..],
+            ))
+        };
         attachment.listeners.iter().filter_map(of)
     })
 }
 
-/// Marks the statuses of the routes at a parent, if the names of a certificate changed by which they are judged.
-pub(super) fn touch_routes(old: Option<&Parent>, new: Option<&Parent>, store: &Store, dirty: &mut Dirty) {
+/// Marks the statuses of the routes at a parent, if the names of a certificate changed by which
+/// they are judged.
+pub(super) fn touch_routes(
+    old: Option<&Parent>,
+    new: Option<&Parent>,
+    store: &Store,
+    dirty: &mut Dirty,
+) {
     let judged = |parent: Option<&Parent>| -> Vec<(Arc<str>, Option<Vec<Hostname>>)> {
-        let listeners = parent.into_iter().flat_map(|parent| &parent.listeners).filter(|listener| is_judged(listener));
-        listeners.map(|listener| (listener.name.clone(), known_names(&listener.served).map(<[_]>::to_vec))).collect()
+        let listeners = parent
+            .into_iter()
+            .flat_map(|parent| &parent.listeners)
+            .filter(|listener| is_judged(listener));
+        listeners
+            .map(|listener| {
+                (
+                    listener.name.clone(),
+                    known_names(&listener.served).map(<[_]>::to_vec),
+                )
+            })
+            .collect()
     };
-    let (Some(old), Some(new)) = (old, new) else { return };
+    let (Some(old), Some(new)) = (old, new) else {
+        return;
+    };
     if judged(Some(old)) != judged(Some(new)) {
         touch_routes_at(new, store, dirty);
     }
 }
 
-/// Marks the statuses of the routes at a parent, if they are judged by the certificate that a Secret will have.
-pub(super) fn touch_awaiting(parent: &Parent, secret: &ObjectName, store: &Store, dirty: &mut Dirty) {
-    let awaits = |listener: &ParentListener| is_judged(listener) && listener.served == Served::Missing(secret.clone());
+/// Marks the statuses of the routes at a parent, if they are judged by the certificate that a
+/// Secret will have.
+pub(super) fn touch_awaiting(
+    parent: &Parent,
+    secret: &ObjectName,
+    store: &Store,
+    dirty: &mut Dirty,
+) {
+    let awaits = |listener: &ParentListener| {
+        is_judged(listener) && listener.served == Served::Missing(secret.clone())
+    };
     if parent.listeners.iter().any(awaits) {
         touch_routes_at(parent, store, dirty);
     }
@@ -117,10 +169,15 @@ pub(super) fn touch_awaiting(parent: &Parent, secret: &ObjectName, store: &Store
 
 fn touch_routes_at(parent: &Parent, store: &Store, dirty: &mut Dirty) {
     let routes = store.routes_reaching(&parent.key, parent.is_default());
-    dirty.statuses.extend(routes.chain(store.indexes().granted_by_parent(&parent.key)).map(RouteKey::object));
+    dirty.statuses.extend(
+        routes
+            .chain(store.indexes().granted_by_parent(&parent.key))
+            .map(RouteKey::object),
+    );
 }
 
-/// True if routes may have narrower hostnames at a listener than its own, which its own condition is about.
+/// True if routes may have narrower hostnames at a listener than its own, which its own condition
+/// is about.
 fn is_judged(listener: &ParentListener) -> bool {
     listener.protocol.is_some_and(Protocol::terminates) && !listener.hostname.is_exact()
 }
@@ -128,7 +185,9 @@ fn is_judged(listener: &ParentListener) -> bool {
 /// The names of the certificate that a listener serves, or will have; `None` if they are not known.
 fn names<'a>(listener: &'a ParentListener, issuance: &Issuance) -> Option<&'a [Hostname]> {
     match &listener.served {
-        Served::Missing(secret) if issuance.awaited(secret).is_some() => Some(std::slice::from_ref(&listener.hostname)),
+        Served::Missing(secret) if issuance.awaited(secret).is_some() => {
+            Some(std::slice::from_ref(&listener.hostname))
+        }
         served => known_names(served),
     }
 }
@@ -137,11 +196,18 @@ fn names<'a>(listener: &'a ParentListener, issuance: &Issuance) -> Option<&'a [H
 fn known_names(served: &Served) -> Option<&[Hostname]> {
     match served {
         Served::Issued(want, _) => Some(&want.names),
-        Served::Certificate(_, certificate) | Served::NotAllowed(_, Some(certificate)) => Some(&certificate.names),
+        Served::Certificate(_, certificate) | Served::NotAllowed(_, Some(certificate)) => {
+            Some(&certificate.names)
+        }
         Served::Missing(_) | Served::None | Served::NotAllowed(_, None) => None,
     }
 }
 
 fn warning(reason: Reason, message: String) -> Condition {
-    Condition { kind: ConditionType::CertificateWarning, status: Status::True, reason, message }
+    Condition {
+        kind: ConditionType::CertificateWarning,
+        status: Status::True,
+        reason,
+        message,
+    }
 }

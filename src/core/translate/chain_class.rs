@@ -1,14 +1,14 @@
 //! The identity of a filter chain.
 //!
-//! Hosts share a filter chain only if everything that it decides about a connection is the same for them. The class of
-//! a chain is therefore its whole content, and its name has every field: two hosts whose chains differ in anything,
-//! such as the client roots, never share one.
+//! Hosts share a filter chain only if everything that it decides about a connection is the same for
+//! them. The class of a chain is therefore its whole content, and its name has every field: two
+//! hosts whose chains differ in anything, such as the client roots, never share one.
 
 use std::fmt;
 
 use crate::model::{
-    CertificateSource, Chain, ClientValidation, FrontendId, Handler, Hostname, OtherListeners, TableId, Termination,
-    TlsParams, TlsVersion, ValidationMode, WeightedTarget,
+    CertificateSource, Chain, ClientValidation, FrontendId, Handler, Hostname, OtherListeners,
+    TableId, Termination, TlsParams, TlsVersion, ValidationMode, WeightedTarget,
 };
 
 /// The class of a filter chain, within its frontend. Printed as the chain's name.
@@ -16,8 +16,8 @@ use crate::model::{
 pub(super) struct ChainClass {
     /// The purpose of its connections.
     pub(super) purpose: Purpose,
-    /// The hostname of the wildcard or catch-all listener of this chain; `None` if each connection belongs to the
-    /// listener whose hostname is the SNI.
+    /// The hostname of the wildcard or catch-all listener of this chain; `None` if each connection
+    /// belongs to the listener whose hostname is the SNI.
     pub(super) listener: Option<Hostname>,
     /// TLS termination; `None` if bytes are passed through.
     pub(super) tls: Option<Termination>,
@@ -41,20 +41,37 @@ pub(super) enum Purpose {
 impl ChainClass {
     /// The chain that closes every connection.
     pub(super) fn closed() -> Self {
-        Self { purpose: Purpose::Closed, listener: None, tls: None }
+        Self {
+            purpose: Purpose::Closed,
+            listener: None,
+            tls: None,
+        }
     }
 
     /// The chain of this class, on a frontend whose other listeners are `elsewhere`.
     pub(super) fn chain(&self, frontend: &FrontendId, elsewhere: OtherListeners) -> Chain {
-        let Self { purpose, listener, tls } = self;
+        let Self {
+            purpose,
+            listener,
+            tls,
+        } = self;
         let handler = match purpose {
-            Purpose::Scopes => Handler::Scopes { listener: listener.clone(), elsewhere },
-            Purpose::Table => Handler::Table(TableId { frontend: frontend.clone(), listener: listener.clone() }),
+            Purpose::Scopes => Handler::Scopes {
+                listener: listener.clone(),
+                elsewhere,
+            },
+            Purpose::Table => Handler::Table(TableId {
+                frontend: frontend.clone(),
+                listener: listener.clone(),
+            }),
             Purpose::TcpBySni => Handler::TcpBySni,
             Purpose::Tcp(_, shares) => Handler::Tcp(shares.clone()),
             Purpose::Closed => Handler::Tcp(Vec::new()),
         };
-        Chain { tls: tls.clone(), handler }
+        Chain {
+            tls: tls.clone(),
+            handler,
+        }
     }
 
     /// The prefix of the names of chains to the table of a wildcard or catch-all listener.
@@ -63,11 +80,15 @@ impl ChainClass {
     }
 }
 
-/// Different classes of one frontend have different names, except that backends of a single hostname are not in the
-/// name.
+/// Different classes of one frontend have different names, except that backends of a single
+/// hostname are not in the name.
 impl fmt::Display for ChainClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { purpose, listener, tls } = self;
+        let Self {
+            purpose,
+            listener,
+            tls,
+        } = self;
         f.write_str(match (purpose, listener, tls) {
             (Purpose::Scopes, None, _) => "https",
             (Purpose::Scopes, Some(_), _) => "hosts",
@@ -79,7 +100,13 @@ impl fmt::Display for ChainClass {
         if let Some(listener) = listener {
             write!(f, ":{listener}")?;
         }
-        if let Some(Termination { certificate, alpn, params, clients }) = tls {
+        if let Some(Termination {
+            certificate,
+            alpn,
+            params,
+            clients,
+        }) = tls
+        {
             let usual: &[&str] = match purpose {
                 Purpose::Scopes | Purpose::Table => &["h2", "http/1.1"],
                 Purpose::TcpBySni | Purpose::Tcp(..) | Purpose::Closed => &[],
@@ -91,16 +118,21 @@ impl fmt::Display for ChainClass {
                 (CertificateSource::BySni, None) => {}
                 (CertificateSource::BySni, Some(_)) => f.write_str(":by-sni")?,
                 // The hostname's own certificate, of which a frontend has one at most.
-                (CertificateSource::Fixed(name), Some(own)) if name.to_string().ends_with(&format!("/{own}")) => {}
+                (CertificateSource::Fixed(name), Some(own))
+                    if name.to_string().ends_with(&format!("/{own}")) => {}
                 (CertificateSource::Fixed(name), _) => write!(f, ":{name}")?,
             }
             write_params(f, params)?;
             match clients {
                 None => {}
-                Some(ClientValidation { mode: ValidationMode::AllowValidOnly, roots }) => {
-                    write!(f, ";clients={roots}")?
-                }
-                Some(ClientValidation { mode: ValidationMode::AllowInsecureFallback, roots }) => {
+                Some(ClientValidation {
+                    mode: ValidationMode::AllowValidOnly,
+                    roots,
+                }) => write!(f, ";clients={roots}")?,
+                Some(ClientValidation {
+                    mode: ValidationMode::AllowInsecureFallback,
+                    roots,
+                }) => {
                     write!(f, ";any-clients={roots}")?;
                 }
             }
@@ -114,7 +146,13 @@ impl fmt::Display for ChainClass {
 
 /// Writes the fields that are set; for the default nothing.
 fn write_params(f: &mut fmt::Formatter<'_>, params: &TlsParams) -> fmt::Result {
-    let TlsParams { min, max, ciphers, curves, signature_algorithms } = params;
+    let TlsParams {
+        min,
+        max,
+        ciphers,
+        curves,
+        signature_algorithms,
+    } = params;
     for (name, version) in [("min", min), ("max", max)] {
         match version {
             None => {}
@@ -122,7 +160,11 @@ fn write_params(f: &mut fmt::Formatter<'_>, params: &TlsParams) -> fmt::Result {
             Some(TlsVersion::V1_3) => write!(f, ";{name}=1.3")?,
         }
     }
-    for (name, list) in [("ciphers", ciphers), ("curves", curves), ("signatures", signature_algorithms)] {
+    for (name, list) in [
+        ("ciphers", ciphers),
+        ("curves", curves),
+        ("signatures", signature_algorithms),
+    ] {
         if !list.is_empty() {
             write!(f, ";{name}={}", list.join(","))?;
         }
@@ -153,13 +195,15 @@ mod tests {
     fn params() -> impl Strategy<Value = TlsParams> {
         let version = || select(vec![None, Some(TlsVersion::V1_2), Some(TlsVersion::V1_3)]);
         let lists = (list(&["c", "d"]), list(&["c", "d"]), list(&["c", "d"]));
-        (version(), version(), lists).prop_map(|(min, max, (ciphers, curves, signature_algorithms))| TlsParams {
-            min,
-            max,
-            ciphers,
-            curves,
-            signature_algorithms,
-        })
+        (version(), version(), lists).prop_map(
+            |(min, max, (ciphers, curves, signature_algorithms))| TlsParams {
+                min,
+                max,
+                ciphers,
+                curves,
+                signature_algorithms,
+            },
+        )
     }
 
     fn hostnames() -> impl Strategy<Value = Hostname> {
@@ -173,15 +217,30 @@ mod tests {
             fixed.prop_map(|hostname| CertificateSource::Fixed(fixed_name(&frontend(), &hostname))),
         ];
         let clients = proptest::option::of(clients());
-        (certificate, list(&["h2", "http/1.1"]), params(), clients)
-            .prop_map(|(certificate, alpn, params, clients)| Termination { certificate, alpn, params, clients })
+        (certificate, list(&["h2", "http/1.1"]), params(), clients).prop_map(
+            |(certificate, alpn, params, clients)| Termination {
+                certificate,
+                alpn,
+                params,
+                clients,
+            },
+        )
     }
 
     fn clients() -> impl Strategy<Value = ClientValidation> {
-        let mode = select(vec![ValidationMode::AllowValidOnly, ValidationMode::AllowInsecureFallback]);
-        let gateway = select(vec![ObjectName::new("infra", "edge"), ObjectName::new("infra", "inner")]);
+        let mode = select(vec![
+            ValidationMode::AllowValidOnly,
+            ValidationMode::AllowInsecureFallback,
+        ]);
+        let gateway = select(vec![
+            ObjectName::new("infra", "edge"),
+            ObjectName::new("infra", "inner"),
+        ]);
         let roots = (gateway, select(vec![None, Some(443), Some(8443)]));
-        (mode, roots).prop_map(|(mode, (gateway, port))| ClientValidation { mode, roots: RootsName { gateway, port } })
+        (mode, roots).prop_map(|(mode, (gateway, port))| ClientValidation {
+            mode,
+            roots: RootsName { gateway, port },
+        })
     }
 
     /// Any class that a frontend may have.
@@ -189,18 +248,28 @@ mod tests {
         let purpose = prop_oneof![
             Just(Purpose::Scopes),
             Just(Purpose::TcpBySni),
-            select(vec![host("x.a.org"), host("y.a.org")]).prop_map(|of| Purpose::Tcp(of, Vec::new())),
+            select(vec![host("x.a.org"), host("y.a.org")])
+                .prop_map(|of| Purpose::Tcp(of, Vec::new())),
         ];
         prop_oneof![
             Just(ChainClass::closed()),
-            (purpose, proptest::option::of(hostnames()), termination())
-                .prop_map(|(purpose, listener, tls)| ChainClass { purpose, listener, tls: Some(tls) }),
+            (purpose, proptest::option::of(hostnames()), termination()).prop_map(
+                |(purpose, listener, tls)| ChainClass {
+                    purpose,
+                    listener,
+                    tls: Some(tls)
+                }
+            ),
             (hostnames(), termination()).prop_map(|(listener, tls)| ChainClass {
                 purpose: Purpose::Table,
                 listener: Some(listener),
                 tls: Some(tls)
             }),
-            select(vec![Purpose::TcpBySni, Purpose::Tcp(host("x.a.org"), Vec::new())]).prop_map(|purpose| ChainClass {
+            select(vec![
+                Purpose::TcpBySni,
+                Purpose::Tcp(host("x.a.org"), Vec::new())
+            ])
+            .prop_map(|purpose| ChainClass {
                 purpose,
                 listener: None,
                 tls: None
@@ -241,20 +310,67 @@ mod tests {
             params: TlsParams::default(),
             clients: None,
         };
-        let name = |purpose, listener, tls| ChainClass { purpose, listener, tls: Some(tls) }.to_string();
+        let name = |purpose, listener, tls| {
+            ChainClass {
+                purpose,
+                listener,
+                tls: Some(tls),
+            }
+            .to_string()
+        };
         let own = || CertificateSource::Fixed(fixed_name(&frontend(), &host("*.a.org")));
         let wide = || Some(host("*.a.org"));
-        assert_eq!(name(Purpose::Scopes, None, usual(CertificateSource::BySni, &["h2", "http/1.1"])), "https");
-        assert_eq!(name(Purpose::Scopes, None, usual(CertificateSource::BySni, &["h2"])), "https+h2");
-        assert_eq!(name(Purpose::Scopes, wide(), usual(own(), &["h2", "http/1.1"])), "hosts:*.a.org");
-        assert_eq!(name(Purpose::Table, wide(), usual(own(), &["h2", "http/1.1"])), "table:*.a.org");
-        assert_eq!(name(Purpose::TcpBySni, wide(), usual(own(), &[])), "tls:*.a.org");
+        assert_eq!(
+            name(
+                Purpose::Scopes,
+                None,
+                usual(CertificateSource::BySni, &["h2", "http/1.1"])
+            ),
+            "https"
+        );
+        assert_eq!(
+            name(
+                Purpose::Scopes,
+                None,
+                usual(CertificateSource::BySni, &["h2"])
+            ),
+            "https+h2"
+        );
+        assert_eq!(
+            name(Purpose::Scopes, wide(), usual(own(), &["h2", "http/1.1"])),
+            "hosts:*.a.org"
+        );
+        assert_eq!(
+            name(Purpose::Table, wide(), usual(own(), &["h2", "http/1.1"])),
+            "table:*.a.org"
+        );
+        assert_eq!(
+            name(Purpose::TcpBySni, wide(), usual(own(), &[])),
+            "tls:*.a.org"
+        );
         let fixed = CertificateSource::Fixed(SecretName::Fixed(frontend(), "x.a.org".into()));
-        let newest = TlsParams { min: Some(TlsVersion::V1_3), ..TlsParams::default() };
-        let roots = RootsName { gateway: ObjectName::new("infra", "edge"), port: Some(443) };
-        let clients = Some(ClientValidation { mode: ValidationMode::AllowValidOnly, roots });
-        let tls = Termination { certificate: fixed, alpn: Vec::new(), params: newest, clients };
+        let newest = TlsParams {
+            min: Some(TlsVersion::V1_3),
+            ..TlsParams::default()
+        };
+        let roots = RootsName {
+            gateway: ObjectName::new("infra", "edge"),
+            port: Some(443),
+        };
+        let clients = Some(ClientValidation {
+            mode: ValidationMode::AllowValidOnly,
+            roots,
+        });
+        let tls = Termination {
+            certificate: fixed,
+            alpn: Vec::new(),
+            params: newest,
+            clients,
+        };
         let only = Purpose::Tcp(host("x.a.org"), Vec::new());
-        assert_eq!(name(only, None, tls), "tls:sds/infra/edge:443/x.a.org;min=1.3;clients=infra/edge:443|x.a.org");
+        assert_eq!(
+            name(only, None, tls),
+            "tls:sds/infra/edge:443/x.a.org;min=1.3;clients=infra/edge:443|x.a.org"
+        );
     }
 }

@@ -1,15 +1,16 @@
-//! Answers to HTTP-01 challenges (RFC 8555, 8.3) at the plain-HTTP frontend of every Gateway with the host.
+//! Answers to HTTP-01 challenges (RFC 8555, 8.3) at the plain-HTTP frontend of every Gateway with
+//! the host.
 //!
-//! An answer is the port on which the challenges of a host arrive and the thumbprint of the ACME account that orders
-//! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and nothing
-//! else.
+//! An answer is the port on which the challenges of a host arrive and the thumbprint of the ACME
+//! account that orders its certificate. A Gateway without a listener on that port gets a frontend
+//! there that answers challenges and nothing else.
 //!
-//! A namespace requests an answer, and challenges are answered only where a listener of that namespace has the host:
-//! the Gateway of another namespace proves nothing for it.
+//! A namespace requests an answer, and challenges are answered only where a listener of that
+//! namespace has the host: the Gateway of another namespace proves nothing for it.
 //!
-//! TLS-ALPN-01 (RFC 8737) has one responder for all names: every frontend that terminates TLS forwards connections that
-//! offer `acme-tls/1` alone to it, so that no challenge changes Envoy's configuration. Passed-through TLS goes to the
-//! backend.
+//! TLS-ALPN-01 (RFC 8737) has one responder for all names: every frontend that terminates TLS
+//! forwards connections that offer `acme-tls/1` alone to it, so that no challenge changes Envoy's
+//! configuration. Passed-through TLS goes to the backend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,8 +21,8 @@ use super::dirty::Dirty;
 use super::frontends::Frontends;
 use super::secret_names::SecretNames;
 use crate::model::{
-    AppProtocol, BackendId, Chain, ChainName, FrontendId, Handler, HeaderEdits, Hostname, ObjectName, Rewrite,
-    ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
+    AppProtocol, BackendId, Chain, ChainName, FrontendId, Handler, HeaderEdits, Hostname,
+    ObjectName, Rewrite, ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
 };
 
 /// The answers to challenges, and where they are placed.
@@ -43,8 +44,8 @@ struct Placed {
 }
 
 impl ChallengeAnswers {
-    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges for
-    /// it are answered by the account with that thumbprint.
+    /// The addresses at which an exact hostname is served; with a thumbprint only those at which
+    /// HTTP-01 challenges for it are answered by the account with that thumbprint.
     pub(super) fn addresses_of(
         &self,
         host: &Hostname,
@@ -59,11 +60,18 @@ impl ChallengeAnswers {
             })
         };
         let ids = names.frontends(host).filter(|id| is_meant(&id.gateway));
-        ids.filter_map(|id| frontends.get(id)).flat_map(|frontend| frontend.addresses().iter().copied()).collect()
+        ids.filter_map(|id| frontends.get(id))
+            .flat_map(|frontend| frontend.addresses().iter().copied())
+            .collect()
     }
 
     /// Sets the TLS-ALPN-01 responder.
-    pub(super) fn set_tls(&mut self, service: Option<ServicePort>, frontends: &Frontends, dirty: &mut Dirty) {
+    pub(super) fn set_tls(
+        &mut self,
+        service: Option<ServicePort>,
+        frontends: &Frontends,
+        dirty: &mut Dirty,
+    ) {
         if self.tls != service {
             self.tls = service;
             frontends.touch_all(dirty);
@@ -71,8 +79,14 @@ impl ChallengeAnswers {
     }
 
     /// The chain to the TLS-ALPN-01 responder, if one of `chains` terminates TLS.
-    pub(super) fn tls_chain(&self, chains: &BTreeMap<ChainName, Chain>) -> Option<(ChainName, Chain)> {
-        let port = self.tls.clone().filter(|_| chains.values().any(|chain| chain.tls.is_some()))?;
+    pub(super) fn tls_chain(
+        &self,
+        chains: &BTreeMap<ChainName, Chain>,
+    ) -> Option<(ChainName, Chain)> {
+        let port = self
+            .tls
+            .clone()
+            .filter(|_| chains.values().any(|chain| chain.tls.is_some()))?;
         let target = Target::Backend(BackendId::new(port, AppProtocol::Tcp));
         let handler = Handler::Tcp(vec![WeightedTarget {
             target,
@@ -104,23 +118,37 @@ impl Answering<'_> {
         if before == answer {
             return;
         }
-        let mut gateways: Vec<ObjectName> = self.names.frontends(&host).map(|id| id.gateway.clone()).collect();
+        let mut gateways: Vec<ObjectName> = self
+            .names
+            .frontends(&host)
+            .map(|id| id.gateway.clone())
+            .collect();
         gateways.dedup();
         for gateway in gateways {
             self.place(&host, &gateway, dirty);
         }
     }
 
-    /// Places or removes the answer for a host at a Gateway, by the namespace that has the host there.
+    /// Places or removes the answer for a host at a Gateway, by the namespace that has the host
+    /// there.
     pub(super) fn place(&mut self, host: &Hostname, gateway: &ObjectName, dirty: &mut Dirty) {
         let place = (host.clone(), gateway.clone());
         if self.challenges.answers.is_empty() && self.challenges.placed.is_empty() {
             return;
         }
-        let placed = self.namespace_with(host, gateway).and_then(|(namespace, isolated)| {
-            let answer = self.challenges.answers.get(&Asked { hostname: host.clone(), namespace })?.clone();
-            Some(Placed { answer, isolated })
-        });
+        let placed = self
+            .namespace_with(host, gateway)
+            .and_then(|(namespace, isolated)| {
+                let answer = self
+                    .challenges
+                    .answers
+                    .get(&Asked {
+                        hostname: host.clone(),
+                        namespace,
+                    })?
+                    .clone();
+                Some(Placed { answer, isolated })
+            });
         let before = match &placed {
             Some(placed) => self.challenges.placed.insert(place, placed.clone()),
             None => self.challenges.placed.remove(&place),
@@ -141,16 +169,26 @@ impl Answering<'_> {
         }
     }
 
-    /// The namespace whose listener terminates TLS for a host at a Gateway, or at the shared fleet, and whether on
-    /// Envoys of its own. Of several, on different ports, the one on port 443 counts, else the one on the lowest port.
+    /// The namespace whose listener terminates TLS for a host at a Gateway, or at the shared fleet,
+    /// and whether on Envoys of its own. Of several, on different ports, the one on port 443
+    /// counts, else the one on the lowest port.
     fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<(Arc<str>, bool)> {
-        let ids = self.names.frontends(host).filter(|id| id.gateway == *gateway);
+        let ids = self
+            .names
+            .frontends(host)
+            .filter(|id| id.gateway == *gateway);
         let id = ids.min_by_key(|id| (id.port != 443, id.port))?;
         let (listener, _) = self.frontends.get(id)?.winner(host)?;
         Some((listener.parent.name().namespace.clone(), id.isolated))
     }
 
-    fn answer_at(&mut self, id: &FrontendId, host: &Hostname, thumbprint: Option<Arc<str>>, dirty: &mut Dirty) {
+    fn answer_at(
+        &mut self,
+        id: &FrontendId,
+        host: &Hostname,
+        thumbprint: Option<Arc<str>>,
+        dirty: &mut Dirty,
+    ) {
         if thumbprint.is_none() && self.frontends.get(id).is_none() {
             return;
         }

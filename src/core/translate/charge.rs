@@ -13,7 +13,9 @@ use super::protocol::Protocol;
 use super::shared_parts::SharedParts;
 use crate::cost::{self, Bytes, Cost};
 use crate::inputs::{BackendRef, Filters, Kind, LocalRef, Route, RouteKind};
-use crate::model::{AppProtocol, BackendId, FrontendId, Hostname, ObjectName, ServicePort, Transport};
+use crate::model::{
+    AppProtocol, BackendId, FrontendId, Hostname, ObjectName, ServicePort, Transport,
+};
 
 /// The cost of an object, apart from parts that it may share.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,19 +34,40 @@ impl<P: Ord + Clone> Charge<P> {
         self.own + self.parts.values().copied().sum()
     }
 
-    /// The cost that counts for an object of a namespace: it pays for the shared parts that no older object has.
-    pub(super) fn counted<K: Ord + Clone>(&self, namespace: &Arc<str>, key: &K, shared: &SharedParts<P, K>) -> Counted {
+    /// The cost that counts for an object of a namespace: it pays for the shared parts that no
+    /// older object has.
+    pub(super) fn counted<K: Ord + Clone>(
+        &self,
+        namespace: &Arc<str>,
+        key: &K,
+        shared: &SharedParts<P, K>,
+    ) -> Counted {
         let user = (self.created, key.clone());
-        let paid = self.parts.iter().filter(|(part, _)| shared.pays(namespace, part, &user));
+        let paid = self
+            .parts
+            .iter()
+            .filter(|(part, _)| shared.pays(namespace, part, &user));
         let cost = self.own + paid.map(|(_, cost)| *cost).sum();
-        Counted { namespace: namespace.clone(), created: self.created, cost, shares: !self.parts.is_empty() }
+        Counted {
+            namespace: namespace.clone(),
+            created: self.created,
+            cost,
+            shares: !self.parts.is_empty(),
+        }
     }
 }
 
-/// The creation time of an object and the parts that it may share; none of an object that is not there.
+/// The creation time of an object and the parts that it may share; none of an object that is not
+/// there.
 pub(super) fn parts<P: Ord + Clone>(charge: Option<&Charge<P>>) -> (i64, BTreeSet<P>) {
     let created = charge.map_or(0, |charge| charge.created);
-    (created, charge.into_iter().flat_map(|charge| charge.parts.keys().cloned()).collect())
+    (
+        created,
+        charge
+            .into_iter()
+            .flat_map(|charge| charge.parts.keys().cloned())
+            .collect(),
+    )
 }
 
 /// A cluster of a route.
@@ -67,27 +90,44 @@ pub(super) struct Charging<'a> {
 }
 
 impl Charging<'_> {
-    /// The cost of a route. Envoy has everything of it for each hostname at each listener. What default Gateways have of
-    /// it is counted there.
+    /// The cost of a route. Envoy has everything of it for each hostname at each listener. What
+    /// default Gateways have of it is counted there.
     pub(super) fn route(self, key: &RouteKey, route: &Route) -> Charge<ChargedCluster> {
         let attachments = self.attachments.of(key);
-        let defaults = attachments.iter().filter(|(way, ..)| *way == Way::Default).map(|(_, parent, _)| parent);
+        let defaults = attachments
+            .iter()
+            .filter(|(way, ..)| *way == Way::Default)
+            .map(|(_, parent, _)| parent);
         let defaults: BTreeSet<&ParentKey> = defaults.collect();
         let all = handed_out(key, attachments);
         let hostname = cost::hostname(route, &|service| self.policies.session(service));
-        let guard =
-            |(listener, ..): &Contribution| self.parents.listener(listener).map_or(Bytes::default(), |l| l.guard.bytes);
+        let guard = |(listener, ..): &Contribution| {
+            self.parents
+                .listener(listener)
+                .map_or(Bytes::default(), |l| l.guard.bytes)
+        };
         let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
-        let mut own = Cost { bytes: cost::OBJECT + named.map(|one| hostname + guard(one)).sum(), ..Cost::default() };
+        let mut own = Cost {
+            bytes: cost::OBJECT + named.map(|one| hostname + guard(one)).sum(),
+            ..Cost::default()
+        };
         let mut parts = BTreeMap::new();
         if route.kind == RouteKind::Http || route.kind == RouteKind::Grpc {
-            let clients: BTreeSet<Option<&ObjectName>> =
-                all.iter().map(|(at, ..)| self.parents.client_of(at)).collect();
+            let clients: BTreeSet<Option<&ObjectName>> = all
+                .iter()
+                .map(|(at, ..)| self.parents.client_of(at))
+                .collect();
             self.forwards(route, &clients, &mut parts);
         } else {
-            all.iter().for_each(|(listener, name, _)| self.passes_on(route, listener, name, &mut own, &mut parts));
+            all.iter().for_each(|(listener, name, _)| {
+                self.passes_on(route, listener, name, &mut own, &mut parts)
+            });
         }
-        Charge { created: route.meta.created, own, parts }
+        Charge {
+            created: route.meta.created,
+            own,
+            parts,
+        }
     }
 
     /// Adds the clusters of a route's backends, mirrors and authorization servers.
@@ -97,12 +137,21 @@ impl Charging<'_> {
         clients: &BTreeSet<Option<&ObjectName>>,
         parts: &mut BTreeMap<ChargedCluster, Cost>,
     ) {
-        let protocol = if route.kind == RouteKind::Grpc { AppProtocol::H2c } else { AppProtocol::Http1 };
+        let protocol = if route.kind == RouteKind::Grpc {
+            AppProtocol::H2c
+        } else {
+            AppProtocol::Http1
+        };
         for rule in &route.rules {
             let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
-            let targets = rule.backends.iter().map(|backend| (&backend.target, backend.port));
+            let targets = rule
+                .backends
+                .iter()
+                .map(|backend| (&backend.target, backend.port));
             for (target, port) in targets.chain(filters.into_iter().flat_map(asked)) {
-                let Some(port) = service_port(target, port, Transport::Tcp) else { continue };
+                let Some(port) = service_port(target, port, Transport::Tcp) else {
+                    continue;
+                };
                 self.backend(port, protocol, clients, parts);
             }
         }
@@ -117,26 +166,56 @@ impl Charging<'_> {
         own: &mut Cost,
         parts: &mut BTreeMap<ChargedCluster, Cost>,
     ) {
-        let backends = route.rules.first().map(|rule| rule.backends.as_slice()).unwrap_or_default();
+        let backends = route
+            .rules
+            .first()
+            .map(|rule| rule.backends.as_slice())
+            .unwrap_or_default();
         let shares: Vec<&BackendRef> = backends.iter().filter(|share| share.weight > 0).collect();
         let transport = route.kind.transport();
-        let ports: Vec<ServicePort> =
-            shares.iter().filter_map(|share| service_port(&share.target, share.port, transport)).collect();
-        let terminates = self.parents.listener(listener).is_some_and(|l| l.protocol == Some(Protocol::TlsTerminate));
-        let is_encrypted = terminates && ports.iter().any(|port| self.policies.tls_policy(port).is_some());
+        let ports: Vec<ServicePort> = shares
+            .iter()
+            .filter_map(|share| service_port(&share.target, share.port, transport))
+            .collect();
+        let terminates = self
+            .parents
+            .listener(listener)
+            .is_some_and(|l| l.protocol == Some(Protocol::TlsTerminate));
+        let is_encrypted = terminates
+            && ports
+                .iter()
+                .any(|port| self.policies.tls_policy(port).is_some());
         let is_weighted = shares.len() > 1 || is_encrypted || !name.is_exact();
         if route.kind == RouteKind::Tcp || route.kind == RouteKind::Tls && is_weighted {
             if route.kind == RouteKind::Tls && !shares.is_empty() {
-                *own = *own + Cost { bytes: cost::FILTER_CHAIN, filter_chains: 1, ..Cost::default() };
+                *own = *own
+                    + Cost {
+                        bytes: cost::FILTER_CHAIN,
+                        filter_chains: 1,
+                        ..Cost::default()
+                    };
             }
-            let protocol = if is_encrypted { AppProtocol::Terminated } else { AppProtocol::Tcp };
+            let protocol = if is_encrypted {
+                AppProtocol::Terminated
+            } else {
+                AppProtocol::Tcp
+            };
             let clients = BTreeSet::from([self.parents.client_of(listener)]);
-            ports.into_iter().for_each(|port| self.backend(port, protocol, &clients, parts));
+            ports
+                .into_iter()
+                .for_each(|port| self.backend(port, protocol, &clients, parts));
         } else if !ports.is_empty() {
             let endpoints: u64 = ports.iter().map(|port| self.endpoints(&port.service)).sum();
             let bytes = cost::CLUSTER + cost::ENDPOINT * endpoints;
             let cluster = ChargedCluster::Hostname(listener.clone(), name.clone());
-            parts.insert(cluster, Cost { bytes, clusters: 1, ..Cost::default() });
+            parts.insert(
+                cluster,
+                Cost {
+                    bytes,
+                    clusters: 1,
+                    ..Cost::default()
+                },
+            );
         }
     }
 
@@ -148,33 +227,53 @@ impl Charging<'_> {
         clients: &BTreeSet<Option<&ObjectName>>,
         parts: &mut BTreeMap<ChargedCluster, Cost>,
     ) {
-        let tls = (protocol != AppProtocol::Tcp).then(|| self.policies.tls_policy(&port)).flatten();
-        let encrypted = tls.and_then(|policy| self.policies.tls(policy)).map_or(Bytes::default(), cost::tls);
+        let tls = (protocol != AppProtocol::Tcp)
+            .then(|| self.policies.tls_policy(&port))
+            .flatten();
+        let encrypted = tls
+            .and_then(|policy| self.policies.tls(policy))
+            .map_or(Bytes::default(), cost::tls);
         let bytes = cost::CLUSTER + encrypted + cost::ENDPOINT * self.endpoints(&port.service);
         for client in clients {
             let client = client.filter(|_| tls.is_some()).cloned();
-            let id = BackendId { client, ..BackendId::new(port.clone(), protocol) };
-            parts.insert(ChargedCluster::Backend(id), Cost { bytes, clusters: 1, ..Cost::default() });
+            let id = BackendId {
+                client,
+                ..BackendId::new(port.clone(), protocol)
+            };
+            parts.insert(
+                ChargedCluster::Backend(id),
+                Cost {
+                    bytes,
+                    clusters: 1,
+                    ..Cost::default()
+                },
+            );
         }
     }
 
     fn endpoints(self, service: &ObjectName) -> u64 {
-        self.endpoints.get(service).copied().unwrap_or(FEW_ENDPOINTS)
+        self.endpoints
+            .get(service)
+            .copied()
+            .unwrap_or(FEW_ENDPOINTS)
     }
 }
 
 /// As many endpoints as a Service is counted with that has no more.
 const FEW_ENDPOINTS: u64 = 4;
 
-/// The endpoints with which a Service is counted: rounded up, so that the routes to a Service that grows are seldom
-/// counted anew. `None` for a few.
+/// The endpoints with which a Service is counted: rounded up, so that the routes to a Service that
+/// grows are seldom counted anew. `None` for a few.
 pub(super) fn rounded(endpoints: u64) -> Option<u64> {
     (endpoints > FEW_ENDPOINTS).then(|| endpoints.next_power_of_two())
 }
 
 /// The Services that filters send requests to, beside the backends.
 fn asked(filters: &Filters) -> impl Iterator<Item = (&LocalRef, Option<u16>)> {
-    let mirrors = filters.mirrors.iter().map(|(target, port, _)| (target, *port));
+    let mirrors = filters
+        .mirrors
+        .iter()
+        .map(|(target, port, _)| (target, *port));
     mirrors.chain(filters.auth.as_ref().map(|auth| (&auth.server, auth.port)))
 }
 
@@ -182,24 +281,48 @@ fn asked(filters: &Filters) -> impl Iterator<Item = (&LocalRef, Option<u16>)> {
 fn service_port(target: &LocalRef, port: Option<u16>, transport: Transport) -> Option<ServicePort> {
     let is_service = target.group == Kind::Service.group() && target.kind == Kind::Service.as_str();
     let service = target.name.clone();
-    port.filter(|_| is_service).map(|port| ServicePort { service, port, transport })
+    port.filter(|_| is_service).map(|port| ServicePort {
+        service,
+        port,
+        transport,
+    })
 }
 
 /// The cost of a Gateway or ListenerSet; it may share its ports with others.
 pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
     let listeners = parent.listeners.iter();
-    let wide = listeners.clone().filter(|listener| has_chain(listener)).count() as u64;
-    let each = listeners.clone().map(|listener| cost::LISTENER + listener.guard.bytes).sum();
-    let own = Cost { bytes: cost::OBJECT + each + cost::FILTER_CHAIN * wide, clusters: 0, filter_chains: wide };
+    let wide = listeners
+        .clone()
+        .filter(|listener| has_chain(listener))
+        .count() as u64;
+    let each = listeners
+        .clone()
+        .map(|listener| cost::LISTENER + listener.guard.bytes)
+        .sum();
+    let own = Cost {
+        bytes: cost::OBJECT + each + cost::FILTER_CHAIN * wide,
+        clusters: 0,
+        filter_chains: wide,
+    };
     let port = |listener: &ParentListener| {
         let bytes = match listener.protocol {
             Some(Protocol::Udp) => cost::PORT_UDP,
             Some(Protocol::Tcp) => cost::PORT_TCP,
             _ => cost::PORT_HTTP,
         };
-        (parent.frontend(listener.transport_port()), Cost { bytes, ..Cost::default() })
+        (
+            parent.frontend(listener.transport_port()),
+            Cost {
+                bytes,
+                ..Cost::default()
+            },
+        )
     };
-    Charge { created: parent.created, own, parts: listeners.map(port).collect() }
+    Charge {
+        created: parent.created,
+        own,
+        parts: listeners.map(port).collect(),
+    }
 }
 
 /// True if a listener has a filter chain of its own: those of exact hostnames share one.

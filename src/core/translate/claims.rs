@@ -14,11 +14,11 @@ use super::tls_options::TlsSettings;
 use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
 use crate::multimap::MultiMap;
 
-/// Precedence of a listener: on a shared port by the precedence of its Gateway; then the Gateway's own listeners before
-/// those of ListenerSets, and these by age and name (GEP-1713).
+/// Precedence of a listener: on a shared port by the precedence of its Gateway; then the Gateway's
+/// own listeners before those of ListenerSets, and these by age and name (GEP-1713).
 ///
-/// Listeners of one object that claim the same name all lose, so their order among themselves does not matter: their
-/// name makes ranks unique, and an additional listener changes no other's rank.
+/// Listeners of one object that claim the same name all lose, so their order among themselves does
+/// not matter: their name makes ranks unique, and an additional listener changes no other's rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     /// The precedence of the Gateway, on a port that Gateways share.
@@ -68,7 +68,8 @@ pub(super) struct Claims {
 struct PortVerdict {
     /// The family; `None` while the Gateway's listeners contradict each other, or without claims.
     family: Option<Family>,
-    /// Gateways and ListenerSets whose listeners contradict each other, of those that precede the winner.
+    /// Gateways and ListenerSets whose listeners contradict each other, of those that precede the
+    /// winner.
     contradicting: BTreeSet<ParentKey>,
 }
 
@@ -82,7 +83,8 @@ impl Claims {
         }
         if let Some(claim) = claim {
             touched.insert(claim.hostname.clone());
-            self.by_hostname.insert(claim.hostname.clone(), rank.clone());
+            self.by_hostname
+                .insert(claim.hostname.clone(), rank.clone());
             self.by_rank.insert(rank, claim);
         }
         if !self.recorded {
@@ -94,7 +96,10 @@ impl Claims {
     /// Sets the recorded family of the port. Returns the hostnames whose outcome may have changed.
     pub(super) fn set_recorded_family(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
         self.recorded = true;
-        self.take_verdict(PortVerdict { family, contradicting: BTreeSet::new() })
+        self.take_verdict(PortVerdict {
+            family,
+            contradicting: BTreeSet::new(),
+        })
     }
 
     fn take_verdict(&mut self, port: PortVerdict) -> BTreeSet<Hostname> {
@@ -102,7 +107,10 @@ impl Claims {
             return BTreeSet::new();
         }
         self.port = port;
-        self.by_hostname.from(Hostname::any()).map(|(hostname, _)| hostname.clone()).collect()
+        self.by_hostname
+            .from(Hostname::any())
+            .map(|(hostname, _)| hostname.clone())
+            .collect()
     }
 
     /// The claim of a rank.
@@ -138,7 +146,9 @@ impl Claims {
         while let Some((rank, claim)) = claims.next() {
             let family = claim.protocol.family();
             let mut unanimous = out.is_none() || out != rank.gateway.as_ref();
-            while let Some((_, next)) = claims.next_if(|(next, _)| next.set == rank.set && next.parent == rank.parent) {
+            while let Some((_, next)) =
+                claims.next_if(|(next, _)| next.set == rank.set && next.parent == rank.parent)
+            {
                 unanimous &= next.protocol.family() == family;
             }
             if unanimous {
@@ -146,8 +156,11 @@ impl Claims {
                 return verdict;
             }
             if !rank.set {
-                // None of the Gateway's own listeners wins, and the port is refused to all ListenerSets that extend it.
-                let Some(gateway) = &rank.gateway else { return verdict };
+                // None of the Gateway's own listeners wins, and the port is refused to all
+                // ListenerSets that extend it.
+                let Some(gateway) = &rank.gateway else {
+                    return verdict;
+                };
                 out = Some(gateway);
             }
             verdict.contradicting.insert(claim.listener.parent.clone());
@@ -155,8 +168,8 @@ impl Claims {
         verdict
     }
 
-    /// Returns the claim that gets a hostname, and why the others do not; `is_entitled` is true if the record permits
-    /// the claim.
+    /// Returns the claim that gets a hostname, and why the others do not; `is_entitled` is true if
+    /// the record permits the claim.
     pub(super) fn outcome(
         &self,
         hostname: &Hostname,
@@ -184,12 +197,16 @@ impl Claims {
                 winner = Some(group[0].1);
                 continue;
             }
-            // Listeners of one object that claim the same name all lose; if it is a Gateway, all ListenerSets that
-            // extend it lose too.
+            // Listeners of one object that claim the same name all lose; if it is a Gateway, all
+            // ListenerSets that extend it lose too.
             if winner.is_none() && !group[0].0.set {
                 contested = Some(group[0].0);
             }
-            losers.extend(group.iter().map(|(_, claim)| (&claim.listener, Reason::HostnameConflict)));
+            losers.extend(
+                group
+                    .iter()
+                    .map(|(_, claim)| (&claim.listener, Reason::HostnameConflict)),
+            );
         }
         (winner, losers)
     }
@@ -208,10 +225,15 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// True if hosts under a wildcard or catch-all listener find the same chain, and the same before their routes:
-    /// another certificate is only another secret.
+    /// True if hosts under a wildcard or catch-all listener find the same chain, and the same
+    /// before their routes: another certificate is only another secret.
     pub(super) fn is_to_others(&self, other: &Content) -> bool {
-        let Content { certificate, tls, clients, filters } = self;
+        let Content {
+            certificate,
+            tls,
+            clients,
+            filters,
+        } = self;
         certificate.is_some() == other.certificate.is_some()
             && *tls == other.tls
             && *clients == other.clients
@@ -222,7 +244,10 @@ impl Content {
 /// The listeners of a parent that claim their port.
 pub(super) fn claiming(parent: &Parent) -> impl Iterator<Item = &ParentListener> + Clone {
     let served = parent.accepted.is_ok() && parent.placement.unusable.is_none();
-    parent.listeners.iter().filter(move |l| served && l.accepted.is_ok())
+    parent
+        .listeners
+        .iter()
+        .filter(move |l| served && l.accepted.is_ok())
 }
 
 /// The claims of a parent by place, each with the content for its units.
@@ -241,8 +266,11 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 listener: parent.id(listener),
                 hostname: listener.hostname.clone(),
                 protocol: listener.protocol?,
-                // Ports of TCP and UDP have a single owner, without hostnames: the record of hostnames does not apply.
-                admitted: admitted(parent).filter(|_| listener.has_hostnames()).cloned(),
+                // Ports of TCP and UDP have a single owner, without hostnames: the record of
+                // hostnames does not apply.
+                admitted: admitted(parent)
+                    .filter(|_| listener.has_hostnames())
+                    .cloned(),
             };
             let content = Content {
                 certificate: listener.served.certificate().cloned(),
@@ -272,10 +300,26 @@ mod tests {
             Some(_) => ParentKey::ListenerSet(SetKey::stable(name)),
         };
         let listener: Arc<str> = Arc::from(format!("l{index}"));
-        let rank =
-            Rank { gateway: None, set: set.is_some(), created: 0, parent: parent.clone(), listener: listener.clone() };
+        let rank = Rank {
+            gateway: None,
+            set: set.is_some(),
+            created: 0,
+            parent: parent.clone(),
+            listener: listener.clone(),
+        };
         let hostname = Hostname::of(hostname);
-        (rank, Claim { listener: ListenerId { parent, name: listener }, hostname, protocol, admitted: None })
+        (
+            rank,
+            Claim {
+                listener: ListenerId {
+                    parent,
+                    name: listener,
+                },
+                hostname,
+                protocol,
+                admitted: None,
+            },
+        )
     }
 
     fn check(claims: &[(Rank, Claim)], hostname: &str) -> (Option<String>, Vec<(String, Reason)>) {
@@ -286,27 +330,53 @@ mod tests {
         let hostname = Hostname::of(hostname);
         let (winner, losers) = all.outcome(&hostname, |_| true);
         let text = |id: &ListenerId| format!("{}/{}", id.parent.name().name, id.name);
-        (winner.map(|w| text(&w.listener)), losers.into_iter().map(|(id, reason)| (text(id), reason)).collect())
+        (
+            winner.map(|w| text(&w.listener)),
+            losers
+                .into_iter()
+                .map(|(id, reason)| (text(id), reason))
+                .collect(),
+        )
     }
 
     #[test]
     fn within_one_gateway_conflicting_listeners_all_lose() {
-        let claims = [claim(None, 0, "a.org", Protocol::Https), claim(None, 1, "a.org", Protocol::TlsPassthrough)];
+        let claims = [
+            claim(None, 0, "a.org", Protocol::Https),
+            claim(None, 1, "a.org", Protocol::TlsPassthrough),
+        ];
         let (winner, losers) = check(&claims, "a.org");
         assert_eq!(winner, None);
-        assert!(losers.iter().all(|(_, reason)| *reason == Reason::HostnameConflict) && losers.len() == 2);
+        assert!(
+            losers
+                .iter()
+                .all(|(_, reason)| *reason == Reason::HostnameConflict)
+                && losers.len() == 2
+        );
     }
 
     #[test]
     fn across_objects_the_first_in_precedence_wins() {
-        let claims = [claim(Some(2), 0, "a.org", Protocol::Https), claim(Some(1), 0, "a.org", Protocol::Https)];
+        let claims = [
+            claim(Some(2), 0, "a.org", Protocol::Https),
+            claim(Some(1), 0, "a.org", Protocol::Https),
+        ];
         assert_eq!(
             check(&claims, "a.org"),
-            (Some("set1/l0".into()), vec![("set2/l0".into(), Reason::HostnameConflict)])
+            (
+                Some("set1/l0".into()),
+                vec![("set2/l0".into(), Reason::HostnameConflict)]
+            )
         );
     }
 
-    fn shared(gateway: u8, set: Option<u8>, index: usize, hostname: &str, protocol: Protocol) -> (Rank, Claim) {
+    fn shared(
+        gateway: u8,
+        set: Option<u8>,
+        index: usize,
+        hostname: &str,
+        protocol: Protocol,
+    ) -> (Rank, Claim) {
         let name = ObjectName::new(format!("ns{gateway}"), "gw");
         let (mut rank, mut claim) = claim(set, index, hostname, protocol);
         rank.gateway = Some(Arc::new((i64::from(gateway), name.clone())));
@@ -326,8 +396,14 @@ mod tests {
             shared(1, Some(1), 0, "b.org", Protocol::Https),
         ];
         let lost = |id: &str| vec![(id.to_owned(), Reason::HostnameConflict)];
-        assert_eq!(check(&claims, "a.org"), (Some("gw/l0".into()), lost("gw/l0")));
-        assert_eq!(check(&claims, "b.org"), (Some("set1/l0".into()), lost("gw/l1")));
+        assert_eq!(
+            check(&claims, "a.org"),
+            (Some("gw/l0".into()), lost("gw/l0"))
+        );
+        assert_eq!(
+            check(&claims, "b.org"),
+            (Some("set1/l0".into()), lost("gw/l1"))
+        );
     }
 
     #[test]
@@ -340,15 +416,27 @@ mod tests {
         ];
         let (winner, losers) = check(&claims, "a.org");
         assert_eq!(winner, Some("gw/l2".into()));
-        assert!(losers.iter().all(|(_, reason)| *reason == Reason::ProtocolConflict) && losers.len() == 2);
-        assert_eq!(check(&claims, "c.org"), (None, vec![("set1/l0".into(), Reason::ProtocolConflict)]));
+        assert!(
+            losers
+                .iter()
+                .all(|(_, reason)| *reason == Reason::ProtocolConflict)
+                && losers.len() == 2
+        );
+        assert_eq!(
+            check(&claims, "c.org"),
+            (None, vec![("set1/l0".into(), Reason::ProtocolConflict)])
+        );
         let twice = [
             shared(1, None, 0, "a.org", Protocol::Https),
             shared(1, None, 1, "a.org", Protocol::TlsPassthrough),
             shared(1, Some(1), 0, "a.org", Protocol::Https),
             shared(2, None, 2, "a.org", Protocol::Https),
         ];
-        assert_eq!(check(&twice, "a.org").0, Some("gw/l2".into()), "its sets are barred with it");
+        assert_eq!(
+            check(&twice, "a.org").0,
+            Some("gw/l2".into()),
+            "its sets are barred with it"
+        );
     }
 
     #[test]
@@ -359,7 +447,10 @@ mod tests {
             claim(Some(1), 1, "b.org", Protocol::Https),
         ];
         assert_eq!(check(&claims, "a.org").0, Some("set1/l0".into()));
-        assert_eq!(check(&claims, "b.org"), (None, vec![("set1/l1".into(), Reason::ProtocolConflict)]));
+        assert_eq!(
+            check(&claims, "b.org"),
+            (None, vec![("set1/l1".into(), Reason::ProtocolConflict)])
+        );
     }
 
     proptest! {

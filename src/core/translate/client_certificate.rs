@@ -23,13 +23,29 @@ pub struct ClientCertificate {
 /// Looks up the client certificate of a Gateway; `None` if it refers to none.
 pub(super) fn of(gateway: &Gateway, around: &Surroundings<'_>) -> Option<Box<ClientCertificate>> {
     let reference = gateway.client_certificate.as_ref()?;
-    let what = ("spec.tls.backend.clientCertificateRef", Reason::InvalidClientCertificateRef);
-    let found = certificate::resolve(reference, what, Kind::Gateway, &gateway.meta, around.store, around.now);
+    let what = (
+        "spec.tls.backend.clientCertificateRef",
+        Reason::InvalidClientCertificateRef,
+    );
+    let found = certificate::resolve(
+        reference,
+        what,
+        Kind::Gateway,
+        &gateway.meta,
+        around.store,
+        around.now,
+    );
     let (certificate, resolved) = match found {
         Ok(certificate) => (Some(certificate), Ok(())),
         Err(Unusable { error, instead }) => (instead, Err(error)),
     };
     let in_use = certificate.iter();
-    let warnings = in_use.flat_map(|held| certificate_warning::of_certificate(held, &reference.name, around)).collect();
-    Some(Box::new(ClientCertificate { certificate, resolved, warnings }))
+    let warnings = in_use
+        .flat_map(|held| certificate_warning::of_certificate(held, &reference.name, around))
+        .collect();
+    Some(Box::new(ClientCertificate {
+        certificate,
+        resolved,
+        warnings,
+    }))
 }

@@ -1,8 +1,8 @@
 //! Client certificate validation at the listeners of a Gateway (GEP-91).
 //!
-//! A port makes the same demand on all its clients, so that a connection that was opened for one of its hosts never
-//! reaches another host with a weaker check (GEP-3567). Without any CA certificate left to check against, no client is
-//! accepted.
+//! A port makes the same demand on all its clients, so that a connection that was opened for one of
+//! its hosts never reaches another host with a weaker check (GEP-3567). Without any CA certificate
+//! left to check against, no client is accepted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub enum Clients {
     Anybody,
     /// Certificates are validated.
     Checked(ClientValidation),
-    /// Certificates are required that nobody can have: there are no CA certificates to validate against. The listener
-    /// keeps its hostname, and closes every connection.
+    /// Certificates are required that nobody can have: there are no CA certificates to validate
+    /// against. The listener keeps its hostname, and closes every connection.
     Nobody,
 }
 
@@ -33,7 +33,8 @@ impl Clients {
             Clients::Anybody | Clients::Checked(_) => Ok(()),
             Clients::Nobody => Err((
                 Reason::NoValidCACertificate,
-                "no CA certificate is there to check clients against: every connection is closed".to_owned(),
+                "no CA certificate is there to check clients against: every connection is closed"
+                    .to_owned(),
             )),
         }
     }
@@ -59,11 +60,20 @@ struct PortPolicy {
 impl ClientPolicy {
     /// Evaluates a Gateway.
     pub(super) fn of(gateway: &Gateway, around: &Surroundings<'_>) -> Self {
-        let Some(frontend) = gateway.frontend_tls.as_deref() else { return Self::default() };
+        let Some(frontend) = gateway.frontend_tls.as_deref() else {
+            return Self::default();
+        };
         let evaluated = |port: Option<u16>, validation: &FrontendValidation| {
             let (roots, resolved) = union(&gateway.meta.name, validation, around);
-            let name = RootsName { gateway: gateway.meta.name.clone(), port };
-            Arc::new(PortPolicy { mode: validation.mode, roots: roots.map(|_| name), resolved })
+            let name = RootsName {
+                gateway: gateway.meta.name.clone(),
+                port,
+            };
+            Arc::new(PortPolicy {
+                mode: validation.mode,
+                roots: roots.map(|_| name),
+                resolved,
+            })
         };
         let FrontendTls { default, ports } = frontend;
         let of_port = |(port, own): (&u16, &Option<FrontendValidation>)| {
@@ -81,7 +91,8 @@ impl ClientPolicy {
 
     /// True if some port accepts clients without a valid certificate.
     pub(super) fn is_insecure(&self) -> bool {
-        self.all().any(|policy| policy.mode == ValidationMode::AllowInsecureFallback)
+        self.all()
+            .any(|policy| policy.mode == ValidationMode::AllowInsecureFallback)
     }
 
     /// The names of all client roots with certificates.
@@ -89,11 +100,15 @@ impl ClientPolicy {
         self.all().filter_map(|policy| policy.roots.as_ref())
     }
 
-    /// The demand of a port on clients, and whether every reference resolves; `None` if it requires no certificates.
+    /// The demand of a port on clients, and whether every reference resolves; `None` if it requires
+    /// no certificates.
     pub(super) fn of_port(&self, port: u16) -> Option<(Clients, &Verdict)> {
         let policy = self.ports.get(&port).unwrap_or(&self.default).as_deref()?;
         let clients = match &policy.roots {
-            Some(roots) => Clients::Checked(ClientValidation { mode: policy.mode, roots: roots.clone() }),
+            Some(roots) => Clients::Checked(ClientValidation {
+                mode: policy.mode,
+                roots: roots.clone(),
+            }),
             None => Clients::Nobody,
         };
         Some((clients, &policy.resolved))
@@ -106,19 +121,39 @@ pub(super) fn union(
     validation: &FrontendValidation,
     around: &Surroundings<'_>,
 ) -> (Option<Arc<str>>, Verdict) {
-    let Surroundings { store, settings, now } = *around;
+    let Surroundings {
+        store,
+        settings,
+        now,
+    } = *around;
     let permitted = |name: &ObjectName| {
         if store.permits(Kind::Gateway, &gateway.namespace, "ConfigMap", name) {
             return Ok(());
         }
         let note = store.unwatched(name);
-        let text = format!("ConfigMap {name} is in another namespace and no ReferenceGrant permits it{note}");
+        let text = format!(
+            "ConfigMap {name} is in another namespace and no ReferenceGrant permits it{note}"
+        );
         Err((Reason::RefNotPermitted, text))
     };
     ca_bundles::union(&validation.references, now, |_, reference, before| {
-        let with = |(reason, text)| (reason, format!("with {} {}: {text}", reference.kind, reference.name));
-        ca_bundles::look_up(reference, (store, now), Reason::InvalidCACertificateKind, permitted)
-            .and_then(|found| ca_bundles::bundle(before, found, &settings.limits).map(|()| found).map_err(with))
-            .map_err(|(reason, text)| (reason, format!("caCertificateRefs: {text}")))
+        let with = |(reason, text)| {
+            (
+                reason,
+                format!("with {} {}: {text}", reference.kind, reference.name),
+            )
+        };
+        ca_bundles::look_up(
+            reference,
+            (store, now),
+            Reason::InvalidCACertificateKind,
+            permitted,
+        )
+        .and_then(|found| {
+            ca_bundles::bundle(before, found, &settings.limits)
+                .map(|()| found)
+                .map_err(with)
+        })
+        .map_err(|(reason, text)| (reason, format!("caCertificateRefs: {text}")))
     })
 }

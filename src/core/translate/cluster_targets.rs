@@ -18,7 +18,10 @@ impl ClusterTargets {
     pub(super) fn ports(&self) -> BTreeSet<&ServicePort> {
         match self {
             ClusterTargets::One(port) => BTreeSet::from([port]),
-            ClusterTargets::Weighted(shares) => shares.iter().filter_map(|(port, _)| port.as_ref()).collect(),
+            ClusterTargets::Weighted(shares) => shares
+                .iter()
+                .filter_map(|(port, _)| port.as_ref())
+                .collect(),
         }
     }
 }

@@ -17,8 +17,8 @@ use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
-    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Route, Scope, SecretName, Target,
-    Termination, TlsParams, VirtualHost, WeightedTarget,
+    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Route, Scope,
+    SecretName, Target, Termination, TlsParams, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -33,28 +33,42 @@ pub(super) struct Units<'a> {
 impl<'a> Units<'a> {
     /// Compiles all resources of one hostname on one frontend.
     pub(super) fn compile(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
-        let owner = self.frontends.get(id).and_then(|frontend| frontend.owner(hostname));
+        let owner = self
+            .frontends
+            .get(id)
+            .and_then(|frontend| frontend.owner(hostname));
         let owner = owner.map(|(name, listener, protocol)| Owner {
             hostname: name.clone(),
             listener: listener.clone(),
             protocol,
             is_own: name == hostname,
         });
-        let listener = owner.as_ref().and_then(|o| self.parents().listener(&o.listener)).cloned();
+        let listener = owner
+            .as_ref()
+            .and_then(|o| self.parents().listener(&o.listener))
+            .cloned();
         if let Some(owner) = &owner {
             note_gateway(self.parents(), &id.gateway, &owner.listener, dirty);
         }
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
-        // This comes first, since chains depend on which of all frontends has the secret of the name.
-        self.place_secret(id, hostname, own.map(|(owner, listener)| (&owner.listener, listener)), dirty);
+        // This comes first, since chains depend on which of all frontends has the secret of the
+        // name.
+        self.place_secret(
+            id,
+            hostname,
+            own.map(|(owner, listener)| (&owner.listener, listener)),
+            dirty,
+        );
         let own = own.map(|(_, listener)| listener);
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.place_sans(hostname, own, dirty);
         }
         let mut unit = Unit::default();
         // A TCP or UDP port has no hostnames that another namespace could own.
-        let wide = owner.as_ref().filter(|owner| !owner.is_own && owner.protocol.has_hostnames());
+        let wide = owner
+            .as_ref()
+            .filter(|owner| !owner.is_own && owner.protocol.has_hostnames());
         let is_of_another = wide.is_some_and(|wide| {
             let admission = self.routing.admission;
             admission.is_of_another(id, hostname, &wide.listener)
@@ -63,26 +77,48 @@ impl<'a> Units<'a> {
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
                 // Names below another's wildcard are excluded by that wildcard's unit.
-                _ if is_of_another && !self.routing.admission.is_owned(hostname, &owner.listener) => Unit::default(),
-                _ if is_of_another => self.kept_unit(id, hostname, owner),
-                _ if is_closed(&self.name(id, &owner.hostname), owner.protocol, listener) => {
-                    Unit { chain_class: owner.is_own.then(ChainClass::closed), ..Unit::default() }
+                _ if is_of_another
+                    && !self.routing.admission.is_owned(hostname, &owner.listener) =>
+                {
+                    Unit::default()
                 }
-                Protocol::Tcp | Protocol::Udp if listener.guard.refuses() => refused(owner.protocol),
+                _ if is_of_another => self.kept_unit(id, hostname, owner),
+                _ if is_closed(&self.name(id, &owner.hostname), owner.protocol, listener) => Unit {
+                    chain_class: owner.is_own.then(ChainClass::closed),
+                    ..Unit::default()
+                },
+                Protocol::Tcp | Protocol::Udp if listener.guard.refuses() => {
+                    refused(owner.protocol)
+                }
                 Protocol::Http => self.http_unit(id, hostname, owner, listener),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
-                Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
-                Protocol::Tcp => Unit { shares: self.oldest_shares(hostname, owner), ..Unit::default() },
-                Protocol::Udp => Unit { datagrams: self.oldest_shares(hostname, owner), ..Unit::default() },
+                Protocol::TlsTerminate | Protocol::TlsPassthrough => {
+                    self.tls_unit(id, hostname, owner, listener)
+                }
+                Protocol::Tcp => Unit {
+                    shares: self.oldest_shares(hostname, owner),
+                    ..Unit::default()
+                },
+                Protocol::Udp => Unit {
+                    datagrams: self.oldest_shares(hostname, owner),
+                    ..Unit::default()
+                },
             };
         }
-        let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
-        let is_routed = is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
+        let is_https = owner
+            .as_ref()
+            .is_some_and(|owner| owner.protocol == Protocol::Https);
+        let is_routed =
+            is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.place_in_table(id, hostname, unit.table, dirty);
             frontend.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
         }
-        self.emissions.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
+        self.emissions.emit(
+            ResourceKey::Scope(id.clone(), hostname.clone()),
+            unit.scope.map(Resource::Scope),
+            dirty,
+        );
         self.emissions.emit(
             ResourceKey::SniCluster(id.clone(), hostname.clone()),
             unit.cluster.map(Resource::Cluster),
@@ -107,14 +143,24 @@ impl<'a> Units<'a> {
         let register = self.routing.admission.register;
         let content = own.map(|(id, listener)| SniContent::of(id, listener));
         if hostname.is_exact() {
-            self.names.set(id, hostname, content.as_ref(), register, dirty);
-            let mut answering = Answering { names: self.names, challenges: self.challenges, frontends: self.frontends };
+            self.names
+                .set(id, hostname, content.as_ref(), register, dirty);
+            let mut answering = Answering {
+                names: self.names,
+                challenges: self.challenges,
+                frontends: self.frontends,
+            };
             answering.place(hostname, &id.gateway, dirty);
             let shared = self.names.shared_secret(hostname, register);
-            self.emissions.emit(ResourceKey::Secret(SecretName::Sni(hostname.clone())), shared, dirty);
+            self.emissions.emit(
+                ResourceKey::Secret(SecretName::Sni(hostname.clone())),
+                shared,
+                dirty,
+            );
         }
         let own = self.names.own_secret(id, hostname, content, register);
-        self.emissions.emit(ResourceKey::Secret(fixed_name(id, hostname)), own, dirty);
+        self.emissions
+            .emit(ResourceKey::Secret(fixed_name(id, hostname)), own, dirty);
     }
 
     fn parents(&self) -> &'a Parents {
@@ -122,11 +168,13 @@ impl<'a> Units<'a> {
     }
 
     fn name(&self, id: &FrontendId, hostname: &Hostname) -> SecretName {
-        self.names.name(id, hostname, self.routing.admission.register)
+        self.names
+            .name(id, hostname, self.routing.admission.register)
     }
 
-    /// The unit that excludes a hostname from the wildcard or catch-all listener over it. A request for a granted one may
-    /// come on a connection to another name of that listener: it is excluded from the listener's table as well.
+    /// The unit that excludes a hostname from the wildcard or catch-all listener over it. A request
+    /// for a granted one may come on a connection to another name of that listener: it is excluded
+    /// from the listener's table as well.
     fn kept_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
         let unit = kept_off(id, hostname, owner.protocol);
         let granted = self.routing.admission.register.granted();
@@ -134,7 +182,10 @@ impl<'a> Units<'a> {
             return unit;
         }
         let virtual_host = VirtualHost::new(hostname.clone(), Vec::new());
-        Unit { table: Some((Some(owner.hostname.clone()), virtual_host)), ..unit }
+        Unit {
+            table: Some((Some(owner.hostname.clone()), virtual_host)),
+            ..unit
+        }
     }
 
     /// A virtual host behind what its listener has before all routes.
@@ -147,14 +198,34 @@ impl<'a> Units<'a> {
     ) -> VirtualHost {
         let client = self.parents().client_of(&owner.listener);
         let policies = self.routing.policies;
-        let filters = listener.guard.filters.as_ref().map(|filters| policies.filters_with_client(filters, client));
+        let filters = listener
+            .guard
+            .filters
+            .as_ref()
+            .map(|filters| policies.filters_with_client(filters, client));
         let parent = self.parents().get(&owner.listener.parent);
-        let identity_headers = parent.map(|parent| parent.placement.exposure.identity_headers).unwrap_or_default();
-        VirtualHost { hostname: hostname.clone(), filters, identity_headers, routes }
+        let identity_headers = parent
+            .map(|parent| parent.placement.exposure.identity_headers)
+            .unwrap_or_default();
+        VirtualHost {
+            hostname: hostname.clone(),
+            filters,
+            identity_headers,
+            routes,
+        }
     }
 
-    fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner, listener: &ParentListener) -> Unit {
-        let at = Port { number: id.port, tls: false };
+    fn http_unit(
+        &self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: &Owner,
+        listener: &ParentListener,
+    ) -> Unit {
+        let at = Port {
+            number: id.port,
+            tls: false,
+        };
         let mut routes = self.routing.routes(at, hostname, &owner.listener, None);
         routes.extend(self.routing.behind_solvers(at, hostname, &owner.listener));
         let is_kept = routes.is_empty() && self.is_kept(hostname, owner);
@@ -163,7 +234,10 @@ impl<'a> Units<'a> {
         }
         let table = (owner.is_own || is_kept || !routes.is_empty())
             .then(|| (None, self.virtual_host(hostname, owner, listener, routes)));
-        Unit { table, ..Unit::default() }
+        Unit {
+            table,
+            ..Unit::default()
+        }
     }
 
     fn https_unit(
@@ -174,13 +248,18 @@ impl<'a> Units<'a> {
         listener: &ParentListener,
         dirty: &mut Dirty,
     ) -> Unit {
-        let at = Port { number: id.port, tls: true };
+        let at = Port {
+            number: id.port,
+            tls: true,
+        };
         let mut routes = self.routing.routes(at, hostname, &owner.listener, None);
         let is_kept = routes.is_empty() && self.is_kept(hostname, owner);
         if is_kept {
             routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
-        let Some(frontend) = self.frontends.get(id) else { return Unit::default() };
+        let Some(frontend) = self.frontends.get(id) else {
+            return Unit::default();
+        };
         let wide = !owner.hostname.is_exact();
         let virtual_host = self.virtual_host(hostname, owner, listener, routes);
         if hostname.is_exact() {
@@ -188,13 +267,31 @@ impl<'a> Units<'a> {
                 return Unit::default();
             }
             if wide && frontend.is_tabled(&owner.hostname, hostname) {
-                return Unit { table: Some((Some(owner.hostname.clone()), virtual_host)), ..Unit::default() };
+                return Unit {
+                    table: Some((Some(owner.hostname.clone()), virtual_host)),
+                    ..Unit::default()
+                };
             }
-            let tls = Some(termination(self.name(id, &owner.hostname), &owner.hostname, listener));
-            let chain_class =
-                ChainClass { purpose: Purpose::Scopes, listener: wide.then(|| owner.hostname.clone()), tls };
-            let scope = Scope { frontend: id.clone(), listener: Some(owner.hostname.clone()), virtual_host };
-            return Unit { scope: Some(scope), chain_class: Some(chain_class), ..Unit::default() };
+            let tls = Some(termination(
+                self.name(id, &owner.hostname),
+                &owner.hostname,
+                listener,
+            ));
+            let chain_class = ChainClass {
+                purpose: Purpose::Scopes,
+                listener: wide.then(|| owner.hostname.clone()),
+                tls,
+            };
+            let scope = Scope {
+                frontend: id.clone(),
+                listener: Some(owner.hostname.clone()),
+                virtual_host,
+            };
+            return Unit {
+                scope: Some(scope),
+                chain_class: Some(chain_class),
+                ..Unit::default()
+            };
         }
         // A wildcard or empty hostname, whose routes are in the listener's table.
         let is_guarded = owner.is_own && virtual_host.filters.is_some();
@@ -206,15 +303,28 @@ impl<'a> Units<'a> {
         if owner.is_own {
             let table = frontend.table(Some(hostname));
             let others = table.is_some_and(|table| table.keys().any(|name| name != hostname));
-            unit.chain_class = Some(wide_chain(self.name(id, hostname), hostname, listener, has_routes || others));
+            unit.chain_class = Some(wide_chain(
+                self.name(id, hostname),
+                hostname,
+                listener,
+                has_routes || others,
+            ));
         } else {
             // The listener may begin or cease to need a table.
-            dirty.tables.insert((id.clone(), Some(owner.hostname.clone())));
+            dirty
+                .tables
+                .insert((id.clone(), Some(owner.hostname.clone())));
         }
         unit
     }
 
-    fn tls_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner, listener: &ParentListener) -> Unit {
+    fn tls_unit(
+        &self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: &Owner,
+        listener: &ParentListener,
+    ) -> Unit {
         let mut route = self.routing.best_route(hostname, &owner.listener, None);
         let is_kept = route.is_none() && self.is_kept(hostname, owner);
         if is_kept {
@@ -223,52 +333,85 @@ impl<'a> Units<'a> {
             route = wider.find_map(|wide| self.routing.best_route(&wide, &owner.listener, only));
         }
         if route.is_none() && !owner.is_own {
-            return Unit { chain_class: is_kept.then(ChainClass::closed), ..Unit::default() };
+            return Unit {
+                chain_class: is_kept.then(ChainClass::closed),
+                ..Unit::default()
+            };
         }
         let tls = (owner.protocol == Protocol::TlsTerminate)
             .then(|| termination(self.name(id, &owner.hostname), &owner.hostname, listener));
         // For passed-through TLS all hostnames share a chain.
         let wide = (tls.is_some() && !owner.hostname.is_exact()).then(|| owner.hostname.clone());
-        let mut shares = route.map(|route| self.routing.shares(&route)).unwrap_or_default();
+        let mut shares = route
+            .map(|route| self.routing.shares(&route))
+            .unwrap_or_default();
         if tls.is_some() {
             let client = self.parents().client_of(&owner.listener);
             let policies = self.routing.policies;
-            shares.iter_mut().for_each(|share| share.target = policies.terminated(share.target.clone(), client));
+            shares
+                .iter_mut()
+                .for_each(|share| share.target = policies.terminated(share.target.clone(), client));
         }
-        // Requests for this host on connections of other listeners are misdirected, even without HTTP here; so are
-        // those on a connection that is older than this listener.
+        // Requests for this host on connections of other listeners are misdirected, even without
+        // HTTP here; so are those on a connection that is older than this listener.
         let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
             frontend: id.clone(),
             listener: None,
             virtual_host: VirtualHost::new(hostname.clone(), Vec::new()),
         });
-        // Without a route the chain finds no cluster for the SNI and resets, which excludes the name from a wider
-        // listener.
+        // Without a route the chain finds no cluster for the SNI and resets, which excludes the
+        // name from a wider listener.
         let is_plain = |share: &WeightedTarget| match &share.target {
             Target::Backend(id) => id.protocol == AppProtocol::Tcp,
             Target::Invalid => true,
         };
-        let by_sni = hostname.is_exact() && shares.len() <= 1 && shares.iter().all(is_plain) || shares.is_empty();
+        let by_sni = hostname.is_exact() && shares.len() <= 1 && shares.iter().all(is_plain)
+            || shares.is_empty();
         if by_sni {
-            let cluster = shares.first().filter(|_| hostname.is_exact()).map(|share| Cluster::Sni {
-                frontend: id.clone(),
-                hostname: hostname.clone(),
-                port: match &share.target {
-                    Target::Backend(backend) => Some(backend.port.clone()),
-                    Target::Invalid => None,
-                },
+            let cluster =
+                shares
+                    .first()
+                    .filter(|_| hostname.is_exact())
+                    .map(|share| Cluster::Sni {
+                        frontend: id.clone(),
+                        hostname: hostname.clone(),
+                        port: match &share.target {
+                            Target::Backend(backend) => Some(backend.port.clone()),
+                            Target::Invalid => None,
+                        },
+                    });
+            let chain_class = Some(ChainClass {
+                purpose: Purpose::TcpBySni,
+                listener: wide,
+                tls,
             });
-            let chain_class = Some(ChainClass { purpose: Purpose::TcpBySni, listener: wide, tls });
-            return Unit { scope, cluster, chain_class, ..Unit::default() };
+            return Unit {
+                scope,
+                cluster,
+                chain_class,
+                ..Unit::default()
+            };
         }
-        let chain_class = Some(ChainClass { purpose: Purpose::Tcp(hostname.clone(), shares), listener: wide, tls });
-        Unit { scope, chain_class, ..Unit::default() }
+        let chain_class = Some(ChainClass {
+            purpose: Purpose::Tcp(hostname.clone(), shares),
+            listener: wide,
+            tls,
+        });
+        Unit {
+            scope,
+            chain_class,
+            ..Unit::default()
+        }
     }
 
     /// The targets of all traffic of a port: of several routes the oldest is served.
     fn oldest_shares(&self, hostname: &Hostname, owner: &Owner) -> Option<Vec<WeightedTarget>> {
         let route = self.routing.best_route(hostname, &owner.listener, None);
-        owner.is_own.then(|| route.map(|route| self.routing.shares(&route)).unwrap_or_default())
+        owner.is_own.then(|| {
+            route
+                .map(|route| self.routing.shares(&route))
+                .unwrap_or_default()
+        })
     }
 
     /// Sets the backends of connections or datagrams of a port.
@@ -282,8 +425,11 @@ impl<'a> Units<'a> {
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.pass_on(id, shares.unwrap_or_default(), dirty);
         }
-        let cluster = datagrams.is_some().then(|| Resource::Cluster(Cluster::Udp(id.clone())));
-        self.emissions.emit(ResourceKey::UdpCluster(id.clone()), cluster, dirty);
+        let cluster = datagrams
+            .is_some()
+            .then(|| Resource::Cluster(Cluster::Udp(id.clone())));
+        self.emissions
+            .emit(ResourceKey::UdpCluster(id.clone()), cluster, dirty);
         if let Some(shares) = datagrams {
             let port = |share: WeightedTarget| match share.target {
                 Target::Backend(backend) => (Some(backend.port), share.weight),
@@ -296,19 +442,27 @@ impl<'a> Units<'a> {
 
     /// True if a hostname of routes is kept from a wider listener that would serve it.
     fn is_kept(&self, hostname: &Hostname, owner: &Owner) -> bool {
-        !owner.is_own && self.routing.admission.kept_for(hostname, &owner.listener).is_some()
+        !owner.is_own
+            && self
+                .routing
+                .admission
+                .kept_for(hostname, &owner.listener)
+                .is_some()
     }
 }
 
-/// True if the listener has only the chain that closes connections: it accepts no client, or its certificate is
-/// missing. Envoy keeps a whole Listener waiting until all secrets of its chains have arrived, which for a missing one
-/// delays every host of the port by seconds.
+/// True if the listener has only the chain that closes connections: it accepts no client, or its
+/// certificate is missing. Envoy keeps a whole Listener waiting until all secrets of its chains
+/// have arrived, which for a missing one delays every host of the port by seconds.
 fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -> bool {
-    let is_dark = || listener.served.certificate().is_none() && matches!(name, SecretName::Fixed(..));
+    let is_dark =
+        || listener.served.certificate().is_none() && matches!(name, SecretName::Fixed(..));
     match protocol {
         Protocol::Http | Protocol::Tcp | Protocol::Udp => false,
         Protocol::Https => listener.clients == Clients::Nobody || is_dark(),
-        Protocol::TlsTerminate => listener.clients == Clients::Nobody || is_dark() || listener.guard.refuses(),
+        Protocol::TlsTerminate => {
+            listener.clients == Clients::Nobody || is_dark() || listener.guard.refuses()
+        }
         Protocol::TlsPassthrough => listener.guard.refuses(),
     }
 }
@@ -316,20 +470,39 @@ fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -
 /// The unit of a port that passes nothing on.
 fn refused(protocol: Protocol) -> Unit {
     match protocol {
-        Protocol::Udp => Unit { datagrams: Some(Vec::new()), ..Unit::default() },
-        _ => Unit { shares: Some(Vec::new()), ..Unit::default() },
+        Protocol::Udp => Unit {
+            datagrams: Some(Vec::new()),
+            ..Unit::default()
+        },
+        _ => Unit {
+            shares: Some(Vec::new()),
+            ..Unit::default()
+        },
     }
 }
 
-/// The chain of a wildcard or catch-all listener: through its table if it has routes for names without a scope, else
-/// directly to the scopes.
-pub(super) fn wide_chain(name: SecretName, hostname: &Hostname, listener: &ParentListener, table: bool) -> ChainClass {
+/// The chain of a wildcard or catch-all listener: through its table if it has routes for names
+/// without a scope, else directly to the scopes.
+pub(super) fn wide_chain(
+    name: SecretName,
+    hostname: &Hostname,
+    listener: &ParentListener,
+    table: bool,
+) -> ChainClass {
     if is_closed(&name, Protocol::Https, listener) {
         return ChainClass::closed();
     }
     let tls = Some(termination(name, hostname, listener));
-    let purpose = if table { Purpose::Table } else { Purpose::Scopes };
-    ChainClass { purpose, listener: Some(hostname.clone()), tls }
+    let purpose = if table {
+        Purpose::Table
+    } else {
+        Purpose::Scopes
+    };
+    ChainClass {
+        purpose,
+        listener: Some(hostname.clone()),
+        tls,
+    }
 }
 
 /// The TLS termination of a listener.
@@ -338,14 +511,22 @@ fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener)
     let (certificate, params) = if by_sni {
         (CertificateSource::BySni, TlsParams::default())
     } else {
-        (CertificateSource::Fixed(name), TlsParams::clone(&listener.tls.params))
+        (
+            CertificateSource::Fixed(name),
+            TlsParams::clone(&listener.tls.params),
+        )
     };
     let clients = match &listener.clients {
         Clients::Anybody => None,
         Clients::Checked(validation) => Some(validation.clone()),
         Clients::Nobody => unreachable!("such a listener has no chain that ends TLS"),
     };
-    Termination { certificate, alpn: listener.tls.alpn.clone(), params, clients }
+    Termination {
+        certificate,
+        alpn: listener.tls.alpn.clone(),
+        params,
+        clients,
+    }
 }
 
 /// The outcome of one hostname on one frontend.
@@ -365,10 +546,21 @@ struct Unit {
 fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
     let virtual_host = VirtualHost::new(hostname.clone(), Vec::new());
     match protocol {
-        Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
+        Protocol::Http => Unit {
+            table: Some((None, virtual_host)),
+            ..Unit::default()
+        },
         _ => {
-            let scope = hostname.is_exact().then(|| Scope { frontend: id.clone(), listener: None, virtual_host });
-            Unit { scope, chain_class: Some(ChainClass::closed()), ..Unit::default() }
+            let scope = hostname.is_exact().then(|| Scope {
+                frontend: id.clone(),
+                listener: None,
+                virtual_host,
+            });
+            Unit {
+                scope,
+                chain_class: Some(ChainClass::closed()),
+                ..Unit::default()
+            }
         }
     }
 }

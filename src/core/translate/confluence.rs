@@ -1,5 +1,6 @@
-//! Property tests of the engine: *confluence*, any sequence of events has the same result as one translation of the
-//! final objects from scratch; and *locality*, the work for one change does not grow with the number of hosts.
+//! Property tests of the engine: *confluence*, any sequence of events has the same result as one
+//! translation of the final objects from scratch; and *locality*, the work for one change does not
+//! grow with the number of hosts.
 
 mod anew;
 mod differences;
@@ -32,8 +33,8 @@ use sets::{group, listener_set, parent_refs};
 
 use super::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable, OwnerRecord, Resource,
-    ResourceKey, ServiceIntent, Settings,
+    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable,
+    OwnerRecord, Resource, ResourceKey, ServiceIntent, Settings,
 };
 use crate::channel::Channel;
 use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
@@ -94,23 +95,40 @@ impl World {
         }
     }
 
-    /// Sockets to which two frontends of the same Envoys are bound: Envoy would give connections to either. `0.0.0.0` is
-    /// every address, except in the ports of the dedicated fleet, which no other frontend may have at all.
+    /// Sockets to which two frontends of the same Envoys are bound: Envoy would give connections to
+    /// either. `0.0.0.0` is every address, except in the ports of the dedicated fleet, which no
+    /// other frontend may have at all.
     fn contested(&self) -> String {
-        let mut taken: BTreeMap<(Option<&ObjectName>, IpAddr, TransportPort), &FrontendId> = BTreeMap::new();
+        let mut taken: BTreeMap<(Option<&ObjectName>, IpAddr, TransportPort), &FrontendId> =
+            BTreeMap::new();
         let mut told = String::new();
         for resource in self.resources.values() {
-            let Resource::Frontend(frontend) = resource else { continue };
+            let Resource::Frontend(frontend) = resource else {
+                continue;
+            };
             let internal = (20_000..30_000).contains(&frontend.port);
             if internal && frontend.id.port == frontend.port {
-                told += &format!("{} is bound to a port of the dedicated fleet\n", frontend.id);
+                told += &format!(
+                    "{} is bound to a port of the dedicated fleet\n",
+                    frontend.id
+                );
             }
             for ip in &frontend.addresses {
-                let all = if internal { IpAddr::from([0, 0, 0, 0]) } else { *ip };
-                let port = TransportPort { number: frontend.port, transport: frontend.id.transport };
+                let all = if internal {
+                    IpAddr::from([0, 0, 0, 0])
+                } else {
+                    *ip
+                };
+                let port = TransportPort {
+                    number: frontend.port,
+                    transport: frontend.id.transport,
+                };
                 let own = frontend.id.isolated.then_some(&frontend.id.gateway);
                 if let Some(other) = taken.insert((own, all, port), &frontend.id) {
-                    told += &format!("{other} and {} are both bound to {ip} port {port}\n", frontend.id);
+                    told += &format!(
+                        "{other} and {} are both bound to {ip} port {port}\n",
+                        frontend.id
+                    );
                 }
             }
         }
@@ -122,10 +140,19 @@ fn engine() -> Engine {
     Engine::new(settings("reached"))
 }
 
-/// Settings of installations: the addresses of Gateways, and whether Envoys are bound to these or to others.
+/// Settings of installations: the addresses of Gateways, and whether Envoys are bound to these or
+/// to others.
 fn settings(how: &str) -> Settings {
-    let addresses = if how == "by a Service" { vec![] } else { vec![IpAddr::from([127, 0, 0, 1])] };
-    let bind = if how == "bound elsewhere" { vec![IpAddr::from([0, 0, 0, 0])] } else { vec![] };
+    let addresses = if how == "by a Service" {
+        vec![]
+    } else {
+        vec![IpAddr::from([127, 0, 0, 1])]
+    };
+    let bind = if how == "bound elsewhere" {
+        vec![IpAddr::from([0, 0, 0, 0])]
+    } else {
+        vec![]
+    };
     let limits = match how {
         "limited" => Limits {
             max_routes_per_namespace: 2,
@@ -142,8 +169,19 @@ fn settings(how: &str) -> Settings {
         _ => Limits::NONE,
     };
     let envoys = Some(ObjectName::new("a", "web"));
-    let channel = if how == "bound elsewhere" { Channel::Standard } else { Channel::Experimental };
-    Settings { envoys, isolated: Some("a".into()), bind, limits, channel, ..Settings::new(CONTROLLER, addresses) }
+    let channel = if how == "bound elsewhere" {
+        Channel::Standard
+    } else {
+        Channel::Experimental
+    };
+    Settings {
+        envoys,
+        isolated: Some("a".into()),
+        bind,
+        limits,
+        channel,
+        ..Settings::new(CONTROLLER, addresses)
+    }
 }
 
 fn now() -> SystemTime {
@@ -165,11 +203,18 @@ fn secret(namespace: &str, name: &str, serial: &str) -> Object {
         not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),
         issuer: Arc::from("test"),
     };
-    Object::Secret(Secret::with_certificate(ObjectName::new(namespace, name), Arc::new(certificate)))
+    Object::Secret(Secret::with_certificate(
+        ObjectName::new(namespace, name),
+        Arc::new(certificate),
+    ))
 }
 
 fn gateway_object(kind: &str, namespace: &str, name: &str, created: u32, spec: Value) -> Object {
-    let version = if kind == "XListenerSet" { "v1alpha1" } else { "v1" };
+    let version = if kind == "XListenerSet" {
+        "v1alpha1"
+    } else {
+        "v1"
+    };
     object(json!({
         "apiVersion": format!("{}/{version}", group(kind)), "kind": kind,
         "metadata": {"namespace": namespace, "name": name,
@@ -185,41 +230,62 @@ fn pick(options: &'static [&'static str]) -> impl Strategy<Value = &'static str>
 const NAMESPACES: &[&str] = &["a", "b"];
 /// Two of them are sometimes recorded as Envoy ports of a Gateway of the dedicated fleet.
 const PORTS: &[u16] = &[80, 80, 80, 443, 443, 443, 25_225, 25_226];
-const HOSTS: &[&str] = &["", "*.x.org", "h.x.org", "g.x.org", "*.h.x.org", "k.h.x.org", "y.org"];
+const HOSTS: &[&str] = &[
+    "",
+    "*.x.org",
+    "h.x.org",
+    "g.x.org",
+    "*.h.x.org",
+    "k.h.x.org",
+    "y.org",
+];
 
 fn listener() -> impl Strategy<Value = Value> {
     let protocol = pick(&["HTTP", "HTTPS", "HTTPS", "TLS", "TLS-", "TCP", "UDP"]);
     let from = pick(&["All", "Same", "Selector"]);
     let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
     let version = pick(&["1.2", "1.3"]);
-    (protocol, pick(HOSTS), proptest::sample::select(PORTS), from, certificate, version, filters()).prop_map(
-        |(protocol, hostname, port, from, certificate, version, filters)| {
-            let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
-                "allowedRoutes": {"namespaces": {"from": from}}, "filters": filters});
-            if from == "Selector" {
-                listener["allowedRoutes"]["namespaces"]["selector"] = json!({"matchLabels": {"team": "blue"}});
-            }
-            // A TCP or UDP listener with a hostname is refused: sometimes generated.
-            let is_bare = matches!(protocol, "TCP" | "UDP") && hostname != "y.org";
-            if !hostname.is_empty() && !is_bare {
-                listener["hostname"] = json!(hostname);
-            }
-            if protocol == "TLS" {
-                listener["tls"] = json!({"mode": "Passthrough"});
-            } else if protocol == "HTTPS" || protocol == "TLS-" {
-                listener["tls"] = json!({"mode": "Terminate"});
-                if certificate == "issued" {
-                    listener["tls"]["options"] = json!({"gatewright.io/issuer": "internal-ca"});
-                } else if certificate == "a/one" {
-                    listener["tls"]["certificateRefs"] = json!([{"namespace": "a", "name": "one"}]);
-                    listener["tls"]["options"] = json!({"gatewright.io/tls-min-version": version});
-                } else if let Some((namespace, name)) = certificate.split_once('/') {
-                    listener["tls"]["certificateRefs"] = json!([{"namespace": namespace, "name": name}]);
-                }
-            }
-            listener
-        },
+    (
+        protocol,
+        pick(HOSTS),
+        proptest::sample::select(PORTS),
+        from,
+        certificate,
+        version,
+        filters(),
     )
+        .prop_map(
+            |(protocol, hostname, port, from, certificate, version, filters)| {
+                let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
+                "allowedRoutes": {"namespaces": {"from": from}}, "filters": filters});
+                if from == "Selector" {
+                    listener["allowedRoutes"]["namespaces"]["selector"] =
+                        json!({"matchLabels": {"team": "blue"}});
+                }
+                // A TCP or UDP listener with a hostname is refused: sometimes generated.
+                let is_bare = matches!(protocol, "TCP" | "UDP") && hostname != "y.org";
+                if !hostname.is_empty() && !is_bare {
+                    listener["hostname"] = json!(hostname);
+                }
+                if protocol == "TLS" {
+                    listener["tls"] = json!({"mode": "Passthrough"});
+                } else if protocol == "HTTPS" || protocol == "TLS-" {
+                    listener["tls"] = json!({"mode": "Terminate"});
+                    if certificate == "issued" {
+                        listener["tls"]["options"] = json!({"gatewright.io/issuer": "internal-ca"});
+                    } else if certificate == "a/one" {
+                        listener["tls"]["certificateRefs"] =
+                            json!([{"namespace": "a", "name": "one"}]);
+                        listener["tls"]["options"] =
+                            json!({"gatewright.io/tls-min-version": version});
+                    } else if let Some((namespace, name)) = certificate.split_once('/') {
+                        listener["tls"]["certificateRefs"] =
+                            json!([{"namespace": namespace, "name": name}]);
+                    }
+                }
+                listener
+            },
+        )
 }
 
 fn listeners() -> impl Strategy<Value = Value> {
@@ -290,7 +356,8 @@ fn frontend_tls() -> impl Strategy<Value = Value> {
 fn route() -> impl Strategy<Value = Object> {
     let hostnames = proptest::collection::vec(pick(&HOSTS[1..]), 0..3);
     let kind = pick(&["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"]);
-    let backends = proptest::collection::vec((pick(NAMESPACES), pick(&["web", "api"]), 0i32..3), 0..3);
+    let backends =
+        proptest::collection::vec((pick(NAMESPACES), pick(&["web", "api"]), 0i32..3), 0..3);
     (
         kind,
         pick(NAMESPACES),
@@ -343,7 +410,12 @@ fn route() -> impl Strategy<Value = Object> {
 
 /// CA certificates, in PEM.
 static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
-    ["one", "two"].map(|name| rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate").cert.pem())
+    ["one", "two"].map(|name| {
+        rcgen::generate_simple_self_signed([name.to_owned()])
+            .expect("a certificate")
+            .cert
+            .pem()
+    })
 });
 
 fn other() -> impl Strategy<Value = Object> {
@@ -364,13 +436,27 @@ fn other() -> impl Strategy<Value = Object> {
                 spec,
             )
         });
-    let class = (pick(&["ours", "theirs"]), pick(&[CONTROLLER, "example.com/other"])).prop_map(|(name, controller)| {
-        object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-            "metadata": {"name": name}, "spec": {"controllerName": controller}}))
-    });
-    let parameters =
-        pick(&["Shared", "Dedicated", "", "Dedicated, named", "Shared, open", "Shared, open", "Isolated", "Isolated"])
-            .prop_map(parameters);
+    let class = (
+        pick(&["ours", "theirs"]),
+        pick(&[CONTROLLER, "example.com/other"]),
+    )
+        .prop_map(|(name, controller)| {
+            object(
+                json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": name}, "spec": {"controllerName": controller}}),
+            )
+        });
+    let parameters = pick(&[
+        "Shared",
+        "Dedicated",
+        "",
+        "Dedicated, named",
+        "Shared, open",
+        "Shared, open",
+        "Isolated",
+        "Isolated",
+    ])
+    .prop_map(parameters);
     let namespace =
         (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
             let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
@@ -387,7 +473,12 @@ fn other() -> impl Strategy<Value = Object> {
                 "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app},
                     {"name": "u", "port": 80, "protocol": "UDP"}]}}))
         });
-    let exposure = (pick(NAMESPACES), pick(&["g", "f"]), pick(&["", "10.9.0.1"]), 25_225i32..25_228)
+    let exposure = (
+        pick(NAMESPACES),
+        pick(&["g", "f"]),
+        pick(&["", "10.9.0.1"]),
+        25_225i32..25_228,
+    )
         .prop_map(|(namespace, gateway, ip, target)| exposure(namespace, gateway, ip, target));
     let slice = (pick(NAMESPACES), pick(&["one", "two"]), pick(&["web", "api"]), 1u8..4).prop_map(
         |(namespace, name, service, last)| {
@@ -396,38 +487,71 @@ fn other() -> impl Strategy<Value = Object> {
             "ports": [{"name": "p", "port": 8080}, {"name": "u", "port": 8080, "protocol": "UDP"}], "endpoints": [{"addresses": [format!("10.0.0.{last}")]}]}))
         },
     );
-    let secret = (pick(NAMESPACES), pick(&["one", "two", "h-x-org-tls"]), pick(&["1", "2", "expired"]))
+    let secret = (
+        pick(NAMESPACES),
+        pick(&["one", "two", "h-x-org-tls"]),
+        pick(&["1", "2", "expired"]),
+    )
         .prop_map(|(namespace, name, serial)| secret(namespace, name, serial));
-    prop_oneof![grant, class, parameters, namespace, service, exposure, slice, secret]
+    prop_oneof![
+        grant, class, parameters, namespace, service, exposure, slice, secret
+    ]
 }
 
 fn event() -> impl Strategy<Value = Change> {
-    let object =
-        prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 1 => named()];
-    let objects = (object, proptest::bool::weighted(0.2))
-        .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
+    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 1 => named()];
+    let objects = (object, proptest::bool::weighted(0.2)).prop_map(|(object, delete)| {
+        if delete {
+            Change::delete(object.key())
+        } else {
+            Change::put(object)
+        }
+    });
     prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles(), 1 => definitions(), 1 => governed()]
 }
 
 fn challenge() -> impl Strategy<Value = Change> {
     let port = proptest::sample::select(vec![80, 80, 443, 8080]);
     let thumbprint = pick(&["", "one", "one", "two"]);
-    let answer =
-        (pick(HOSTS), pick(NAMESPACES), port, thumbprint).prop_map(|(hostname, namespace, port, thumbprint)| {
-            let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
+    let answer = (pick(HOSTS), pick(NAMESPACES), port, thumbprint).prop_map(
+        |(hostname, namespace, port, thumbprint)| {
+            let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer {
+                port,
+                thumbprint: thumbprint.into(),
+            });
             let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
-            let hostname = hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname"));
-            Change::Fact(Fact::Challenge(Asked { hostname, namespace: namespace.into() }, answer))
-        });
+            let hostname =
+                hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname"));
+            Change::Fact(Fact::Challenge(
+                Asked {
+                    hostname,
+                    namespace: namespace.into(),
+                },
+                answer,
+            ))
+        },
+    );
     let trouble = (pick(&["", "no luck"])).prop_map(|text| {
-        let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
-        Change::Fact(Fact::IssuanceProblem(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned())))
+        let name = issued_secret_name(
+            "internal-ca",
+            &Hostname::parse("h.x.org").expect("a hostname"),
+        );
+        Change::Fact(Fact::IssuanceProblem(
+            ObjectName::new("a", name),
+            (!text.is_empty()).then(|| text.to_owned()),
+        ))
     });
     let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"])).prop_map(|(secret, by)| {
-        Change::Fact(Fact::ExpectedIssuer(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())))
+        Change::Fact(Fact::ExpectedIssuer(
+            ObjectName::new("b", secret),
+            (!by.is_empty()).then(|| by.into()),
+        ))
     });
     let unexposed = (pick(NAMESPACES), pick(&["", "refused"])).prop_map(|(namespace, text)| {
-        Change::Fact(Fact::ServiceProblem(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned())))
+        Change::Fact(Fact::ServiceProblem(
+            ObjectName::new(namespace, "g"),
+            (!text.is_empty()).then(|| text.to_owned()),
+        ))
     });
     prop_oneof![3 => answer, 1 => trouble, 1 => awaited, 1 => unexposed]
 }
@@ -438,20 +562,29 @@ fn parameters(fleet: &str) -> Object {
         "Shared, open" => json!({"fleet": "Shared", "ports": [
             {"port": 25_225, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
             {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}]}),
-        "Dedicated, named" => json!({"fleet": "Dedicated", "namedServices": "Allow", "defaultGateways": "Allow"}),
+        "Dedicated, named" => {
+            json!({"fleet": "Dedicated", "namedServices": "Allow", "defaultGateways": "Allow"})
+        }
         "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow"}),
         fleet => json!({"fleet": fleet}),
     };
-    object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-        "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
+    object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "a", "name": "p"}, "spec": spec}),
+    )
 }
 
-/// A Service that we made for a Gateway, with an address or without. Of the Envoy ports that are generated for it, one
-/// is the first choice for port 80 of Gateway a/g.
+/// A Service that we made for a Gateway, with an address or without. Of the Envoy ports that are
+/// generated for it, one is the first choice for port 80 of Gateway a/g.
 fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
     let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
-    let datagrams = json!({"name": "p80-udp", "port": 80, "targetPort": target + 2, "protocol": "UDP"});
-    let ingress = if ip.is_empty() { json!([]) } else { json!([{"ip": ip}]) };
+    let datagrams =
+        json!({"name": "p80-udp", "port": 80, "targetPort": target + 2, "protocol": "UDP"});
+    let ingress = if ip.is_empty() {
+        json!([])
+    } else {
+        json!([{"ip": ip}])
+    };
     object(json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": namespace, "name": format!("{gateway}-common"), "uid": "u",
             "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
@@ -461,18 +594,26 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 
-/// The objects before any other: a class whose Gateways have addresses of their own, and one whose Gateways share them.
+/// The objects before any other: a class whose Gateways have addresses of their own, and one whose
+/// Gateways share them.
 fn classes() -> [Object; 3] {
     let class = |name: &str, spec: Value| {
-        object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-            "metadata": {"name": name}, "spec": spec}))
+        object(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": name}, "spec": spec}),
+        )
     };
     let parameters_ref = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "p"});
     let common = json!({"controllerName": CONTROLLER, "parametersRef": parameters_ref});
-    [class("ours", json!({"controllerName": CONTROLLER})), class("common", common), parameters("Shared")]
+    [
+        class("ours", json!({"controllerName": CONTROLLER})),
+        class("common", common),
+        parameters("Shared"),
+    ]
 }
 
-/// The number of generated sequences. Failures are stored beside this file: `confluence.regressions`.
+/// The number of generated sequences. Failures are stored beside this file:
+/// `confluence.regressions`.
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: ProptestConfig::default().cases.max(400),
@@ -512,7 +653,9 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     for batch in batches {
         for change in &batch {
             match change {
-                Change::Object(ObjectChange::Put(object)) => drop(last.insert(object.key(), Some(object.clone()))),
+                Change::Object(ObjectChange::Put(object)) => {
+                    drop(last.insert(object.key(), Some(object.clone())))
+                }
                 Change::Object(ObjectChange::Delete(key)) => drop(last.insert(key.clone(), None)),
                 fact => drop(told.insert(subject(fact), fact.clone())),
             }
@@ -529,11 +672,23 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let mut fresh = World::default();
     let mut anew = Engine::new(settings(how));
     // Earlier decisions are an input.
-    let recorded =
-        world.records.iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), Some(owner.clone()))));
-    let all = last.into_values().flatten().map(Change::put).chain(told.into_values()).chain(recorded).collect();
+    let recorded = world
+        .records
+        .iter()
+        .map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), Some(owner.clone()))));
+    let all = last
+        .into_values()
+        .flatten()
+        .map(Change::put)
+        .chain(told.into_values())
+        .chain(recorded)
+        .collect();
     fresh.take(anew.apply(all, now()));
-    prop_assert_eq!(&fresh.records, &BTreeMap::new(), "the record is right as it is");
+    prop_assert_eq!(
+        &fresh.records,
+        &BTreeMap::new(),
+        "the record is right as it is"
+    );
     prop_assert_eq!(
         engine.record().map(|(what, _)| what).collect::<Vec<_>>(),
         world.records.keys().collect::<Vec<_>>()
@@ -543,19 +698,34 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(&world.services, &fresh.services);
     prop_assert_eq!(&world.envoys, &fresh.envoys);
-    let wanted: BTreeMap<ObjectName, WantedCertificate> =
-        engine.wants().into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
+    let wanted: BTreeMap<ObjectName, WantedCertificate> = engine
+        .wants()
+        .into_iter()
+        .map(|(want, _)| (want.secret.clone(), want))
+        .collect();
     prop_assert_eq!(&world.wants, &wanted);
     prop_assert_eq!(&world.wants, &fresh.wants);
-    let now = engine.statuses().map(|(key, status)| (key.clone(), status)).collect();
+    let now = engine
+        .statuses()
+        .map(|(key, status)| (key.clone(), status))
+        .collect();
     prop_assert_eq!(&world.statuses, &now);
     Ok(())
 }
 
-/// Changes around one wildcard listener: its certificate, options and hostname, a narrower listener, routes.
+/// Changes around one wildcard listener: its certificate, options and hostname, a narrower
+/// listener, routes.
 fn beneath() -> impl Strategy<Value = Change> {
-    let wide = (pick(&["*.x.org", "*.x.org", ""]), pick(&["HTTPS", "HTTPS", "TLS"]), pick(&["one", "two"]));
-    let options = (pick(&["1.2", "1.3"]), pick(&["h2", "http/1.1"]), pick(&["", "", "HTTPS", "TLS"]));
+    let wide = (
+        pick(&["*.x.org", "*.x.org", ""]),
+        pick(&["HTTPS", "HTTPS", "TLS"]),
+        pick(&["one", "two"]),
+    );
+    let options = (
+        pick(&["1.2", "1.3"]),
+        pick(&["h2", "http/1.1"]),
+        pick(&["", "", "HTTPS", "TLS"]),
+    );
     let gateway = (wide, options).prop_map(|((hostname, protocol, certificate), (version, alpn, narrow))| {
         let tls = json!({"mode": "Terminate", "certificateRefs": [{"name": certificate}],
             "options": {"gatewright.io/tls-min-version": version, "gatewright.io/tls-alpn": alpn}});
@@ -571,17 +741,25 @@ fn beneath() -> impl Strategy<Value = Change> {
         }
         gateway_object("Gateway", "a", "g", 0, json!({"gatewayClassName": "ours", "listeners": listeners}))
     });
-    let route =
-        (pick(&["HTTPRoute", "GRPCRoute", "TLSRoute"]), pick(&["h.x.org", "k.h.x.org", "*.h.x.org", "*.x.org"]))
-            .prop_map(|(kind, hostname)| {
-                let name = format!("r{}", hostname.len());
-                let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-                let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [hostname], "rules": rules});
-                gateway_object(kind, "a", &name, 0, spec)
-            });
-    let secret =
-        (pick(&["one", "two"]), pick(&["1", "2", "expired"])).prop_map(|(name, serial)| secret("a", name, serial));
+    let route = (
+        pick(&["HTTPRoute", "GRPCRoute", "TLSRoute"]),
+        pick(&["h.x.org", "k.h.x.org", "*.h.x.org", "*.x.org"]),
+    )
+        .prop_map(|(kind, hostname)| {
+            let name = format!("r{}", hostname.len());
+            let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+            let spec =
+                json!({"parentRefs": [{"name": "g"}], "hostnames": [hostname], "rules": rules});
+            gateway_object(kind, "a", &name, 0, spec)
+        });
+    let secret = (pick(&["one", "two"]), pick(&["1", "2", "expired"]))
+        .prop_map(|(name, serial)| secret("a", name, serial));
     let object = prop_oneof![3 => gateway, 2 => route, 2 => secret];
-    (object, proptest::bool::weighted(0.25))
-        .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) })
+    (object, proptest::bool::weighted(0.25)).prop_map(|(object, delete)| {
+        if delete {
+            Change::delete(object.key())
+        } else {
+            Change::put(object)
+        }
+    })
 }

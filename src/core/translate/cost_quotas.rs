@@ -1,4 +1,5 @@
-//! The quotas of the cost model for objects of one kind: in each dimension an order of its own, the oldest first.
+//! The quotas of the cost model for objects of one kind: in each dimension an order of its own, the
+//! oldest first.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ pub(super) struct Counted {
     pub(super) created: i64,
     /// Its cost.
     pub(super) cost: Cost,
-    /// True if it uses parts that an older object may pay for. It comes behind that object, also where it takes nothing.
+    /// True if it uses parts that an older object may pay for. It comes behind that object, also
+    /// where it takes nothing.
     pub(super) shares: bool,
 }
 
@@ -32,13 +34,16 @@ impl Counted {
 impl<K: Ord + Clone> CostQuotas<K> {
     /// Quotas without members; every namespace may have `most`.
     pub(super) fn new(most: Cost) -> Self {
-        Self { of: Dimension::ALL.map(|dimension| (dimension, Quota::new(most.of(dimension)))) }
+        Self {
+            of: Dimension::ALL.map(|dimension| (dimension, Quota::new(most.of(dimension)))),
+        }
     }
 
     /// Sets how much a namespace may have. Returns the objects whose verdict changed.
     pub(super) fn allow(&mut self, namespace: &Arc<str>, most: Cost) -> Vec<K> {
         let of = self.of.iter_mut();
-        of.flat_map(|(dimension, quota)| quota.allow(namespace, most.of(*dimension))).collect()
+        of.flat_map(|(dimension, quota)| quota.allow(namespace, most.of(*dimension)))
+            .collect()
     }
 
     /// Adds, changes or removes an object. Returns all other objects whose verdict changed.
@@ -46,11 +51,18 @@ impl<K: Ord + Clone> CostQuotas<K> {
         let mut moved = Vec::new();
         for (dimension, quota) in &mut self.of {
             let object = object.as_ref().filter(|object| object.takes(*dimension));
-            let member = object.map(|Counted { namespace, created, cost, .. }| Member {
-                group: namespace.clone(),
-                created: *created,
-                weight: cost.of(*dimension),
-            });
+            let member = object.map(
+                |Counted {
+                     namespace,
+                     created,
+                     cost,
+                     ..
+                 }| Member {
+                    group: namespace.clone(),
+                    created: *created,
+                    weight: cost.of(*dimension),
+                },
+            );
             moved.extend(quota.set(key, member));
         }
         moved
@@ -78,12 +90,22 @@ impl<K: Ord + Clone> CostQuotas<K> {
 
     /// The dimensions in which an object is beyond its quota.
     pub(super) fn beyond(&self, key: &K) -> impl Iterator<Item = Dimension> {
-        self.of.iter().filter(|(_, quota)| !quota.has(key)).map(|(dimension, _)| *dimension)
+        self.of
+            .iter()
+            .filter(|(_, quota)| !quota.has(key))
+            .map(|(dimension, _)| *dimension)
     }
 
     fn sum(&self, part: impl Fn(&Quota<Arc<str>, K>) -> u64) -> Cost {
         let [(_, envoy), (_, program), (_, clusters), (_, chains)] = &self.of;
-        let bytes = crate::cost::Bytes { envoy: part(envoy), program: part(program) };
-        Cost { bytes, clusters: part(clusters), filter_chains: part(chains) }
+        let bytes = crate::cost::Bytes {
+            envoy: part(envoy),
+            program: part(program),
+        };
+        Cost {
+            bytes,
+            clusters: part(clusters),
+            filter_chains: part(chains),
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! Deadlines: times at which a certificate becomes valid or expires, without a change of any object.
+//! Deadlines: times at which a certificate becomes valid or expires, without a change of any
+//! object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-/// Times of Gateways and ListenerSets, or of policies, one for each: when they must be evaluated again, or the first
-/// certificate of each ends.
+/// Times of Gateways and ListenerSets, or of policies, one for each: when they must be evaluated
+/// again, or the first certificate of each ends.
 pub(super) struct Deadlines<K> {
     by_time: BTreeSet<(SystemTime, K)>,
     of: BTreeMap<K, SystemTime>,
@@ -13,7 +14,10 @@ pub(super) struct Deadlines<K> {
 // Derived, it would ask for a default key.
 impl<K> Default for Deadlines<K> {
     fn default() -> Self {
-        Self { by_time: BTreeSet::new(), of: BTreeMap::new() }
+        Self {
+            by_time: BTreeSet::new(),
+            of: BTreeMap::new(),
+        }
     }
 }
 
@@ -25,7 +29,11 @@ impl<K: Ord + Clone> Deadlines<K> {
 
     /// Removes and returns one whose deadline has passed.
     pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<K> {
-        let (_, key) = self.by_time.first().filter(|(time, _)| *time <= now).cloned()?;
+        let (_, key) = self
+            .by_time
+            .first()
+            .filter(|(time, _)| *time <= now)
+            .cloned()?;
         self.set(&key, None);
         Some(key)
     }
@@ -92,14 +100,26 @@ mod tests {
         started(Vec::new(), at(5))
     }
 
-    /// An engine that serves the host with a certificate for the seconds from 10 to 20, with these changes of it.
+    /// An engine that serves the host with a certificate for the seconds from 10 to 20, with these
+    /// changes of it.
     fn started(changes: Vec<Change>, now: SystemTime) -> Engine {
-        let mut engine = Engine::new(Settings::new("test/controller", vec!["127.0.0.1".parse().expect("an address")]));
+        let mut engine = Engine::new(Settings::new(
+            "test/controller",
+            vec!["127.0.0.1".parse().expect("an address")],
+        ));
         let tls = json!({"certificateRefs": [{"name": "cert"}]});
         let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
         let mut all = vec![
-            put("GatewayClass", "ours", json!({"controllerName": "test/controller"})),
-            put("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]})),
+            put(
+                "GatewayClass",
+                "ours",
+                json!({"controllerName": "test/controller"}),
+            ),
+            put(
+                "Gateway",
+                "edge",
+                json!({"gatewayClassName": "ours", "listeners": [listener]}),
+            ),
             secret(10..20),
         ];
         all.extend(changes);
@@ -110,22 +130,47 @@ mod tests {
     fn message(engine: &Engine) -> String {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge"));
         let status = engine.status(&key).expect("it is ours");
-        status.conditions().map(|c| c.message.as_str()).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+        status
+            .conditions()
+            .map(|c| c.message.as_str())
+            .find(|text| !text.is_empty())
+            .unwrap_or_default()
+            .to_owned()
     }
 
     #[test]
     fn a_certificate_begins_and_ceases_to_be_valid_by_itself() {
         let mut engine = engine();
-        assert!(message(&engine).contains("not valid before"), "{}", message(&engine));
+        assert!(
+            message(&engine).contains("not valid before"),
+            "{}",
+            message(&engine)
+        );
         assert_eq!(engine.next_deadline(), Some(at(10)));
         engine.apply(Vec::new(), at(10));
-        assert!(message(&engine).contains("expires at 1970-01-01T00:00:20Z"), "{}", message(&engine));
+        assert!(
+            message(&engine).contains("expires at 1970-01-01T00:00:20Z"),
+            "{}",
+            message(&engine)
+        );
         assert_eq!(engine.next_deadline(), Some(at(20)));
         let delta = engine.apply(Vec::new(), at(20));
-        assert!(delta.resources.is_empty(), "it stays in service: {:?}", delta.resources.keys());
-        assert!(message(&engine).contains("expired at 1970-01-01T00:00:20Z"), "{}", message(&engine));
+        assert!(
+            delta.resources.is_empty(),
+            "it stays in service: {:?}",
+            delta.resources.keys()
+        );
+        assert!(
+            message(&engine).contains("expired at 1970-01-01T00:00:20Z"),
+            "{}",
+            message(&engine)
+        );
         assert_eq!(engine.next_deadline(), None);
-        assert_eq!(engine.certificate_ends(at(20)).ended, 1, "the metric shows that it has ended");
+        assert_eq!(
+            engine.certificate_ends(at(20)).ended,
+            1,
+            "the metric shows that it has ended"
+        );
     }
 
     #[test]
@@ -142,12 +187,27 @@ mod tests {
         const DAY: u64 = 24 * 60 * 60;
         let mut engine = started(vec![secret(0..100 * DAY)], at(1));
         assert_eq!(message(&engine), "");
-        for (day, told) in [(86, "within 14 days"), (97, "within 3 days"), (100, "expired at")] {
-            assert_eq!(engine.next_deadline(), Some(at(day * DAY)), "the next change is on day {day}");
+        for (day, told) in [
+            (86, "within 14 days"),
+            (97, "within 3 days"),
+            (100, "expired at"),
+        ] {
+            assert_eq!(
+                engine.next_deadline(),
+                Some(at(day * DAY)),
+                "the next change is on day {day}"
+            );
             let delta = engine.apply(Vec::new(), at(day * DAY - 1));
-            assert!(delta.statuses.is_empty(), "nothing is written before day {day}");
+            assert!(
+                delta.statuses.is_empty(),
+                "nothing is written before day {day}"
+            );
             let delta = engine.apply(Vec::new(), at(day * DAY));
-            assert_eq!(delta.statuses.len(), 1, "one status is written on day {day}");
+            assert_eq!(
+                delta.statuses.len(),
+                1,
+                "one status is written on day {day}"
+            );
             assert!(message(&engine).contains(told), "{}", message(&engine));
         }
         assert_eq!(engine.next_deadline(), None);
@@ -161,22 +221,41 @@ mod tests {
         assert_eq!(message(&engine), "", "cert-manager renews it in time");
         assert_eq!(engine.next_deadline(), Some(at(5000)));
         engine.apply(Vec::new(), at(5000));
-        assert!(message(&engine).contains("within 3 days"), "{}", message(&engine));
+        assert!(
+            message(&engine).contains("within 3 days"),
+            "{}",
+            message(&engine)
+        );
     }
 
     #[test]
     fn a_certificate_that_an_issuer_of_ours_renews_is_not_reported() {
         let mut engine = started(Vec::new(), at(12));
-        assert!(message(&engine).contains("within 3 days"), "{}", message(&engine));
+        assert!(
+            message(&engine).contains("within 3 days"),
+            "{}",
+            message(&engine)
+        );
         let name = ObjectName::new("default", "cert");
-        let awaited = |by: Option<&str>| Change::Fact(Fact::ExpectedIssuer(name.clone(), by.map(Arc::from)));
+        let awaited =
+            |by: Option<&str>| Change::Fact(Fact::ExpectedIssuer(name.clone(), by.map(Arc::from)));
         engine.apply(vec![awaited(Some("acme"))], at(12));
         assert_eq!(message(&engine), "");
-        assert_eq!(engine.brought_certificates(), [], "`certs` has it among those of issuers");
+        assert_eq!(
+            engine.brought_certificates(),
+            [],
+            "`certs` has it among those of issuers"
+        );
         engine.apply(vec![awaited(None)], at(12));
         let brought = engine.brought_certificates();
         assert_eq!(brought.len(), 1, "it is a user's");
-        assert!(brought[0].problem.as_ref().is_some_and(|text| text.contains("within 3 days")), "{brought:?}");
+        assert!(
+            brought[0]
+                .problem
+                .as_ref()
+                .is_some_and(|text| text.contains("within 3 days")),
+            "{brought:?}"
+        );
     }
 
     #[test]
@@ -185,19 +264,38 @@ mod tests {
         let refer = |names: [&str; 2]| {
             let references: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
             let tls = json!({"certificateRefs": references});
-            let listener =
-                json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
-            put("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]}))
+            let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
+            put(
+                "Gateway",
+                "edge",
+                json!({"gatewayClassName": "ours", "listeners": [listener]}),
+            )
         };
-        engine.apply(vec![changed(held("other", 0..100 * 24 * 3600)), refer(["cert", "other"])], at(12));
+        engine.apply(
+            vec![
+                changed(held("other", 0..100 * 24 * 3600)),
+                refer(["cert", "other"]),
+            ],
+            at(12),
+        );
         assert!(
-            message(&engine).contains("that of Secret default/cert is served, not that of default/other"),
+            message(&engine)
+                .contains("that of Secret default/cert is served, not that of default/other"),
             "{}",
             message(&engine)
         );
         engine.apply(Vec::new(), at(20));
-        let served = |engine: &Engine| engine.hosts()[0].certificate.as_ref().map(|held| held.not_after);
-        assert_eq!(served(&engine), Some(at(100 * 24 * 3600)), "the valid one takes over");
+        let served = |engine: &Engine| {
+            engine.hosts()[0]
+                .certificate
+                .as_ref()
+                .map(|held| held.not_after)
+        };
+        assert_eq!(
+            served(&engine),
+            Some(at(100 * 24 * 3600)),
+            "the valid one takes over"
+        );
         engine.apply(vec![refer(["other", "cert"])], at(20));
         assert_eq!(served(&engine), Some(at(100 * 24 * 3600)));
     }
@@ -208,7 +306,13 @@ mod tests {
         engine.apply(vec![secret(1..30)], at(15));
         assert_eq!(engine.next_deadline(), Some(at(30)));
         assert_eq!(engine.certificate_ends(at(16)).next, Some(at(30)));
-        engine.apply(vec![Change::delete(ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge")))], at(16));
+        engine.apply(
+            vec![Change::delete(ObjectKey::new(
+                Kind::Gateway,
+                ObjectName::new("default", "edge"),
+            ))],
+            at(16),
+        );
         assert_eq!(engine.next_deadline(), None);
         assert_eq!(engine.certificate_ends(at(16)).next, None);
     }
@@ -221,40 +325,75 @@ mod tests {
         let bad = Secret::without(good.name.clone(), crate::inputs::SecretError::Mismatch);
         let bad = bad.following(Some(&good), at(12));
         let delta = engine.apply(vec![changed(bad.clone())], at(12));
-        assert!(delta.resources.values().all(Option::is_some), "nothing is taken back: {:?}", delta.resources.keys());
+        assert!(
+            delta.resources.values().all(Option::is_some),
+            "nothing is taken back: {:?}",
+            delta.resources.keys()
+        );
         let text = message(&engine);
         assert!(text.contains("does not match"), "{text}");
-        assert!(text.contains("served until it ends at 1970-01-01T00:00:20Z"), "{text}");
+        assert!(
+            text.contains("served until it ends at 1970-01-01T00:00:20Z"),
+            "{text}"
+        );
         // Replacing it by another bad one changes nothing.
-        let worse = Secret::without(good.name.clone(), crate::inputs::SecretError::Missing("tls.key"));
-        assert_eq!(worse.clone().following(Some(&bad), at(15)).last_good, bad.last_good);
+        let worse = Secret::without(
+            good.name.clone(),
+            crate::inputs::SecretError::Missing("tls.key"),
+        );
+        assert_eq!(
+            worse.clone().following(Some(&bad), at(15)).last_good,
+            bad.last_good
+        );
         assert_eq!(worse.following(Some(&bad), at(20)).last_good, None);
         assert_eq!(engine.next_deadline(), Some(at(20)));
         let delta = engine.apply(Vec::new(), at(20));
-        assert!(delta.resources.values().any(Option::is_none), "there is no certificate, as after a start");
+        assert!(
+            delta.resources.values().any(Option::is_none),
+            "there is no certificate, as after a start"
+        );
     }
 
     #[test]
     fn an_expired_certificate_takes_the_place_of_the_last_good_one_when_that_ends_too() {
         let mut engine = started(vec![secret(0..20)], at(10));
         let (good, expired) = (held("cert", 0..20), held("cert", 0..5));
-        let served = |engine: &Engine| engine.hosts()[0].certificate.as_ref().map(|held| held.not_after);
-        engine.apply(vec![changed(expired.following(Some(&good), at(10)))], at(10));
+        let served = |engine: &Engine| {
+            engine.hosts()[0]
+                .certificate
+                .as_ref()
+                .map(|held| held.not_after)
+        };
+        engine.apply(
+            vec![changed(expired.following(Some(&good), at(10)))],
+            at(10),
+        );
         assert_eq!(served(&engine), Some(at(20)));
         engine.apply(Vec::new(), at(20));
-        assert_eq!(served(&engine), Some(at(5)), "the one that a start would find");
+        assert_eq!(
+            served(&engine),
+            Some(at(5)),
+            "the one that a start would find"
+        );
     }
 
     #[test]
     fn an_ended_edition_of_a_ca_is_left_out_by_itself() {
-        let certificate =
-            |pem: &str, end: u64| CaCertificate { pem: pem.into(), not_before: at(1), not_after: at(end) };
+        let certificate = |pem: &str, end: u64| CaCertificate {
+            pem: pem.into(),
+            not_before: at(1),
+            not_after: at(end),
+        };
         let bundle = CaBundle::new(vec![certificate("OLD", 20), certificate("NEW", 30)]);
-        let roots = ConfigMap { name: ObjectName::new("default", "ca"), bundle: Ok(Arc::new(bundle)) };
+        let roots = ConfigMap {
+            name: ObjectName::new("default", "ca"),
+            bundle: Ok(Arc::new(bundle)),
+        };
         let reference = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
         let tls = json!({"certificateRefs": [{"name": "cert"}]});
         let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
-        let clients = json!({"frontend": {"default": {"validation": {"caCertificateRefs": reference}}}});
+        let clients =
+            json!({"frontend": {"default": {"validation": {"caCertificateRefs": reference}}}});
         let gateway = json!({"gatewayClassName": "ours", "listeners": [listener], "tls": clients});
         let validation = json!({"hostname": "b.example.org", "caCertificateRefs": reference});
         let targets = json!([{"group": "", "kind": "Service", "name": "web"}]);
@@ -273,17 +412,37 @@ mod tests {
             };
             delta.resources.values().find_map(of)
         };
-        assert_eq!(roots(&engine.apply(changes, at(15))).as_deref(), Some("OLDNEW"), "both are valid");
+        assert_eq!(
+            roots(&engine.apply(changes, at(15))).as_deref(),
+            Some("OLDNEW"),
+            "both are valid"
+        );
         assert_eq!(engine.next_deadline(), Some(at(20)), "the old one ends");
-        assert_eq!(roots(&engine.apply(Vec::new(), at(20))).as_deref(), Some("NEW"), "it is left out");
+        assert_eq!(
+            roots(&engine.apply(Vec::new(), at(20))).as_deref(),
+            Some("NEW"),
+            "it is left out"
+        );
         assert_eq!(engine.next_deadline(), Some(at(30)), "the new one ends");
         engine.apply(Vec::new(), at(30));
         let told = |engine: &Engine, key| {
             let status = engine.status(key).expect("it is ours");
-            status.conditions().map(|c| c.message.clone()).collect::<Vec<_>>().join("; ")
+            status
+                .conditions()
+                .map(|c| c.message.clone())
+                .collect::<Vec<_>>()
+                .join("; ")
         };
         let edge = ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge"));
-        assert!(told(&engine, &edge).contains("all certificates in it have ended"), "{}", told(&engine, &edge));
-        assert_eq!(engine.next_deadline(), Some(at(90)), "nothing ends before the server certificate");
+        assert!(
+            told(&engine, &edge).contains("all certificates in it have ended"),
+            "{}",
+            told(&engine, &edge)
+        );
+        assert_eq!(
+            engine.next_deadline(),
+            Some(at(90)),
+            "nothing ends before the server certificate"
+        );
     }
 }

@@ -12,19 +12,28 @@ use crate::store::Store;
 pub(super) fn service<'a>(settings: &'a Settings, store: &Store) -> Option<&'a ObjectName> {
     match &settings.dedicated {
         DedicatedEnvoys::Apart(own) => Some(own),
-        DedicatedEnvoys::Joining(own) if behind(own, store).values().any(|envoy| !envoy.terminating) => Some(own),
+        DedicatedEnvoys::Joining(own)
+            if behind(own, store).values().any(|envoy| !envoy.terminating) =>
+        {
+            Some(own)
+        }
         DedicatedEnvoys::Joining(_) | DedicatedEnvoys::OfSharedFleet => settings.envoys.as_ref(),
     }
 }
 
 /// These Envoys by address.
 pub(super) fn endpoints(settings: &Settings, store: &Store) -> BTreeMap<IpAddr, SliceEndpoint> {
-    service(settings, store).map(|service| behind(service, store)).unwrap_or_default()
+    service(settings, store)
+        .map(|service| behind(service, store))
+        .unwrap_or_default()
 }
 
 /// The endpoints of a Service by address. Of an address in several slices the ready one counts.
 pub(super) fn behind(service: &ObjectName, store: &Store) -> BTreeMap<IpAddr, SliceEndpoint> {
-    let mut all: Vec<&(IpAddr, SliceEndpoint)> = store.slices(service).flat_map(|slice| &slice.placed).collect();
+    let mut all: Vec<&(IpAddr, SliceEndpoint)> = store
+        .slices(service)
+        .flat_map(|slice| &slice.placed)
+        .collect();
     all.sort();
     all.into_iter().rev().cloned().collect()
 }

@@ -1,4 +1,5 @@
-//! Default Gateways (GEP-3793): which Gateways are, and to which of them a route comes that names none.
+//! Default Gateways (GEP-3793): which Gateways are, and to which of them a route comes that names
+//! none.
 
 use super::attachments::{Attachment, OfRoute, Way};
 use super::fleet;
@@ -16,13 +17,24 @@ const PARENTS: usize = 32;
 
 /// Ok if a Gateway that is to be a default one is: `None` where it is not to be.
 pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> Option<Verdict> {
-    let refuse = |reason, text: &str| Some(Err((reason, format!("spec.defaultScope has no effect: {text}"))));
+    let refuse = |reason, text: &str| {
+        Some(Err((
+            reason,
+            format!("spec.defaultScope has no effect: {text}"),
+        )))
+    };
     if !gateway.is_default {
         None
     } else if settings.channel == Channel::Standard {
-        refuse(Reason::Unsupported, "it is of the experimental channel, --gateway-api-channel is standard")
+        refuse(
+            Reason::Unsupported,
+            "it is of the experimental channel, --gateway-api-channel is standard",
+        )
     } else if store.is_governed(&gateway.meta.name) {
-        refuse(Reason::NotAllowed, "a TenantGateway decides which routes the Gateway takes")
+        refuse(
+            Reason::NotAllowed,
+            "a TenantGateway decides which routes the Gateway takes",
+        )
     } else if !allows(&gateway.class, store) {
         let text = "the GatewayClass does not allow default Gateways: leave it out, or have the operator set \
                     spec.defaultGateways to Allow in the GatewayParameters of the class";
@@ -32,17 +44,19 @@ pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> 
     }
 }
 
-/// True if Gateways of a class may be default Gateways: whoever may create one would otherwise reach the routes of all
-/// namespaces.
+/// True if Gateways of a class may be default Gateways: whoever may create one would otherwise
+/// reach the routes of all namespaces.
 fn allows(class: &str, store: &Store) -> bool {
-    let parameters = store.class(class).and_then(|class| fleet::class_parameters(class, store).ok().flatten());
+    let parameters = store
+        .class(class)
+        .and_then(|class| fleet::class_parameters(class, store).ok().flatten());
     parameters.and_then(|parameters| parameters.default_gateways) == Some(DefaultGateways::Allow)
 }
 
-/// The default Gateways that a route comes to: those that allow its kind and namespace, as many as its status has room
-/// for. Those with a listener that `attach` attaches it to come first, of these those of its own namespace, then the
-/// oldest, where `dates` can be believed, then the first by name. One that the route names is reached as its parentRef
-/// says.
+/// The default Gateways that a route comes to: those that allow its kind and namespace, as many as
+/// its status has room for. Those with a listener that `attach` attaches it to come first, of these
+/// those of its own namespace, then the oldest, where `dates` can be believed, then the first by
+/// name. One that the route names is reached as its parentRef says.
 pub(super) fn of_route<'a>(
     route: &Route,
     parents: &'a Parents,
@@ -53,20 +67,33 @@ pub(super) fn of_route<'a>(
     let namespace = &route.meta.name.namespace;
     let asks = route.uses_defaults.then(|| parents.defaults());
     let is_named = |parent: &Parent| {
-        route.parents.iter().any(|named| parent_key(named, namespace).is_some_and(|named| named == parent.key))
+        route
+            .parents
+            .iter()
+            .any(|named| parent_key(named, namespace).is_some_and(|named| named == parent.key))
     };
     let labels = store.labels(namespace);
     let allows = |parent: &Parent| {
         let own = &parent.key.name().namespace;
         let mut listeners = parent.listeners.iter();
-        listeners.any(|l| l.kinds.contains(route.kind) && l.allowed.namespaces.admits(own, namespace, labels))
+        listeners.any(|l| {
+            l.kinds.contains(route.kind) && l.allowed.namespaces.admits(own, namespace, labels)
+        })
     };
-    let all = asks.into_iter().flatten().filter(|parent| !is_named(parent) && allows(parent));
+    let all = asks
+        .into_iter()
+        .flatten()
+        .filter(|parent| !is_named(parent) && allows(parent));
     let mut all: Vec<(&Parent, Attachment)> = all.map(|parent| (parent, attach(parent))).collect();
     all.sort_by_cached_key(|(parent, attachment)| {
         let name = parent.key.name().clone();
         let created = if dates { parent.created } else { 0 };
-        (attachment.listeners.is_empty(), name.namespace != *namespace, created, name)
+        (
+            attachment.listeners.is_empty(),
+            name.namespace != *namespace,
+            created,
+            name,
+        )
     });
     all.truncate(PARENTS.saturating_sub(route.parents.len()));
     all
@@ -86,9 +113,12 @@ pub(super) fn reference(gateway: &ObjectName) -> ParentRef {
 
 /// The note in the status of a route that a default Gateway accepts.
 pub(super) fn note(route: &Route, attachments: &OfRoute) -> String {
-    let defaults = attachments.iter().filter(|(way, ..)| *way == Way::Default).count();
-    let full =
-        (route.parents.len() + defaults >= PARENTS).then_some("; with 32 parents the route has all that it may have");
+    let defaults = attachments
+        .iter()
+        .filter(|(way, ..)| *way == Way::Default)
+        .count();
+    let full = (route.parents.len() + defaults >= PARENTS)
+        .then_some("; with 32 parents the route has all that it may have");
     format!("attached to a default Gateway{}", full.unwrap_or_default())
 }
 
@@ -111,10 +141,13 @@ mod tests {
 
     /// An installation with a class of default Gateways.
     fn engine(limits: Limits) -> Engine {
-        let settings = Settings { limits, channel: Channel::Experimental, ..Settings::new("c", Vec::new()) };
+        let settings = Settings {
+            limits,
+            channel: Channel::Experimental,
+            ..Settings::new("c", Vec::new())
+        };
         let mut engine = Engine::new(settings);
-        let reference =
-            json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "infra", "name": "p"});
+        let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "infra", "name": "p"});
         let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "open"},
             "spec": {"controllerName": "c", "parametersRef": reference}});
         let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
@@ -128,15 +161,19 @@ mod tests {
         listener["name"] = json!("http");
         listener["protocol"] = json!("HTTP");
         listener["allowedRoutes"] = json!({"namespaces": {"from": "All"}});
-        put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": name},
-            "spec": {"gatewayClassName": "open", "defaultScope": "All", "listeners": [listener]}}))
+        put(
+            json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": name},
+            "spec": {"gatewayClassName": "open", "defaultScope": "All", "listeners": [listener]}}),
+        )
     }
 
     /// A route of namespace `a` that wants default Gateways.
     fn route(name: &str) -> Change {
-        put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": name},
+        put(
+            json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": name},
             "spec": {"useDefaultGateways": "All", "hostnames": [format!("{name}.example.org"), format!("{name}.example.net")],
-                "rules": [{}]}}))
+                "rules": [{}]}}),
+        )
     }
 
     fn key(name: &str) -> ObjectKey {
@@ -145,42 +182,76 @@ mod tests {
 
     /// The reason of `Accepted` of a route at a default Gateway.
     fn accepted(engine: &Engine, route: &str, namespace: &str) -> Option<&'static str> {
-        let StatusBody::Route(status) = engine.status(&key(route))?.body else { panic!("a route's") };
-        let at = status.parents.iter().find(|(at, _)| at.namespace.as_deref() == Some(namespace))?;
+        let StatusBody::Route(status) = engine.status(&key(route))?.body else {
+            panic!("a route's")
+        };
+        let at = status
+            .parents
+            .iter()
+            .find(|(at, _)| at.namespace.as_deref() == Some(namespace))?;
         Some(at.1.first()?.reason.as_str())
     }
 
     #[test]
     fn filters_of_a_default_gateway_refuse_routes_there_and_nowhere_else() {
-        let mut engine = engine(Limits { max_envoy_mib_per_namespace: 1, ..Limits::default() });
+        let mut engine = engine(Limits {
+            max_envoy_mib_per_namespace: 1,
+            ..Limits::default()
+        });
         let filter = json!({"type": "ExternalAuth",
             "externalAuth": {"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}}});
-        let filters = |count: usize| json!({"port": 8080, "filters": {"requests": vec![&filter; count]}});
+        let filters =
+            |count: usize| json!({"port": 8080, "filters": {"requests": vec![&filter; count]}});
         let mut apply = |changes: Vec<Change>| {
             engine.apply(changes, SystemTime::UNIX_EPOCH);
             ["r1", "r2", "r3"].map(|route| ["infra", "b"].map(|at| accepted(&engine, route, at)))
         };
         let (good, refused) = (Some("Accepted"), Some("LimitReached"));
-        let gateways = vec![gateway("infra", "g", json!({"port": 80})), gateway("b", "g", filters(16))];
+        let gateways = vec![
+            gateway("infra", "g", json!({"port": 80})),
+            gateway("b", "g", filters(16)),
+        ];
         apply(gateways);
         let told = apply(vec![route("r1"), route("r2"), route("r3")]);
         assert_eq!(told, [[good, good], [good, good], [good, refused]]);
         // The oldest, here the first by name, have what fits.
-        assert_eq!(apply(vec![Change::delete(key("r1"))]), [[None, None], [good, good], [good, good]]);
-        assert_eq!(apply(vec![route("r1")]), [[good, good], [good, good], [good, refused]]);
-        assert_eq!(apply(vec![gateway("b", "g", filters(8))]), [[good, good]; 3]);
-        assert_eq!(apply(vec![gateway("b", "g", filters(16))]), [[good, good], [good, good], [good, refused]]);
+        assert_eq!(
+            apply(vec![Change::delete(key("r1"))]),
+            [[None, None], [good, good], [good, good]]
+        );
+        assert_eq!(
+            apply(vec![route("r1")]),
+            [[good, good], [good, good], [good, refused]]
+        );
+        assert_eq!(
+            apply(vec![gateway("b", "g", filters(8))]),
+            [[good, good]; 3]
+        );
+        assert_eq!(
+            apply(vec![gateway("b", "g", filters(16))]),
+            [[good, good], [good, good], [good, refused]]
+        );
     }
 
     #[test]
     fn default_gateways_without_a_matching_listener_take_no_place_of_others() {
         let mut engine = engine(Limits::default());
         let others = (0..PARENTS).map(|n| {
-            gateway(&format!("a{}", n / 4), &format!("g{n}"), json!({"port": 80, "hostname": "other.example.com"}))
+            gateway(
+                &format!("a{}", n / 4),
+                &format!("g{n}"),
+                json!({"port": 80, "hostname": "other.example.com"}),
+            )
         });
         let own = gateway("infra", "g", json!({"port": 80}));
-        engine.apply(others.chain([own, route("r")]).collect(), SystemTime::UNIX_EPOCH);
+        engine.apply(
+            others.chain([own, route("r")]).collect(),
+            SystemTime::UNIX_EPOCH,
+        );
         assert_eq!(accepted(&engine, "r", "infra"), Some("Accepted"));
-        assert_eq!(accepted(&engine, "r", "a0"), Some("NoMatchingListenerHostname"));
+        assert_eq!(
+            accepted(&engine, "r", "a0"),
+            Some("NoMatchingListenerHostname")
+        );
     }
 }

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 /// The addresses that endpoints may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPolicy {
-    /// True if endpoints may be on the loopback interface: for backends on the machine of an Envoy that is not in a
-    /// pod.
+    /// True if endpoints may be on the loopback interface: for backends on the machine of an Envoy
+    /// that is not in a pod.
     pub loopback: bool,
     /// Networks that the installation's settings forbid.
     pub denied: Vec<IpNet>,
@@ -19,7 +19,10 @@ pub struct EndpointPolicy {
 const SPECIAL: [(&str, &str); 14] = [
     ("0.0.0.0/8", "unspecified"),
     ("::/128", "unspecified"),
-    ("169.254.0.0/16", "link-local, where clouds keep credentials"),
+    (
+        "169.254.0.0/16",
+        "link-local, where clouds keep credentials",
+    ),
     ("fe80::/10", "link-local"),
     // AWS, Google, Alibaba, Oracle and Azure, besides 169.254.169.254.
     ("fd00:ec2::/32", "a metadata service of a cloud"),
@@ -38,7 +41,10 @@ const LOOPBACK: &str = "loopback";
 
 impl Default for EndpointPolicy {
     fn default() -> Self {
-        Self { loopback: true, denied: Vec::new() }
+        Self {
+            loopback: true,
+            denied: Vec::new(),
+        }
     }
 }
 
@@ -46,18 +52,26 @@ impl EndpointPolicy {
     /// Returns why no endpoint may have an address; `None` if endpoints may have it.
     pub(super) fn refuses(&self, address: IpAddr) -> Option<String> {
         static NETWORKS: LazyLock<Vec<(IpNet, &str)>> = LazyLock::new(|| {
-            let parse = |(network, what): (&str, _)| (network.parse().expect("the table has networks"), what);
+            let parse = |(network, what): (&str, _)| {
+                (network.parse().expect("the table has networks"), what)
+            };
             SPECIAL.map(parse).to_vec()
         });
         let special = |form: IpAddr| {
-            let (_, what) = NETWORKS.iter().find(|(network, _)| network.contains(&form))?;
+            let (_, what) = NETWORKS
+                .iter()
+                .find(|(network, _)| network.contains(&form))?;
             (*what != LOOPBACK || !self.loopback).then(|| (*what).to_owned())
         };
         let denied = |form: IpAddr| {
             let network = self.denied.iter().find(|network| network.contains(&form))?;
-            Some(format!("in {network}, which --denied-endpoint-networks has"))
+            Some(format!(
+                "in {network}, which --denied-endpoint-networks has"
+            ))
         };
-        forms(address).find_map(special).or_else(|| forms(address).find_map(denied))
+        forms(address)
+            .find_map(special)
+            .or_else(|| forms(address).find_map(denied))
     }
 }
 
@@ -73,7 +87,14 @@ pub(super) fn forms(address: IpAddr) -> impl Iterator<Item = IpAddr> {
 
 fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
     let octets = address.octets();
-    let at = |start: usize| Ipv4Addr::new(octets[start], octets[start + 1], octets[start + 2], octets[start + 3]);
+    let at = |start: usize| {
+        Ipv4Addr::new(
+            octets[start],
+            octets[start + 1],
+            octets[start + 2],
+            octets[start + 3],
+        )
+    };
     let inverted = |v4: Ipv4Addr| Ipv4Addr::from_bits(!v4.to_bits());
     match (address.segments(), octets) {
         // IPv4-compatible (RFC 4291, 2.5.5.1); `::` and `::1` are none.
@@ -82,8 +103,8 @@ fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
         }
         // IPv4-translated (RFC 2765, 2.1).
         ([0, 0, 0, 0, 0xffff, 0, ..], _) => [Some(at(12)), None, None],
-        // NAT64: the well-known prefix (RFC 6052, 2.1), and the one for local use (RFC 8215), which may have the
-        // address at several positions (RFC 6052, 2.2).
+        // NAT64: the well-known prefix (RFC 6052, 2.1), and the one for local use (RFC 8215), which
+        // may have the address at several positions (RFC 6052, 2.2).
         ([0x64, 0xff9b, 0, 0, 0, 0, ..], _) => [Some(at(12)), None, None],
         ([0x64, 0xff9b, 1, ..], [_, _, _, _, _, _, a, b, _, c, d, ..]) => {
             let with_48 = Ipv4Addr::new(a, b, c, d);
@@ -106,7 +127,8 @@ mod tests {
     use super::*;
 
     fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap_or_else(|_| panic!("{text:?} is an address"))
+        text.parse()
+            .unwrap_or_else(|_| panic!("{text:?} is an address"))
     }
 
     #[test]
@@ -140,7 +162,10 @@ mod tests {
             ("2001:db8::200:5efe:169.254.169.254", "link-local"),
         ] {
             let told = policy.refuses(ip(address));
-            assert!(told.as_ref().is_some_and(|text| text.contains(what)), "{address}: {told:?}");
+            assert!(
+                told.as_ref().is_some_and(|text| text.contains(what)),
+                "{address}: {told:?}"
+            );
         }
         for address in [
             "10.0.0.1",
@@ -162,18 +187,41 @@ mod tests {
 
     #[test]
     fn loopback_is_refused_where_envoys_are_pods() {
-        let loopback = ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1", "2002:7f00:1::"];
-        let pods = EndpointPolicy { loopback: false, ..EndpointPolicy::default() };
+        let loopback = [
+            "127.0.0.1",
+            "127.1.2.3",
+            "::1",
+            "::ffff:127.0.0.1",
+            "64:ff9b::127.0.0.1",
+            "2002:7f00:1::",
+        ];
+        let pods = EndpointPolicy {
+            loopback: false,
+            ..EndpointPolicy::default()
+        };
         for address in loopback.map(ip) {
-            assert_eq!(EndpointPolicy::default().refuses(address), None, "{address}");
-            assert_eq!(pods.refuses(address).as_deref(), Some(LOOPBACK), "{address}");
+            assert_eq!(
+                EndpointPolicy::default().refuses(address),
+                None,
+                "{address}"
+            );
+            assert_eq!(
+                pods.refuses(address).as_deref(),
+                Some(LOOPBACK),
+                "{address}"
+            );
         }
     }
 
     #[test]
     fn networks_of_the_installations_choice_are_refused_by_name() {
-        let denied = ["10.0.0.0/8", "2001:db8::/32"].map(|network| network.parse().expect("a network")).to_vec();
-        let policy = EndpointPolicy { denied, ..EndpointPolicy::default() };
+        let denied = ["10.0.0.0/8", "2001:db8::/32"]
+            .map(|network| network.parse().expect("a network"))
+            .to_vec();
+        let policy = EndpointPolicy {
+            denied,
+            ..EndpointPolicy::default()
+        };
         for address in ["10.1.2.3", "::ffff:10.1.2.3", "2001:db8::7"] {
             let told = policy.refuses(ip(address)).expect("it is denied");
             assert!(told.contains("--denied-endpoint-networks"), "{told}");

@@ -52,8 +52,9 @@ impl<T: Ord> Extend<T> for Marks<T> {
     }
 }
 
-/// The work list. Any stage marks the items that it affects; [`Engine::apply`](super::Engine::apply) removes them, and
-/// so do the stages of owners and of secret names, in which one item leads to another.
+/// The work list. Any stage marks the items that it affects;
+/// [`Engine::apply`](super::Engine::apply) removes them, and so do the stages of owners and of
+/// secret names, in which one item leads to another.
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) parents: Marks<ParentKey>,
@@ -85,7 +86,8 @@ pub(super) struct Dirty {
     pub(super) services: Marks<ObjectName>,
     pub(super) wanting: Marks<ParentKey>,
     claims: BTreeMap<FrontendId, BTreeSet<Hostname>>,
-    /// Hostnames whose secret name may get another owner, each with the namespace that owned it before.
+    /// Hostnames whose secret name may get another owner, each with the namespace that owned it
+    /// before.
     secret_names: BTreeMap<Hostname, Option<Arc<str>>>,
     /// New targets of clusters.
     cluster_targets: BTreeMap<ClusterId, Option<ClusterTargets>>,
@@ -97,7 +99,10 @@ pub(super) struct Dirty {
 impl Dirty {
     /// An empty work list, at a time in milliseconds since the epoch.
     pub(super) fn at(now: u64) -> Self {
-        Self { now, ..Self::default() }
+        Self {
+            now,
+            ..Self::default()
+        }
     }
 
     /// The time, in milliseconds since the epoch.
@@ -106,7 +111,11 @@ impl Dirty {
     }
 
     /// Marks hostnames of a frontend whose outcome may change.
-    pub(super) fn contend(&mut self, id: &FrontendId, hostnames: impl IntoIterator<Item = Hostname>) {
+    pub(super) fn contend(
+        &mut self,
+        id: &FrontendId,
+        hostnames: impl IntoIterator<Item = Hostname>,
+    ) {
         self.claims.entry(id.clone()).or_default().extend(hostnames);
     }
 
@@ -115,7 +124,8 @@ impl Dirty {
         self.claims.pop_first()
     }
 
-    /// Marks a hostname whose secret name may get another owner; of several former owners the first one counts.
+    /// Marks a hostname whose secret name may get another owner; of several former owners the first
+    /// one counts.
     pub(super) fn keep_secret_name(&mut self, hostname: &Hostname, kept: Option<Arc<str>>) {
         self.secret_names.entry(hostname.clone()).or_insert(kept);
     }
@@ -131,7 +141,11 @@ impl Dirty {
     }
 
     /// Sets the new target of a cluster.
-    pub(super) fn set_cluster_targets(&mut self, cluster: ClusterId, targets: Option<ClusterTargets>) {
+    pub(super) fn set_cluster_targets(
+        &mut self,
+        cluster: ClusterId,
+        targets: Option<ClusterTargets>,
+    ) {
         self.cluster_targets.insert(cluster, targets);
     }
 
@@ -171,7 +185,11 @@ impl Dirty {
     }
 
     /// Adds the wanted certificate of a Secret to the result, or its removal.
-    pub(super) fn want_certificate(&mut self, secret: ObjectName, wanted: Option<WantedCertificate>) {
+    pub(super) fn want_certificate(
+        &mut self,
+        secret: ObjectName,
+        wanted: Option<WantedCertificate>,
+    ) {
         self.delta.wants.insert(secret, wanted);
     }
 

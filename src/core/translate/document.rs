@@ -6,10 +6,17 @@ use super::status::{ListenerStatus, ObjectStatus, StatusBody};
 use crate::inputs::{Kind, ParentRef, SetKind};
 use crate::model::{Condition, Status, StatusAddress, clipped};
 
-/// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a condition, which is
-/// identified by its path, e.g. `listeners/https/Programmed`.
-pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&str, &Condition) -> String) -> Value {
-    let writer = Writer { generation: status.generation, since };
+/// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a
+/// condition, which is identified by its path, e.g. `listeners/https/Programmed`.
+pub fn status_document(
+    status: &ObjectStatus,
+    controller: &str,
+    since: &dyn Fn(&str, &Condition) -> String,
+) -> Value {
+    let writer = Writer {
+        generation: status.generation,
+        since,
+    };
     match &status.body {
         StatusBody::Class(class) => json!({
             "conditions": writer.conditions("", &class.conditions),
@@ -51,7 +58,10 @@ pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&
 }
 
 fn address(at: &StatusAddress) -> Value {
-    let StatusAddress { address, routability } = at;
+    let StatusAddress {
+        address,
+        routability,
+    } = at;
     let mut made = json!({"type": address.kind(), "value": address.to_string()});
     if let Some(routability) = routability {
         made["routability"] = json!(routability.as_str());
@@ -85,7 +95,10 @@ impl Writer<'_> {
 
     fn listeners(&self, listeners: &[ListenerStatus]) -> Vec<Value> {
         let write = |listener: &ListenerStatus| {
-            let kinds = listener.supported_kinds.iter().map(|(group, kind)| json!({"group": group, "kind": kind}));
+            let kinds = listener
+                .supported_kinds
+                .iter()
+                .map(|(group, kind)| json!({"group": group, "kind": kind}));
             json!({
                 "name": &*listener.name,
                 "attachedRoutes": listener.attached_routes,
@@ -110,7 +123,11 @@ impl Writer<'_> {
 /// Builds a parentRef as it was written in the route.
 pub fn parent_ref(parent: &ParentRef) -> Value {
     let mut fields = Map::new();
-    let texts = [("group", &parent.group), ("kind", &parent.kind), ("namespace", &parent.namespace)];
+    let texts = [
+        ("group", &parent.group),
+        ("kind", &parent.kind),
+        ("namespace", &parent.namespace),
+    ];
     for (field, text) in texts.into_iter().chain([("sectionName", &parent.section)]) {
         if let Some(text) = text {
             fields.insert(field.to_owned(), json!(text));

@@ -8,7 +8,8 @@ use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::fingerprint::fingerprint;
 use crate::model::{
-    Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, ListenerFilters, Target, WeightedTarget,
+    Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, ListenerFilters,
+    Target, WeightedTarget,
 };
 
 /// All emitted resources.
@@ -43,8 +44,8 @@ impl Emissions {
         &self.backends
     }
 
-    /// Emits or removes a resource, if it changed. Marks the backends of which it becomes the first user or was the
-    /// last, and the target of its own cluster.
+    /// Emits or removes a resource, if it changed. Marks the backends of which it becomes the first
+    /// user or was the last, and the target of its own cluster.
     pub(super) fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
         let hash = resource.as_ref().map(fingerprint);
         let old = self.emitted.get(&key).map(|emitted| emitted.fingerprint);
@@ -56,11 +57,16 @@ impl Emissions {
         let before = match hash {
             Some(fingerprint) => {
                 let uses = used.iter().cloned().collect();
-                self.emitted.insert(key.clone(), Emitted { fingerprint, uses })
+                self.emitted
+                    .insert(key.clone(), Emitted { fingerprint, uses })
             }
             None => self.emitted.remove(&key),
         };
-        let before: BTreeSet<BackendId> = before.map(|emitted| emitted.uses).into_iter().flatten().collect();
+        let before: BTreeSet<BackendId> = before
+            .map(|emitted| emitted.uses)
+            .into_iter()
+            .flatten()
+            .collect();
         // Only resources of a frontend refer to backends.
         if let Some(fleet) = key.frontend().map(FrontendId::fleet) {
             for id in used.difference(&before) {
@@ -72,12 +78,16 @@ impl Emissions {
         }
         match &key {
             ResourceKey::Backend(id) => {
-                let port = resource.is_some().then(|| ClusterTargets::One(id.port.clone()));
+                let port = resource
+                    .is_some()
+                    .then(|| ClusterTargets::One(id.port.clone()));
                 dirty.set_cluster_targets(ClusterId::Backend(id.clone()), port);
             }
             ResourceKey::SniCluster(frontend, hostname) => {
                 let port = match &resource {
-                    Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone().map(ClusterTargets::One),
+                    Some(Resource::Cluster(Cluster::Sni { port, .. })) => {
+                        port.clone().map(ClusterTargets::One)
+                    }
                     _ => None,
                 };
                 dirty.set_cluster_targets(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
@@ -91,8 +101,8 @@ impl Emissions {
         dirty.hand_out(key, resource);
     }
 
-    /// Updates the digest: the sum of all fingerprints, in any order. Endpoints and secrets are not in it: they come
-    /// and go without a change of configuration.
+    /// Updates the digest: the sum of all fingerprints, in any order. Endpoints and secrets are not
+    /// in it: they come and go without a change of configuration.
     fn add_to_digest(&mut self, key: &ResourceKey, old: Option<u64>, new: Option<u64>) {
         if matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_)) {
             return;
@@ -128,17 +138,32 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
             }
             &[]
         }
-        Resource::Cluster(_) | Resource::Endpoints(_) | Resource::Secret(_) | Resource::Roots(_) => &[],
+        Resource::Cluster(_)
+        | Resource::Endpoints(_)
+        | Resource::Secret(_)
+        | Resource::Roots(_) => &[],
     };
-    let rules = || hosts.iter().flat_map(|host| &host.routes).map(|route| &route.rule);
+    let rules = || {
+        hosts
+            .iter()
+            .flat_map(|host| &host.routes)
+            .map(|route| &route.rule)
+    };
     for rule in rules() {
         if let Action::Forward(targets) = &rule.action {
             shares(targets);
         }
     }
-    all.extend(rules().flat_map(|rule| &rule.mirrors).map(|mirror| mirror.backend.clone()));
+    all.extend(
+        rules()
+            .flat_map(|rule| &rule.mirrors)
+            .map(|mirror| mirror.backend.clone()),
+    );
     all.extend(rules().filter_map(|rule| Some(rule.auth.as_deref()?.server.clone())));
-    let servers = hosts.iter().filter_map(|host| host.filters.as_deref()).flat_map(ListenerFilters::servers);
+    let servers = hosts
+        .iter()
+        .filter_map(|host| host.filters.as_deref())
+        .flat_map(ListenerFilters::servers);
     all.extend(servers.map(|auth| auth.server.clone()));
     all
 }

@@ -1,8 +1,9 @@
 //! Endpoints of Service ports: which addresses may be used, and which clusters have them.
 //!
-//! A tenant who may write EndpointSlices may write any address. In a cluster an address is used if it belongs to a pod
-//! of the same namespace that the endpoint names: tenants cannot write the addresses of pods. Others are left out, and
-//! reported in the statuses of routes to the Service, and of listeners whose filters name it.
+//! A tenant who may write EndpointSlices may write any address. In a cluster an address is used if
+//! it belongs to a pod of the same namespace that the endpoint names: tenants cannot write the
+//! addresses of pods. Others are left out, and reported in the statuses of routes to the Service,
+//! and of listeners whose filters name it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,13 +22,15 @@ use super::quotas::Quotas;
 use super::settings::Settings;
 use crate::inputs::EndpointSlice;
 use crate::model::{
-    Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort, WeightedEndpoints,
+    Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort,
+    WeightedEndpoints,
 };
 use crate::multimap::MultiMap;
 use crate::store::{Holder, Store};
 
-/// The label of namespaces whose endpoints need not be their pods: they may be outside of the cluster, or at addresses
-/// of nodes, Services, the API server and Envoys. Its value is `any`. Tenants must not be able to set it.
+/// The label of namespaces whose endpoints need not be their pods: they may be outside of the
+/// cluster, or at addresses of nodes, Services, the API server and Envoys. Its value is `any`.
+/// Tenants must not be able to set it.
 const ENDPOINTS_LABEL: &str = "gatewright.io/endpoints";
 /// The largest number of refused endpoints that a message names.
 const NAMED: usize = 3;
@@ -47,7 +50,10 @@ pub(super) struct ServiceEndpoints {
 impl ServiceEndpoints {
     /// Without any ports, in this installation.
     pub(super) fn new(installation: &str) -> Self {
-        Self { cdn_id: cdn_id(installation), ..Self::default() }
+        Self {
+            cdn_id: cdn_id(installation),
+            ..Self::default()
+        }
     }
 
     /// The identifier in `CDN-Loop` of requests that the installation has forwarded.
@@ -56,10 +62,14 @@ impl ServiceEndpoints {
     }
 }
 
-/// The identifier of an installation: the same for all its replicas, and different from that of other installations,
-/// which may have forwarded a request before.
+/// The identifier of an installation: the same for all its replicas, and different from that of
+/// other installations, which may have forwarded a request before.
 fn cdn_id(installation: &str) -> Arc<str> {
-    let hash: String = Sha256::digest(installation).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = Sha256::digest(installation)
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("gatewright-{hash}").into()
 }
 
@@ -77,7 +87,11 @@ struct PortState {
 
 impl PortState {
     fn forms(&self) -> BTreeSet<IpAddr> {
-        self.addresses.iter().chain(&self.refused).flat_map(|address| forms(address.ip())).collect()
+        self.addresses
+            .iter()
+            .chain(&self.refused)
+            .flat_map(|address| forms(address.ip()))
+            .collect()
     }
 }
 
@@ -97,7 +111,10 @@ impl ServiceEndpoints {
         if before == targets {
             return;
         }
-        let (old, new) = (before.as_ref().map(ClusterTargets::ports), targets.as_ref().map(ClusterTargets::ports));
+        let (old, new) = (
+            before.as_ref().map(ClusterTargets::ports),
+            targets.as_ref().map(ClusterTargets::ports),
+        );
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         for &port in new.difference(&old) {
             let state = self.ports.entry(port.clone()).or_default();
@@ -107,7 +124,9 @@ impl ServiceEndpoints {
             state.clusters.insert(cluster.clone());
         }
         for &port in old.difference(&new) {
-            let Some(state) = self.ports.get_mut(port) else { continue };
+            let Some(state) = self.ports.get_mut(port) else {
+                continue;
+            };
             state.clusters.remove(&cluster);
             if state.clusters.is_empty() {
                 self.forget_port(port, store, dirty);
@@ -117,7 +136,9 @@ impl ServiceEndpoints {
     }
 
     fn forget_port(&mut self, port: &ServicePort, store: &Store, dirty: &mut Dirty) {
-        let Some(state) = self.ports.remove(port) else { return };
+        let Some(state) = self.ports.remove(port) else {
+            return;
+        };
         for form in state.forms() {
             self.by_address.remove(&form, port);
         }
@@ -130,11 +151,13 @@ impl ServiceEndpoints {
     pub(super) fn touch_endpoints(&self, service: &ObjectName, dirty: &mut Dirty) {
         let start = ServicePort::first(service.clone());
         let ports = self.ports.range(start..).map(|(port, _)| port);
-        dirty.endpoints.extend(ports.take_while(|port| port.service == *service).cloned());
+        dirty
+            .endpoints
+            .extend(ports.take_while(|port| port.service == *service).cloned());
     }
 
-    /// Marks what depends on a changed Namespace: its labels decide which addresses its endpoints may have. The
-    /// installation's own namespace also determines its identifier.
+    /// Marks what depends on a changed Namespace: its labels decide which addresses its endpoints
+    /// may have. The installation's own namespace also determines its identifier.
     pub(super) fn touch_namespace(
         &mut self,
         namespace: &Arc<str>,
@@ -153,38 +176,71 @@ impl ServiceEndpoints {
         }
         let start = ServicePort::first(ObjectName::new(namespace.clone(), ""));
         let ports = self.ports.range(start..).map(|(port, _)| port);
-        dirty.endpoints.extend(ports.take_while(|port| port.service.namespace == *namespace).cloned());
+        dirty.endpoints.extend(
+            ports
+                .take_while(|port| port.service.namespace == *namespace)
+                .cloned(),
+        );
     }
 
     /// Marks the ports with an endpoint at one of the addresses, whose permission may have changed.
-    pub(super) fn touch_addresses<'a>(&self, addresses: impl IntoIterator<Item = &'a IpAddr>, dirty: &mut Dirty) {
+    pub(super) fn touch_addresses<'a>(
+        &self,
+        addresses: impl IntoIterator<Item = &'a IpAddr>,
+        dirty: &mut Dirty,
+    ) {
         for address in addresses {
             dirty.endpoints.extend(self.by_address.of(address).cloned());
         }
     }
 
     /// Marks the ports with an endpoint at an address on which Envoys begin or cease to listen.
-    pub(super) fn touch_socket(&self, address: IpAddr, settings: &Settings, store: &Store, dirty: &mut Dirty) {
+    pub(super) fn touch_socket(
+        &self,
+        address: IpAddr,
+        settings: &Settings,
+        store: &Store,
+        dirty: &mut Dirty,
+    ) {
         if !address.is_unspecified() {
             return self.touch_addresses([&address], dirty);
         }
         self.touch_addresses(&settings.default_addresses, dirty);
         self.touch_addresses(store.reserved().installation(), dirty);
-        for start in [Ipv4Addr::new(127, 0, 0, 0).into(), Ipv6Addr::LOCALHOST.into()] {
-            let from = self.by_address.from(start).take_while(|(address, _)| address.is_loopback());
-            dirty.endpoints.extend(from.flat_map(|(_, ports)| ports).cloned());
+        for start in [
+            Ipv4Addr::new(127, 0, 0, 0).into(),
+            Ipv6Addr::LOCALHOST.into(),
+        ] {
+            let from = self
+                .by_address
+                .from(start)
+                .take_while(|(address, _)| address.is_loopback());
+            dirty
+                .endpoints
+                .extend(from.flat_map(|(_, ports)| ports).cloned());
         }
     }
 
     /// Determines the addresses of a Service port that is the target of some cluster.
-    pub(super) fn compile(&mut self, port: &ServicePort, allowed: AllowedEndpoints<'_>, dirty: &mut Dirty) {
+    pub(super) fn compile(
+        &mut self,
+        port: &ServicePort,
+        allowed: AllowedEndpoints<'_>,
+        dirty: &mut Dirty,
+    ) {
         if !self.ports.contains_key(port) {
             return;
         }
-        let PermittedEndpoints { addresses, refused, terminating: _ } = allowed.permitted(port);
+        let PermittedEndpoints {
+            addresses,
+            refused,
+            terminating: _,
+        } = allowed.permitted(port);
         let problem = (!refused.is_empty()).then(|| refusal(port, &refused).into_boxed_str());
         let refused: Box<[SocketAddr]> = refused.into_iter().map(|(address, _)| address).collect();
-        let ServiceEndpoints { ports, by_address, .. } = self;
+        let ServiceEndpoints {
+            ports, by_address, ..
+        } = self;
         let state = ports.get_mut(port).expect("looked up above");
         if *state.addresses != *addresses || state.refused != refused {
             let before = state.forms();
@@ -194,8 +250,12 @@ impl ServiceEndpoints {
             }
             state.refused = refused;
             let after = state.forms();
-            before.difference(&after).for_each(|form| by_address.remove(form, port));
-            after.difference(&before).for_each(|form| by_address.insert(*form, port.clone()));
+            before
+                .difference(&after)
+                .for_each(|form| by_address.remove(form, port));
+            after
+                .difference(&before)
+                .for_each(|form| by_address.insert(*form, port.clone()));
         }
         if state.problem != problem {
             state.problem = problem;
@@ -205,15 +265,30 @@ impl ServiceEndpoints {
 
     /// Returns whether all endpoints of Service ports may be used.
     pub(super) fn verdict(&self, ports: impl IntoIterator<Item = ServicePort>) -> Verdict {
-        let problem = ports.into_iter().find_map(|port| self.ports.get(&port)?.problem.as_deref());
-        problem.map_or(Ok(()), |text| Err((Reason::EndpointNotPermitted, text.to_owned())))
+        let problem = ports
+            .into_iter()
+            .find_map(|port| self.ports.get(&port)?.problem.as_deref());
+        problem.map_or(Ok(()), |text| {
+            Err((Reason::EndpointNotPermitted, text.to_owned()))
+        })
     }
 }
 
-/// Marks the statuses of routes to a Service, and of Gateways and ListenerSets whose filters name it.
+/// Marks the statuses of routes to a Service, and of Gateways and ListenerSets whose filters name
+/// it.
 fn touch_users(port: &ServicePort, store: &Store, dirty: &mut Dirty) {
-    dirty.statuses.extend(store.indexes().parents_by_service(&port.service).map(ParentKey::object));
-    dirty.statuses.extend(store.indexes().routes_by_service(&port.service).map(RouteKey::object));
+    dirty.statuses.extend(
+        store
+            .indexes()
+            .parents_by_service(&port.service)
+            .map(ParentKey::object),
+    );
+    dirty.statuses.extend(
+        store
+            .indexes()
+            .routes_by_service(&port.service)
+            .map(RouteKey::object),
+    );
 }
 
 /// The stage that emits the endpoints of a cluster, or removes them if it has no target any more.
@@ -224,12 +299,22 @@ pub(super) fn compile_assignment(
     dirty: &mut Dirty,
 ) {
     let of = |port: &ServicePort| Some(service_endpoints.ports.get(port)?.addresses.clone());
-    let addresses = service_endpoints.targets.get(&cluster).and_then(|targets| match targets {
-        ClusterTargets::One(port) => of(port).map(Addresses::Alike),
-        ClusterTargets::Weighted(all) => Some(Addresses::Weighted(shares(all, of))),
+    let addresses = service_endpoints
+        .targets
+        .get(&cluster)
+        .and_then(|targets| match targets {
+            ClusterTargets::One(port) => of(port).map(Addresses::Alike),
+            ClusterTargets::Weighted(all) => Some(Addresses::Weighted(shares(all, of))),
+        });
+    let resource = addresses.map(|addresses| Endpoints {
+        cluster: cluster.clone(),
+        addresses,
     });
-    let resource = addresses.map(|addresses| Endpoints { cluster: cluster.clone(), addresses });
-    emissions.emit(ResourceKey::Endpoints(cluster), resource.map(Resource::Endpoints), dirty);
+    emissions.emit(
+        ResourceKey::Endpoints(cluster),
+        resource.map(Resource::Endpoints),
+        dirty,
+    );
 }
 
 /// The endpoints of a Service port.
@@ -254,35 +339,55 @@ pub(super) struct AllowedEndpoints<'a> {
 }
 
 impl AllowedEndpoints<'_> {
-    /// Returns the endpoints of a Service port: the ready ones, or, if none of them may be used, those that terminate and
-    /// still serve (KEP-1669).
+    /// Returns the endpoints of a Service port: the ready ones, or, if none of them may be used,
+    /// those that terminate and still serve (KEP-1669).
     pub(super) fn permitted(self, port: &ServicePort) -> PermittedEndpoints {
         let mut ready = self.judged(port, |slice| &slice.addresses);
         if !ready.addresses.is_empty() {
             return ready;
         }
-        let PermittedEndpoints { addresses, refused, .. } = self.judged(port, |slice| &slice.terminating);
+        let PermittedEndpoints {
+            addresses, refused, ..
+        } = self.judged(port, |slice| &slice.terminating);
         ready.refused.extend(refused);
-        PermittedEndpoints { terminating: !addresses.is_empty(), addresses, refused: ready.refused }
+        PermittedEndpoints {
+            terminating: !addresses.is_empty(),
+            addresses,
+            refused: ready.refused,
+        }
     }
 
     /// Judges some addresses of the slices of a Service port.
     fn judged(self, port: &ServicePort, of: fn(&EndpointSlice) -> &[IpAddr]) -> PermittedEndpoints {
         let service = self.store.service(&port.service);
-        let name = service.and_then(|service| service.port(port.port, port.transport)).map(|p| p.name.clone());
+        let name = service
+            .and_then(|service| service.port(port.port, port.transport))
+            .map(|p| p.name.clone());
         // Each address, and whether it belongs to the pod that the endpoint names.
         let mut addresses: BTreeMap<SocketAddr, bool> = BTreeMap::new();
         if let Some(name) = name {
-            for slice in self.store.slices(&port.service).filter(|slice| self.quotas.serves(slice)) {
-                let is_it = |(n, of): &&(Arc<str>, TransportPort)| *n == name && of.transport == port.transport;
+            for slice in self
+                .store
+                .slices(&port.service)
+                .filter(|slice| self.quotas.serves(slice))
+            {
+                let is_it = |(n, of): &&(Arc<str>, TransportPort)| {
+                    *n == name && of.transport == port.transport
+                };
                 let numbers = || slice.ports.iter().filter(is_it).map(|(_, of)| of.number);
                 for ip in of(slice) {
-                    let is_pod = self.store.reserved().in_cluster() && self.store.is_of_its_pod(slice, *ip);
-                    numbers().for_each(|number| *addresses.entry(SocketAddr::new(*ip, number)).or_default() |= is_pod);
+                    let is_pod =
+                        self.store.reserved().in_cluster() && self.store.is_of_its_pod(slice, *ip);
+                    numbers().for_each(|number| {
+                        *addresses.entry(SocketAddr::new(*ip, number)).or_default() |= is_pod
+                    });
                 }
             }
         }
-        let mut judged = PermittedEndpoints { addresses: Vec::with_capacity(addresses.len()), ..Default::default() };
+        let mut judged = PermittedEndpoints {
+            addresses: Vec::with_capacity(addresses.len()),
+            ..Default::default()
+        };
         for (address, is_pod) in addresses {
             match self.refuses(port, address, is_pod) {
                 None => judged.addresses.push(address),
@@ -292,8 +397,8 @@ impl AllowedEndpoints<'_> {
         judged
     }
 
-    /// Returns why an endpoint of a namespace may not have an address; `is_pod` is true for the address of a pod of
-    /// that namespace. `None` if it may.
+    /// Returns why an endpoint of a namespace may not have an address; `is_pod` is true for the
+    /// address of a pod of that namespace. `None` if it may.
     fn refuses(self, port: &ServicePort, address: SocketAddr, is_pod: bool) -> Option<String> {
         let (namespace, ip) = (&port.service.namespace, address.ip());
         if let Some(why) = self.settings.endpoints.refuses(ip) {
@@ -306,7 +411,12 @@ impl AllowedEndpoints<'_> {
             return Some("where Gatewright listens itself".to_owned());
         }
         let reserved = self.store.reserved();
-        let is_trusted = || self.store.labels(namespace).get(ENDPOINTS_LABEL).is_some_and(|value| value == "any");
+        let is_trusted = || {
+            self.store
+                .labels(namespace)
+                .get(ENDPOINTS_LABEL)
+                .is_some_and(|value| value == "any")
+        };
         if !reserved.in_cluster() || reserved.is_home(namespace) || is_trusted() {
             return None;
         }
@@ -325,44 +435,67 @@ impl AllowedEndpoints<'_> {
     fn fronts(self, address: SocketAddr) -> bool {
         let serves = |name: &ObjectName| {
             let service = self.store.service(name);
-            service.is_some_and(|service| service.ports.iter().any(|port| port.port == address.port()))
+            service
+                .is_some_and(|service| service.ports.iter().any(|port| port.port == address.port()))
         };
         forms(address.ip()).any(|form| self.store.reserved().gateways_at(&form).any(serves))
     }
 
     /// True if Envoys listen at an address: bound to it, or to all addresses of theirs.
     fn listens(self, address: SocketAddr, transport: Transport) -> bool {
-        let port = TransportPort { number: address.port(), transport };
+        let port = TransportPort {
+            number: address.port(),
+            transport,
+        };
         let bound = |ip: IpAddr| self.frontends.has_socket(ip, port);
-        let everywhere = || bound(Ipv4Addr::UNSPECIFIED.into()) || bound(Ipv6Addr::UNSPECIFIED.into());
+        let everywhere =
+            || bound(Ipv4Addr::UNSPECIFIED.into()) || bound(Ipv6Addr::UNSPECIFIED.into());
         forms(address.ip()).any(|form| bound(form) || self.is_of_envoys(form) && everywhere())
     }
 
     /// True if the program itself listens at an address, for other Services than this one.
     fn answers(self, service: &ObjectName, address: SocketAddr) -> bool {
-        let others = self.settings.own_sockets.iter().filter(|own| own.service.as_ref() != Some(service));
-        let mut ips = others.map(|own| own.address).filter(|own| own.port() == address.port()).map(|own| own.ip());
-        ips.any(|ip| forms(address.ip()).any(|form| form == ip || ip.is_unspecified() && self.is_of_envoys(form)))
+        let others = self
+            .settings
+            .own_sockets
+            .iter()
+            .filter(|own| own.service.as_ref() != Some(service));
+        let mut ips = others
+            .map(|own| own.address)
+            .filter(|own| own.port() == address.port())
+            .map(|own| own.ip());
+        ips.any(|ip| {
+            forms(address.ip())
+                .any(|form| form == ip || ip.is_unspecified() && self.is_of_envoys(form))
+        })
     }
 
     /// True for an address of the machines of Envoys, as far as they are known.
     fn is_of_envoys(self, ip: IpAddr) -> bool {
-        ip.is_loopback() || self.settings.default_addresses.contains(&ip) || self.store.reserved().is_installation(&ip)
+        ip.is_loopback()
+            || self.settings.default_addresses.contains(&ip)
+            || self.store.reserved().is_installation(&ip)
     }
 }
 
-/// Merges shares by Service port. The share of a port without addresses is discarded, so that no other port gets more
-/// than its share.
+/// Merges shares by Service port. The share of a port without addresses is discarded, so that no
+/// other port gets more than its share.
 fn shares(
     all: &[(Option<ServicePort>, u32)],
     of: impl Fn(&ServicePort) -> Option<Arc<[SocketAddr]>>,
 ) -> Vec<WeightedEndpoints> {
     let mut shares: BTreeMap<Option<ServicePort>, WeightedEndpoints> = BTreeMap::new();
     for (port, weight) in all.iter().filter(|(_, weight)| *weight > 0) {
-        let addresses = port.as_ref().and_then(&of).filter(|addresses| !addresses.is_empty());
+        let addresses = port
+            .as_ref()
+            .and_then(&of)
+            .filter(|addresses| !addresses.is_empty());
         let port = port.clone().filter(|_| addresses.is_some());
-        let share =
-            shares.entry(port.clone()).or_insert(WeightedEndpoints { port, weight: 0, addresses: Arc::default() });
+        let share = shares.entry(port.clone()).or_insert(WeightedEndpoints {
+            port,
+            weight: 0,
+            addresses: Arc::default(),
+        });
         share.weight = share.weight.saturating_add(*weight);
         share.addresses = addresses.unwrap_or_default();
     }
@@ -371,7 +504,11 @@ fn shares(
 
 /// The message about refused endpoints.
 fn refusal(port: &ServicePort, refused: &[(SocketAddr, String)]) -> String {
-    let named: Vec<String> = refused.iter().take(NAMED).map(|(address, why)| format!("{address} ({why})")).collect();
+    let named: Vec<String> = refused
+        .iter()
+        .take(NAMED)
+        .map(|(address, why)| format!("{address} ({why})"))
+        .collect();
     let more = match refused.len() - named.len() {
         0 => String::new(),
         more => format!(" and {more} more"),

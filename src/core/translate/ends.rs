@@ -8,7 +8,8 @@ use crate::model::Certificate;
 
 /// The longest time before the end of a certificate at which it counts as ending.
 const NOTICE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// The part of its lifetime in which a certificate for a short time counts as ending: its renewal is overdue.
+/// The part of its lifetime in which a certificate for a short time counts as ending: its renewal
+/// is overdue.
 const OVERDUE: u32 = 6;
 
 /// The ends of the certificates in use, as of some time.
@@ -16,7 +17,8 @@ const OVERDUE: u32 = 6;
 pub struct CertificateEnds {
     /// The next end.
     pub next: Option<SystemTime>,
-    /// The number of certificates that end soon: within a week, and in the last sixth of their lifetime.
+    /// The number of certificates that end soon: within a week, and in the last sixth of their
+    /// lifetime.
     pub soon: usize,
     /// The number of certificates that have ended.
     pub ended: usize,
@@ -34,36 +36,57 @@ pub(super) struct Ends {
 
 impl Ends {
     /// Sets the certificates of one.
-    pub(super) fn set<'a>(&mut self, key: &ParentKey, certificates: impl Iterator<Item = &'a Certificate>) {
+    pub(super) fn set<'a>(
+        &mut self,
+        key: &ParentKey,
+        certificates: impl Iterator<Item = &'a Certificate>,
+    ) {
         for (notice, end) in self.of.remove(key).into_iter().flatten() {
             self.notices.remove(&(notice, key.clone()));
             self.ends.remove(&(end, key.clone()));
         }
         // A certificate that several listeners serve counts once.
-        let distinct: BTreeMap<&[u8], &Certificate> = certificates.map(|one| (&*one.leaf, one)).collect();
+        let distinct: BTreeMap<&[u8], &Certificate> =
+            certificates.map(|one| (&*one.leaf, one)).collect();
         for certificate in distinct.into_values() {
             let (notice, end) = (notice(certificate), certificate.not_after);
             *self.notices.entry((notice, key.clone())).or_default() += 1;
             *self.ends.entry((end, key.clone())).or_default() += 1;
-            self.of.entry(key.clone()).or_default().insert((notice, end));
+            self.of
+                .entry(key.clone())
+                .or_default()
+                .insert((notice, end));
         }
     }
 
     /// Returns the ends as of a time.
     pub(super) fn at(&self, now: SystemTime) -> CertificateEnds {
         let past = |all: &BTreeMap<(SystemTime, ParentKey), usize>| {
-            all.iter().take_while(|((at, _), _)| *at <= now).map(|(_, count)| count).sum::<usize>()
+            all.iter()
+                .take_while(|((at, _), _)| *at <= now)
+                .map(|(_, count)| count)
+                .sum::<usize>()
         };
         let ended = past(&self.ends);
         let next = self.ends.keys().map(|(end, _)| *end).find(|end| *end > now);
-        CertificateEnds { next, soon: past(&self.notices) - ended, ended }
+        CertificateEnds {
+            next,
+            soon: past(&self.notices) - ended,
+            ended,
+        }
     }
 }
 
 /// Returns the time from which on a certificate counts as ending.
 fn notice(certificate: &Certificate) -> SystemTime {
-    let lifetime = certificate.not_after.duration_since(certificate.not_before).unwrap_or_default();
-    certificate.not_after.checked_sub(NOTICE.min(lifetime / OVERDUE)).unwrap_or(certificate.not_before)
+    let lifetime = certificate
+        .not_after
+        .duration_since(certificate.not_before)
+        .unwrap_or_default();
+    certificate
+        .not_after
+        .checked_sub(NOTICE.min(lifetime / OVERDUE))
+        .unwrap_or(certificate.not_before)
 }
 
 #[cfg(test)]
@@ -99,7 +122,10 @@ mod tests {
     #[test]
     fn an_ended_certificate_hides_no_other() {
         let mut ends = Ends::default();
-        let (ended, soon) = (certificate("ended", 0, 90 * DAY), certificate("soon", 0, 95 * DAY));
+        let (ended, soon) = (
+            certificate("ended", 0, 90 * DAY),
+            certificate("soon", 0, 95 * DAY),
+        );
         let late = certificate("late", 0, 180 * DAY);
         ends.set(&key("one"), [&ended, &ended, &soon].into_iter());
         ends.set(&key("two"), [&late].into_iter());

@@ -1,15 +1,15 @@
 //! The engine: keeps the state of the translation, and recomputes only what a change affects.
 //!
-//! A change marks the items that it affects as dirty; dirty items are recomputed stage by stage, each by a pure
-//! function, and an item whose outcome is unchanged marks nothing further:
+//! A change marks the items that it affects as dirty; dirty items are recomputed stage by stage,
+//! each by a pure function, and an item whose outcome is unchanged marks nothing further:
 //!
 //! ```text
 //! object → parents → attachments → owners → claims on ports → resolved rules → units (frontend, hostname) → resources
 //!                                                                                          └──────→ statuses
 //! ```
 //!
-//! The signature of a stage, or the fields of its type, show the states that it reads and writes. Each state has
-//! private fields, and methods that keep it consistent.
+//! The signature of a stage, or the fields of its type, show the states that it reads and writes.
+//! Each state has private fields, and methods that keep it consistent.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -87,7 +87,10 @@ impl Engine {
             quotas: Quotas::new(&settings.limits),
             register: Register::new(settings.recording, settings.hold),
             store: Store::in_cluster(
-                settings.envoys.as_ref().map(|envoys| envoys.namespace.clone()),
+                settings
+                    .envoys
+                    .as_ref()
+                    .map(|envoys| envoys.namespace.clone()),
                 settings.namespaces.clone(),
                 settings.channel,
             ),
@@ -110,7 +113,10 @@ impl Engine {
     ///
     /// This is the list of stages. `engine/stages.rs` has what each reads and writes.
     pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime) -> Delta {
-        let millis = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let millis = now
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
         let mut dirty = Dirty::at(u64::try_from(millis).unwrap_or(u64::MAX));
         for change in changes {
             self.take_in(change, &mut dirty);
@@ -153,8 +159,20 @@ impl Engine {
             self.policing(now).note_uses(&route, &mut dirty);
         }
         while let Some(key) = dirty.charged.pop_first() {
-            let Self { quotas, attachments, parents, register, store, policies, .. } = self;
-            let admission = Admission { parents, attachments, register };
+            let Self {
+                quotas,
+                attachments,
+                parents,
+                register,
+                store,
+                policies,
+                ..
+            } = self;
+            let admission = Admission {
+                parents,
+                attachments,
+                register,
+            };
             quotas.charge(&key, admission, store, policies, &mut dirty);
         }
         while let Some(key) = dirty.routes.pop_first() {
@@ -162,44 +180,84 @@ impl Engine {
             self.resolving().resolve(&key, &mut dirty);
         }
         while let Some((listener, key)) = dirty.counted.pop_first() {
-            let Self { attachments, parents, register, resolutions, .. } = self;
-            count_route(attachments, parents, register, resolutions, (&listener, &key), &mut dirty);
+            let Self {
+                attachments,
+                parents,
+                register,
+                resolutions,
+                ..
+            } = self;
+            count_route(
+                attachments,
+                parents,
+                register,
+                resolutions,
+                (&listener, &key),
+                &mut dirty,
+            );
         }
         while let Some((listener, hostname)) = dirty.solved.pop_first() {
-            let Self { attachments, store, parents, register, .. } = self;
-            settle_solved(attachments, store, parents, register, (&listener, &hostname), &mut dirty);
+            let Self {
+                attachments,
+                store,
+                parents,
+                register,
+                ..
+            } = self;
+            settle_solved(
+                attachments,
+                store,
+                parents,
+                register,
+                (&listener, &hostname),
+                &mut dirty,
+            );
         }
         while dirty.has_units() {
             while let Some((frontend, hostname)) = dirty.units.pop_first() {
                 self.counters.units += 1;
                 self.units().compile(&frontend, &hostname, &mut dirty);
             }
-            self.certificates.names.settle(&mut self.register, &mut dirty);
+            self.certificates
+                .names
+                .settle(&mut self.register, &mut dirty);
         }
         // A challenge may have opened or closed a port.
         self.bind(&mut dirty);
         while let Some((frontend, listener)) = dirty.tables.pop_first() {
             self.counters.tables += 1;
-            self.tables().compile(&frontend, listener.as_ref(), &mut dirty);
+            self.tables()
+                .compile(&frontend, listener.as_ref(), &mut dirty);
         }
         while let Some(frontend) = dirty.frontends.pop_first() {
             self.counters.frontends += 1;
             let (assembly, emissions) = self.assembling();
             assembly.compile(&frontend, emissions, &mut dirty);
-            forget_idle(&frontend, &mut self.frontends, &mut self.emissions, &mut dirty);
+            forget_idle(
+                &frontend,
+                &mut self.frontends,
+                &mut self.emissions,
+                &mut dirty,
+            );
         }
         while let Some(id) = dirty.backends.pop_first() {
             compile_backend(id, &self.policies, &mut self.emissions, &mut dirty);
         }
         while let Some((cluster, port)) = dirty.pop_cluster_targets() {
-            self.service_endpoints.set_targets(cluster, port, &self.store, &mut dirty);
+            self.service_endpoints
+                .set_targets(cluster, port, &self.store, &mut dirty);
         }
         while let Some(port) = dirty.endpoints.pop_first() {
             let (service_endpoints, allowed) = self.reaching();
             service_endpoints.compile(&port, allowed, &mut dirty);
         }
         while let Some(cluster) = dirty.assignments.pop_first() {
-            compile_assignment(cluster, &self.service_endpoints, &mut self.emissions, &mut dirty);
+            compile_assignment(
+                cluster,
+                &self.service_endpoints,
+                &mut self.emissions,
+                &mut dirty,
+            );
         }
         while let Some(gateway) = dirty.services.pop_first() {
             self.exposing().desire(&gateway, &mut dirty);

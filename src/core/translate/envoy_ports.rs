@@ -25,12 +25,26 @@ impl Holders {
         self.by_gateway.first(gateway).is_some()
     }
 
-    /// Replaces the ports of a Gateway. Returns the ports that were added or removed, and which of both.
-    pub(super) fn replace(&mut self, gateway: &ObjectName, ports: &BTreeSet<u16>) -> Vec<(u16, Moved)> {
+    /// Replaces the ports of a Gateway. Returns the ports that were added or removed, and which of
+    /// both.
+    pub(super) fn replace(
+        &mut self,
+        gateway: &ObjectName,
+        ports: &BTreeSet<u16>,
+    ) -> Vec<(u16, Moved)> {
         let held: BTreeSet<u16> = self.by_gateway.of(gateway).copied().collect();
         let changed: Vec<u16> = held.symmetric_difference(ports).copied().collect();
-        let moved = |port| if ports.contains(&port) { Moved::Taken } else { Moved::Freed };
-        let changed: Vec<(u16, Moved)> = changed.into_iter().map(|port| (port, moved(port))).collect();
+        let moved = |port| {
+            if ports.contains(&port) {
+                Moved::Taken
+            } else {
+                Moved::Freed
+            }
+        };
+        let changed: Vec<(u16, Moved)> = changed
+            .into_iter()
+            .map(|port| (port, moved(port)))
+            .collect();
         for (port, moved) in &changed {
             self.by_port.set(port, gateway, *moved == Moved::Taken);
             self.by_gateway.set(gateway, port, *moved == Moved::Taken);
@@ -53,8 +67,9 @@ pub(super) enum Moved {
 pub(super) struct EnvoyPorts {
     /// As recorded in Services that were made for Gateways, for ports that these Gateways have.
     pub(super) made: Holders,
-    /// As written in Services, by their names, that look as if they were made for Gateways. Anybody who may write
-    /// Services can write such a one: others get these ports last, but no Gateway loses a port to them.
+    /// As written in Services, by their names, that look as if they were made for Gateways. Anybody
+    /// who may write Services can write such a one: others get these ports last, but no Gateway
+    /// loses a port to them.
     pub(super) written: Holders,
     /// As recorded in lent slices.
     pub(super) lent: Holders,
@@ -67,13 +82,18 @@ pub(super) struct EnvoyPorts {
 }
 
 impl EnvoyPorts {
-    /// Returns the Gateway that has precedence at a port over one whose Service specifies it: the first that is
-    /// recorded to have the port and still stands on a Service, then any with a recorded port. Without one, the oldest
-    /// of those that request it.
+    /// Returns the Gateway that has precedence at a port over one whose Service specifies it: the
+    /// first that is recorded to have the port and still stands on a Service, then any with a
+    /// recorded port. Without one, the oldest of those that request it.
     ///
-    /// A Gateway that stands on a Service precedes one whose Service we made, since we can choose another port for the
-    /// latter.
-    pub(super) fn before<'a>(&'a self, port: u16, gateway: &ObjectName, store: &Store) -> Option<&'a ObjectName> {
+    /// A Gateway that stands on a Service precedes one whose Service we made, since we can choose
+    /// another port for the latter.
+    pub(super) fn before<'a>(
+        &'a self,
+        port: u16,
+        gateway: &ObjectName,
+        store: &Store,
+    ) -> Option<&'a ObjectName> {
         let made = || oldest(self.made.of(port).filter(|other| *other != gateway), store);
         let first = self
             .holder(port, store)
@@ -83,22 +103,38 @@ impl EnvoyPorts {
         first.filter(|first| *first != gateway)
     }
 
-    /// Returns the Gateway on a named Service that has a port: a lent slice records it, and the Gateway requests this
-    /// port or others. A tenant who can write slices but may not stand on Services takes no port by writing them.
+    /// Returns the Gateway on a named Service that has a port: a lent slice records it, and the
+    /// Gateway requests this port or others. A tenant who can write slices but may not stand on
+    /// Services takes no port by writing them.
     pub(super) fn holder(&self, port: u16, store: &Store) -> Option<&ObjectName> {
-        oldest(self.lent.of(port).filter(|gateway| self.asked.has_any(gateway)), store)
+        oldest(
+            self.lent
+                .of(port)
+                .filter(|gateway| self.asked.has_any(gateway)),
+            store,
+        )
     }
 
     /// True if a port may be chosen for a Gateway.
     pub(super) fn is_free(&self, port: u16, gateway: &ObjectName, store: &Store) -> bool {
-        let mut all = self.made.of(port).chain(self.holder(port, store)).chain(self.asked.of(port));
+        let mut all = self
+            .made
+            .of(port)
+            .chain(self.holder(port, store))
+            .chain(self.asked.of(port));
         all.all(|other| other == gateway)
     }
 
-    /// True if neither a Service, except for the one that is made for a Gateway, nor a lent slice of another Gateway has
-    /// a port, whoever wrote them: they may still lead clients there.
-    pub(super) fn is_unwritten(&self, port: u16, gateway: &ObjectName, service: &ObjectName) -> bool {
-        self.written.of(port).all(|other| other == service) && self.lent.of(port).all(|other| other == gateway)
+    /// True if neither a Service, except for the one that is made for a Gateway, nor a lent slice
+    /// of another Gateway has a port, whoever wrote them: they may still lead clients there.
+    pub(super) fn is_unwritten(
+        &self,
+        port: u16,
+        gateway: &ObjectName,
+        service: &ObjectName,
+    ) -> bool {
+        self.written.of(port).all(|other| other == service)
+            && self.lent.of(port).all(|other| other == gateway)
     }
 
     /// Sets whether a Gateway has a port for which no Envoy port is recorded.
@@ -109,8 +145,8 @@ impl EnvoyPorts {
         };
     }
 
-    /// Marks the Gateways with ports that were taken or freed. If one was freed, those without a recorded port choose
-    /// again.
+    /// Marks the Gateways with ports that were taken or freed. If one was freed, those without a
+    /// recorded port choose again.
     pub(super) fn touch_moved(&self, moved: &[(u16, Moved)], dirty: &mut Dirty) {
         for (port, _) in moved {
             self.touch(*port, dirty);
@@ -138,14 +174,28 @@ impl EnvoyPorts {
     /// Marks the Gateways that share a port with a Gateway, whose age may have changed.
     pub(super) fn touch_rivals(&self, gateway: &ObjectName, dirty: &mut Dirty) {
         for holders in [&self.made, &self.lent, &self.asked] {
-            holders.by_gateway.of(gateway).for_each(|port| self.touch(*port, dirty));
+            holders
+                .by_gateway
+                .of(gateway)
+                .for_each(|port| self.touch(*port, dirty));
         }
     }
 }
 
-/// Returns the oldest Gateway, of several the first by name. Deleted ones count as younger than all others.
-fn oldest<'a>(gateways: impl Iterator<Item = &'a ObjectName>, store: &Store) -> Option<&'a ObjectName> {
-    gateways.min_by_key(|name| (store.gateway(name).map_or(i64::MAX, |gateway| gateway.meta.created), *name))
+/// Returns the oldest Gateway, of several the first by name. Deleted ones count as younger than all
+/// others.
+fn oldest<'a>(
+    gateways: impl Iterator<Item = &'a ObjectName>,
+    store: &Store,
+) -> Option<&'a ObjectName> {
+    gateways.min_by_key(|name| {
+        (
+            store
+                .gateway(name)
+                .map_or(i64::MAX, |gateway| gateway.meta.created),
+            *name,
+        )
+    })
 }
 
 #[cfg(test)]

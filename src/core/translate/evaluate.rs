@@ -50,7 +50,11 @@ pub(super) struct Evaluation<'a> {
 impl Evaluation<'_> {
     /// Evaluates a Gateway or ListenerSet, and sets the claims of its listeners.
     pub(super) fn evaluate(&mut self, key: &ParentKey, dirty: &mut Dirty) {
-        let around = Surroundings { store: self.store, settings: self.settings, now: self.now };
+        let around = Surroundings {
+            store: self.store,
+            settings: self.settings,
+            now: self.now,
+        };
         let new = match key {
             ParentKey::Gateway(name) => self
                 .store
@@ -60,15 +64,28 @@ impl Evaluation<'_> {
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
-                Some(offer::listener_set(set, self.store.gateway(gateway)?, base, &around))
+                Some(offer::listener_set(
+                    set,
+                    self.store.gateway(gateway)?,
+                    base,
+                    &around,
+                ))
             }),
         };
         let new = self.quotas.within_limits(key, new, self.settings, dirty);
         if let ParentKey::Gateway(name) = key {
-            // ListenerSets depend on what their Gateway admits and on its placement, which rarely change.
-            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.placement.clone());
+            // ListenerSets depend on what their Gateway admits and on its placement, which rarely
+            // change.
+            let seen_by_sets =
+                |parent: &Parent| (parent.accepted.clone(), parent.placement.clone());
             if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
-                dirty.parents.extend(self.store.indexes().sets_by_gateway(name).cloned().map(ParentKey::ListenerSet));
+                dirty.parents.extend(
+                    self.store
+                        .indexes()
+                        .sets_by_gateway(name)
+                        .cloned()
+                        .map(ParentKey::ListenerSet),
+                );
             }
             dirty.bindings.insert(name.clone());
             self.gateway_services.touch_rivals(name, dirty);
@@ -76,15 +93,26 @@ impl Evaluation<'_> {
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key);
         let old = self.parents.get(key).cloned();
-        place_roots(key, (old.as_ref(), new.as_ref()), &around, self.parents, self.emissions, dirty);
+        place_roots(
+            key,
+            (old.as_ref(), new.as_ref()),
+            &around,
+            self.parents,
+            self.emissions,
+            dirty,
+        );
         if old == new {
             return;
         }
         dirty.statuses.insert(key.object());
         dirty.uses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
-        if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
-            dirty.attachments.extend(self.store.indexes().granted_by_parent(key).cloned());
+        if old.as_ref().map(|parent| &parent.accepted)
+            != new.as_ref().map(|parent| &parent.accepted)
+        {
+            dirty
+                .attachments
+                .extend(self.store.indexes().granted_by_parent(key).cloned());
         }
         if let ParentKey::Gateway(name) = key {
             self.touch_client(name, old.as_ref(), new.as_ref(), dirty);
@@ -94,45 +122,71 @@ impl Evaluation<'_> {
         if old.as_ref().map(as_default) != new.as_ref().map(as_default)
             && [&old, &new].into_iter().flatten().any(Parent::is_default)
         {
-            dirty.attachments.extend(self.store.defaulted_routes().cloned());
+            dirty
+                .attachments
+                .extend(self.store.defaulted_routes().cloned());
         }
         if old.as_ref().map(filter_bytes) != new.as_ref().map(filter_bytes) {
             let is_default = [&old, &new].into_iter().flatten().any(Parent::is_default);
-            dirty.attachments.extend(self.store.routes_reaching(key, is_default).cloned());
+            dirty
+                .attachments
+                .extend(self.store.routes_reaching(key, is_default).cloned());
         }
-        self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
+        self.attachments
+            .touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_routes(old.as_ref(), new.as_ref(), self.store, dirty);
         touch_hosts(self.attachments, old.as_ref(), new.as_ref(), dirty);
-        note_admitting(self.parents, self.register, old.as_ref(), new.as_ref(), dirty);
-        self.parents.set_ends(key, new.iter().flat_map(Parent::certificates));
+        note_admitting(
+            self.parents,
+            self.register,
+            old.as_ref(),
+            new.as_ref(),
+            dirty,
+        );
+        self.parents
+            .set_ends(key, new.iter().flat_map(Parent::certificates));
         self.parents.set(key, new);
         dirty.wanting.insert(key.clone());
     }
 
     fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {
         let written = self.store.listeners(key).filter_map(|l| l.tls.as_ref());
-        let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
+        let written = written
+            .flat_map(|tls| &tls.certificates)
+            .map(|r| r.name.clone());
         let client = match key {
-            ParentKey::Gateway(name) => {
-                self.store.gateway(name).and_then(|gateway| gateway.client_certificate.as_ref())
-            }
+            ParentKey::Gateway(name) => self
+                .store
+                .gateway(name)
+                .and_then(|gateway| gateway.client_certificate.as_ref()),
             ParentKey::ListenerSet(_) => None,
         };
         let written = written.chain(client.map(|reference| reference.name.clone()));
-        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| l.served.secret().cloned());
-        let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
+        let issued = new
+            .into_iter()
+            .flat_map(|parent| &parent.listeners)
+            .filter_map(|l| l.served.secret().cloned());
+        let wanted: BTreeSet<ObjectName> =
+            written.chain(issued).filter(|_| new.is_some()).collect();
         self.parents.set_secrets(key, &wanted);
     }
 
     /// Sets the time at which a parent must be evaluated again.
     fn note_deadline(&mut self, key: &ParentKey) {
-        let secrets = self.parents.secrets_of(key).filter_map(|name| self.store.secret(name));
+        let secrets = self
+            .parents
+            .secrets_of(key)
+            .filter_map(|name| self.store.secret(name));
         let times = secrets.flat_map(|secret| certificate_warning::times(secret));
         let roots = match key {
-            ParentKey::Gateway(name) => self.store.gateway(name).and_then(|gateway| gateway.frontend_tls.as_deref()),
+            ParentKey::Gateway(name) => self
+                .store
+                .gateway(name)
+                .and_then(|gateway| gateway.frontend_tls.as_deref()),
             ParentKey::ListenerSet(_) => None,
         };
-        let roots = roots.and_then(|frontend| next_time(frontend.references(), self.store, self.now));
+        let roots =
+            roots.and_then(|frontend| next_time(frontend.references(), self.store, self.now));
         let next = times.filter(|time| *time > self.now).chain(roots).min();
         self.parents.set_deadline(key, next);
     }
@@ -145,18 +199,23 @@ impl Evaluation<'_> {
             if after.get(place).is_none_or(|(other, _)| other != claim) {
                 self.frontends.set_conflict(&claim.listener, None);
                 // The names that the listener served so far, read while it is still known.
-                dirty
-                    .units
-                    .extend(self.attachments.names_of(&claim.listener).map(|name| (place.0.clone(), name.clone())));
+                dirty.units.extend(
+                    self.attachments
+                        .names_of(&claim.listener)
+                        .map(|name| (place.0.clone(), name.clone())),
+                );
                 let next = after.get(place).map(|(claim, _)| claim.clone());
                 self.set_claim(&place.0, place.1.clone(), next, dirty);
             }
         }
-        for (place, (claim, _)) in after.iter().filter(|(place, _)| !before.contains_key(place)) {
+        for (place, (claim, _)) in after
+            .iter()
+            .filter(|(place, _)| !before.contains_key(place))
+        {
             self.set_claim(&place.0, place.1.clone(), Some(claim.clone()), dirty);
         }
-        // A listener with a changed certificate or options serves the same names with other content, also if its
-        // Gateway was created again meanwhile, which changes its rank.
+        // A listener with a changed certificate or options serves the same names with other
+        // content, also if its Gateway was created again meanwhile, which changes its rank.
         for (place, (claim, content)) in &after {
             let made_anew = || {
                 let same = |((id, _), (old, _)): &(&Place, &(Claim, Content))| {
@@ -164,30 +223,53 @@ impl Evaluation<'_> {
                 };
                 before.iter().find(same).map(|(_, old)| old)
             };
-            let Some((_, old)) = before.get(place).or_else(made_anew).filter(|(_, old)| old != content) else {
+            let Some((_, old)) = before
+                .get(place)
+                .or_else(made_anew)
+                .filter(|(_, old)| old != content)
+            else {
                 continue;
             };
-            dirty.units.insert((place.0.clone(), claim.hostname.clone()));
+            dirty
+                .units
+                .insert((place.0.clone(), claim.hostname.clone()));
             if !claim.hostname.is_exact() && !old.is_to_others(content) {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
     }
 
-    /// Marks a Gateway whose client certificate changed; if it begins or ceases to have one, its backends change, and
-    /// all its units are marked.
-    fn touch_client(&self, gateway: &ObjectName, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
+    /// Marks a Gateway whose client certificate changed; if it begins or ceases to have one, its
+    /// backends change, and all its units are marked.
+    fn touch_client(
+        &self,
+        gateway: &ObjectName,
+        old: Option<&Parent>,
+        new: Option<&Parent>,
+        dirty: &mut Dirty,
+    ) {
         let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.placement.exposure.fleet);
         if fleet(old) != fleet(new) {
             dirty.show([ResourceKey::Secret(SecretName::Client(gateway.clone()))]);
         }
-        let (old, new) = (old.and_then(Parent::client_certificate), new.and_then(Parent::client_certificate));
+        let (old, new) = (
+            old.and_then(Parent::client_certificate),
+            new.and_then(Parent::client_certificate),
+        );
         if old != new {
             dirty.clients.insert(gateway.clone());
         }
         if old.is_some() != new.is_some() {
-            let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
-            let sets = self.store.sets_of(gateway).cloned().map(ParentKey::ListenerSet);
+            let admission = Admission {
+                parents: self.parents,
+                attachments: self.attachments,
+                register: self.register,
+            };
+            let sets = self
+                .store
+                .sets_of(gateway)
+                .cloned()
+                .map(ParentKey::ListenerSet);
             for parent in std::iter::once(ParentKey::Gateway(gateway.clone())).chain(sets) {
                 let is_default = self.parents.get(&parent).is_some_and(Parent::is_default);
                 for route in self.store.routes_reaching(&parent, is_default) {
@@ -207,14 +289,31 @@ impl Evaluation<'_> {
     }
 
     /// Registers the claim of a listener of the shared fleet, in place of its former one.
-    fn register_claim(&mut self, id: &FrontendId, rank: &Rank, claim: Option<&Claim>, dirty: &mut Dirty) {
-        let old = self.frontends.get(id).and_then(|frontend| frontend.claims().get(rank)).cloned();
+    fn register_claim(
+        &mut self,
+        id: &FrontendId,
+        rank: &Rank,
+        claim: Option<&Claim>,
+        dirty: &mut Dirty,
+    ) {
+        let old = self
+            .frontends
+            .get(id)
+            .and_then(|frontend| frontend.claims().get(rank))
+            .cloned();
         for (claim, there) in [(old.as_ref(), false), (claim, true)] {
             let Some(claim) = claim else { continue };
             let namespace = rank.parent.name().namespace.clone();
-            let through = rank.gateway.as_ref().map_or_else(|| namespace.clone(), |first| first.1.namespace.clone());
+            let through = rank
+                .gateway
+                .as_ref()
+                .map_or_else(|| namespace.clone(), |first| first.1.namespace.clone());
             let claimant = Claimant {
-                created: if self.settings.believes_creation_times { rank.created } else { 0 },
+                created: if self.settings.believes_creation_times {
+                    rank.created
+                } else {
+                    0
+                },
                 namespace,
                 through,
                 by: By::Listener(claim.listener.clone()),
@@ -222,8 +321,12 @@ impl Evaluation<'_> {
             };
             let (is_shared, at) = (is_shared(&id.gateway), id.transport_port());
             let port = (is_shared && well_known(at).is_none()).then_some(Ownable::Port(at));
-            let own = (is_shared && claim.protocol.has_hostnames()).then(|| Ownable::Hostname(claim.hostname.clone()));
-            let admitted = claim.admitted.clone().map(|at| Ownable::Admitted(at, claim.hostname.clone()));
+            let own = (is_shared && claim.protocol.has_hostnames())
+                .then(|| Ownable::Hostname(claim.hostname.clone()));
+            let admitted = claim
+                .admitted
+                .clone()
+                .map(|at| Ownable::Admitted(at, claim.hostname.clone()));
             for what in port.into_iter().chain(own).chain(admitted) {
                 self.register.claim(&what, &claimant, there);
                 dirty.owned.insert(what);
@@ -232,18 +335,29 @@ impl Evaluation<'_> {
     }
 
     fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
-        let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
+        let admission = Admission {
+            parents: self.parents,
+            attachments: self.attachments,
+            register: self.register,
+        };
         admission.touch_under(self.frontends, id, wide, dirty);
     }
 }
 
 /// Bytes of the filters of each listener.
 fn filter_bytes(parent: &Parent) -> Vec<(Arc<str>, Bytes)> {
-    let filtered = parent.listeners.iter().filter(|listener| listener.guard.bytes != Bytes::default());
-    filtered.map(|listener| (listener.name.clone(), listener.guard.bytes)).collect()
+    let filtered = parent
+        .listeners
+        .iter()
+        .filter(|listener| listener.guard.bytes != Bytes::default());
+    filtered
+        .map(|listener| (listener.name.clone(), listener.guard.bytes))
+        .collect()
 }
 
 /// True if a GatewayClass exists and names our controller.
 pub(super) fn is_ours(class: &str, store: &Store, settings: &Settings) -> bool {
-    store.class(class).is_some_and(|c| c.controller == settings.controller)
+    store
+        .class(class)
+        .is_some_and(|c| c.controller == settings.controller)
 }

@@ -1,4 +1,5 @@
-//! Fields of the experimental channel of the Gateway API: whether they are served, and their translation.
+//! Fields of the experimental channel of the Gateway API: whether they are served, and their
+//! translation.
 
 use sha2::{Digest, Sha256};
 
@@ -7,7 +8,8 @@ use crate::inputs::{AuthFilter, Filters, Route, RouteRule, SessionPersistence, U
 use crate::limits::Limits;
 use crate::model::{Session, SessionCookie};
 
-/// Checks whether the filters of a rule may be carried out. If `ExternalAuth` may not, no request passes.
+/// Checks whether the filters of a rule may be carried out. If `ExternalAuth` may not, no request
+/// passes.
 pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsupported> {
     match (channel, &filters.auth) {
         (Channel::Standard, Some(_)) => {
@@ -37,26 +39,40 @@ pub(super) fn body(auth: &AuthFilter, limits: &Limits) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the session persistence of a rule, and a message if it is ignored. `name` is unique among all rules.
+/// Returns the session persistence of a rule, and a message if it is ignored. `name` is unique
+/// among all rules.
 pub(super) fn session(
     rule: &RouteRule,
     name: &str,
     channel: Channel,
 ) -> Result<(Option<Box<Session>>, Option<String>), Unsupported> {
-    let Some(asked) = rule.session.as_deref() else { return Ok((None, None)) };
+    let Some(asked) = rule.session.as_deref() else {
+        return Ok((None, None));
+    };
     if channel == Channel::Standard {
-        let text =
-            "sessionPersistence has no effect: it is of the experimental channel, --gateway-api-channel is standard";
+        let text = "sessionPersistence has no effect: it is of the experimental channel, --gateway-api-channel is standard";
         return Ok((None, Some(text.to_owned())));
     }
-    Ok((Some(Box::new(served(asked.as_ref().map_err(Clone::clone)?, name, false))), None))
+    Ok((
+        Some(Box::new(served(
+            asked.as_ref().map_err(Clone::clone)?,
+            name,
+            false,
+        ))),
+        None,
+    ))
 }
 
-/// A session as it is served. `name` is that of what asks for it, among all; `secure` where cookies are for TLS alone.
+/// A session as it is served. `name` is that of what asks for it, among all; `secure` where cookies
+/// are for TLS alone.
 pub(super) fn served(asked: &SessionPersistence, name: &str, secure: bool) -> Session {
     match asked {
         SessionPersistence::Header(header) => Session::Header(header.clone()),
-        SessionPersistence::Cookie { name: given, path, lifetime } => Session::Cookie(SessionCookie {
+        SessionPersistence::Cookie {
+            name: given,
+            path,
+            lifetime,
+        } => Session::Cookie(SessionCookie {
             name: given.clone().unwrap_or_else(|| cookie_of(name)),
             path: path.clone(),
             lifetime: *lifetime,
@@ -65,8 +81,8 @@ pub(super) fn served(asked: &SessionPersistence, name: &str, secure: bool) -> Se
     }
 }
 
-/// The name of a cookie that nobody named: always the same for one rule or Service port, and nobody learns of names in
-/// the cluster by it.
+/// The name of a cookie that nobody named: always the same for one rule or Service port, and nobody
+/// learns of names in the cluster by it.
 fn cookie_of(name: &str) -> String {
     let hash = Sha256::digest(name.as_bytes());
     let hash: [u8; 8] = hash[..8].try_into().expect("it has 32 bytes");

@@ -1,4 +1,5 @@
-//! Explains why a URL is served or not: the chain from the hostname to the endpoints, up to the first link that fails.
+//! Explains why a URL is served or not: the chain from the hostname to the endpoints, up to the
+//! first link that fails.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,7 +18,10 @@ use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
 use super::report::Report;
 use super::routes::{Port, Routing};
-use crate::model::{Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort, ValidationMode};
+use crate::model::{
+    Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort,
+    ValidationMode,
+};
 
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]
@@ -41,8 +45,9 @@ pub struct Question {
 /// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`, `filters`, `upgrade`, `route`,
-    /// `preflight`, `authorization`, `backend`, `backend TLS`, `endpoints`.
+    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`,
+    /// `filters`, `upgrade`, `route`, `preflight`, `authorization`, `backend`, `backend TLS`,
+    /// `endpoints`.
     pub what: &'static str,
     /// True if it holds.
     pub ok: bool,
@@ -56,7 +61,12 @@ pub struct Link {
 impl Link {
     /// A link that is about no server.
     pub fn new(what: &'static str, ok: bool, text: String) -> Self {
-        Self { what, ok, text, server: None }
+        Self {
+            what,
+            ok,
+            text,
+            server: None,
+        }
     }
 }
 
@@ -120,7 +130,9 @@ impl<'a> Explainer<'a> {
                 return explanation;
             }
         };
-        let Some((id, hostname)) = self.find_frontend(question, &host, &mut explanation) else { return explanation };
+        let Some((id, hostname)) = self.find_frontend(question, &host, &mut explanation) else {
+            return explanation;
+        };
         explanation.frontend = Some(id.to_string());
         explanation.owner = Some((id.clone(), hostname.clone()));
         let frontend = self.frontends().get(&id).expect("found above");
@@ -128,23 +140,49 @@ impl<'a> Explainer<'a> {
         let namespace = &listener.parent.name().namespace;
         explanation.hold(
             "namespace",
-            format!("{namespace} owns listener {:?} of {}", listener.name, listener.parent.object()),
+            format!(
+                "{namespace} owns listener {:?} of {}",
+                listener.name,
+                listener.parent.object()
+            ),
         );
-        explanation.hold("listener", format!("{protocol:?} hostname {hostname} on port {}", id.port));
-        let Some(parent) = self.admission().parents.get(&listener.parent) else { return explanation };
-        let Some(own) = parent.listener(&listener.name) else { return explanation };
+        explanation.hold(
+            "listener",
+            format!("{protocol:?} hostname {hostname} on port {}", id.port),
+        );
+        let Some(parent) = self.admission().parents.get(&listener.parent) else {
+            return explanation;
+        };
+        let Some(own) = parent.listener(&listener.name) else {
+            return explanation;
+        };
         if protocol.terminates() {
             self.explain_handshake(&host, parent, own, &mut explanation);
         }
         if own.guard.refuses() {
-            let why = own.guard.accepted.as_ref().err().or(own.guard.resolved.as_ref().err());
-            explanation.fail("filters", why.map(|(_, text)| text.clone()).unwrap_or_default());
+            let why = own
+                .guard
+                .accepted
+                .as_ref()
+                .err()
+                .or(own.guard.resolved.as_ref().err());
+            explanation.fail(
+                "filters",
+                why.map(|(_, text)| text.clone()).unwrap_or_default(),
+            );
         }
-        for server in own.guard.filters.iter().flat_map(|filters| filters.servers()) {
+        for server in own
+            .guard
+            .filters
+            .iter()
+            .flat_map(|filters| filters.servers())
+        {
             self.explain_authorization("a filter of the listener", server, &mut explanation);
         }
-        if let Some(upgrade) =
-            question.upgrade.as_deref().filter(|_| matches!(protocol, Protocol::Http | Protocol::Https))
+        if let Some(upgrade) = question
+            .upgrade
+            .as_deref()
+            .filter(|_| matches!(protocol, Protocol::Http | Protocol::Https))
         {
             explain_upgrade(upgrade, &mut explanation);
         }
@@ -163,24 +201,42 @@ impl<'a> Explainer<'a> {
         explanation: &mut Explanation,
     ) -> Option<(FrontendId, Hostname)> {
         let port = TransportPort::tcp(question.port);
-        let on_port: Vec<_> = self.frontends().iter().filter(|(id, _)| id.transport_port() == port).collect();
+        let on_port: Vec<_> = self
+            .frontends()
+            .iter()
+            .filter(|(id, _)| id.transport_port() == port)
+            .collect();
         let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
         let mut refusal = None;
         for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(f.addresses())) {
-            if self.frontends().rival(id, self.admission().register).is_some() {
-                let text = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
+            if self
+                .frontends()
+                .rival(id, self.admission().register)
+                .is_some()
+            {
+                let text = format!(
+                    "another Gateway holds port {} on the address of gateway {}",
+                    id.port, id.gateway
+                );
                 refusal = Some(text);
                 continue;
             }
             let Some((hostname, listener, protocol)) = frontend.owner(host) else {
-                let names: Vec<_> = frontend.winners().take(5).map(|(name, _)| name.to_string()).collect();
+                let names: Vec<_> = frontend
+                    .winners()
+                    .take(5)
+                    .map(|(name, _)| name.to_string())
+                    .collect();
                 let text = format!(
                     "no listener of gateway {} on port {} matches {host} (it has {})",
                     id.gateway,
                     id.port,
                     names.join(", ")
                 );
-                refusal = Some(with_causes(text, self.causes_of_listeners(host, question.port)));
+                refusal = Some(with_causes(
+                    text,
+                    self.causes_of_listeners(host, question.port),
+                ));
                 continue;
             };
             let is_of_another = || {
@@ -196,19 +252,34 @@ impl<'a> Explainer<'a> {
                 continue;
             }
             if (protocol == Protocol::Http) == question.tls {
-                refusal = Some(format!("port {} of gateway {} speaks {protocol:?}", id.port, id.gateway));
+                refusal = Some(format!(
+                    "port {} of gateway {} speaks {protocol:?}",
+                    id.port, id.gateway
+                ));
                 continue;
             }
             explanation.hold(
                 "frontend",
-                format!("gateway {} port {} on {}", id.gateway, id.port, addresses(frontend.addresses())),
+                format!(
+                    "gateway {} port {} on {}",
+                    id.gateway,
+                    id.port,
+                    addresses(frontend.addresses())
+                ),
             );
             return Some((id.clone(), hostname.clone()));
         }
         let nobody = || {
             let text = format!("no Gateway of ours listens on port {}", question.port);
             let causes = self.causes_of_listeners(host, question.port);
-            with_causes(text, if causes.is_empty() { self.gateways_of_others(question.port) } else { causes })
+            with_causes(
+                text,
+                if causes.is_empty() {
+                    self.gateways_of_others(question.port)
+                } else {
+                    causes
+                },
+            )
         };
         explanation.fail("frontend", refusal.unwrap_or_else(nobody));
         None
@@ -217,35 +288,67 @@ impl<'a> Explainer<'a> {
     /// An addition to a message about a hostname of another namespace: the platform granted it.
     fn granted_over(&self, host: &Hostname) -> String {
         let granted = self.admission().register.granted();
-        let namespace = |name: &Hostname| granted.first(name).map_or_else(String::new, ToString::to_string);
-        let told = |name: Hostname| format!(" (the platform granted {name} to namespace {})", namespace(&name));
+        let namespace = |name: &Hostname| {
+            granted
+                .first(name)
+                .map_or_else(String::new, ToString::to_string)
+        };
+        let told = |name: Hostname| {
+            format!(
+                " (the platform granted {name} to namespace {})",
+                namespace(&name)
+            )
+        };
         granted.over(host).map_or_else(String::new, told)
     }
 
     /// Adds the certificate that a listener serves, and what it requires of clients.
-    fn explain_handshake(&self, host: &Hostname, parent: &Parent, own: &ParentListener, explanation: &mut Explanation) {
+    fn explain_handshake(
+        &self,
+        host: &Hostname,
+        parent: &Parent,
+        own: &ParentListener,
+        explanation: &mut Explanation,
+    ) {
         let Some(certificate) = own.served.certificate() else {
             let pending = || "it is still being issued".to_owned();
-            let why = self.cause_at(parent, own).or_else(|| own.resolved.as_ref().err().map(|(_, text)| text.clone()));
+            let why = self
+                .cause_at(parent, own)
+                .or_else(|| own.resolved.as_ref().err().map(|(_, text)| text.clone()));
             explanation.fail("certificate", why.unwrap_or_else(pending));
             return;
         };
         let until = certificate::rfc3339(certificate.not_after);
-        let text = format!("serial {} by {}, valid until {until}", certificate.serial(), certificate.issuer);
+        let text = format!(
+            "serial {} by {}, valid until {until}",
+            certificate.serial(),
+            certificate.issuer
+        );
         let refusals = own.warnings.iter().filter(|warning| warning.is_refusal());
         let mut refusals: Vec<String> = refusals.map(|warning| warning.text.clone()).collect();
         if !is_for(host, own, certificate) {
             let names = certificate_warning::named(&certificate.names);
-            refusals.push(format!("it is not valid for {host}: it names {names}, and a wildcard stands for one label"));
+            refusals.push(format!(
+                "it is not valid for {host}: it names {names}, and a wildcard stands for one label"
+            ));
         }
         if !refusals.is_empty() {
-            explanation.fail("certificate", with_causes(format!("{text}; clients refuse it"), refusals));
+            explanation.fail(
+                "certificate",
+                with_causes(format!("{text}; clients refuse it"), refusals),
+            );
             return;
         }
-        let told = own.warnings.iter().filter(|warning| warning.reason != Reason::CertificateNotForHostname);
+        let told = own
+            .warnings
+            .iter()
+            .filter(|warning| warning.reason != Reason::CertificateNotForHostname);
         let told = told.map(|warning| warning.text.clone());
         let resolved = own.resolved.as_ref().err().map(|(_, text)| text.clone());
-        explanation.hold("certificate", with_notes(text, resolved.into_iter().chain(told).collect()));
+        explanation.hold(
+            "certificate",
+            with_notes(text, resolved.into_iter().chain(told).collect()),
+        );
         explain_clients(parent, own, explanation);
     }
 
@@ -258,27 +361,43 @@ impl<'a> Explainer<'a> {
         protocol: Protocol,
         explanation: &mut Explanation,
     ) {
-        let candidates = std::iter::once(host.clone()).chain(host.covering()).chain(Some(Hostname::any()));
+        let candidates = std::iter::once(host.clone())
+            .chain(host.covering())
+            .chain(Some(Hostname::any()));
         let candidates: Vec<Hostname> = candidates.collect();
         let is_served = |name: &Hostname| self.admission().served(name, listener).next().is_some();
         let mut narrower = candidates.iter().take_while(|name| !is_served(name));
         if narrower.any(|name| self.admission().kept_for(name, listener).is_some()) {
-            let text =
-                format!("{host} belongs to routes of another namespace, which give it to no listener of this port");
+            let text = format!(
+                "{host} belongs to routes of another namespace, which give it to no listener of this port"
+            );
             explanation.fail("route", text + &self.granted_over(host));
             return;
         }
         let hostname = candidates.into_iter().find(is_served);
         let Some(hostname) = hostname else {
-            let text = format!("no route serves {host} through this listener: {}", answered(protocol, 404));
-            explanation.fail("route", with_causes(text, self.causes_of_routes(host, listener)));
+            let text = format!(
+                "no route serves {host} through this listener: {}",
+                answered(protocol, 404)
+            );
+            explanation.fail(
+                "route",
+                with_causes(text, self.causes_of_routes(host, listener)),
+            );
             return;
         };
-        let at = Port { number: id.port, tls: protocol.family() == Family::Tls };
+        let at = Port {
+            number: id.port,
+            tls: protocol.family() == Family::Tls,
+        };
         let routes = self.routing.routes(at, &hostname, listener, None);
         let is_http = matches!(protocol, Protocol::Http | Protocol::Https);
-        let found = routes.iter().find(|route| !is_http || matches(&route.matches, question));
-        let answering = routes.iter().find(|route| is_http && answers_preflights(route, question));
+        let found = routes
+            .iter()
+            .find(|route| !is_http || matches(&route.matches, question));
+        let answering = routes
+            .iter()
+            .find(|route| is_http && answers_preflights(route, question));
         if let Some(answering) = answering.filter(|_| question.method == "OPTIONS") {
             explanation.hold("preflight", preflight(answering));
         }
@@ -286,10 +405,18 @@ impl<'a> Explainer<'a> {
             if answering.is_some() && question.method == "OPTIONS" {
                 return;
             }
-            let keys: BTreeSet<&RouteKey> = self.admission().served(&hostname, listener).map(|(key, _)| key).collect();
+            let keys: BTreeSet<&RouteKey> = self
+                .admission()
+                .served(&hostname, listener)
+                .map(|(key, _)| key)
+                .collect();
             let names: Vec<_> = keys.iter().map(|key| key.object().to_string()).collect();
             let (method, path) = (&question.method, &question.path);
-            let text = format!("{method} {path} matches no rule of {}: {}", names.join(", "), answered(protocol, 404));
+            let text = format!(
+                "{method} {path} matches no rule of {}: {}",
+                names.join(", "),
+                answered(protocol, 404)
+            );
             explanation.fail("route", with_causes(text, self.causes_in_rules(&keys)));
             return;
         };
@@ -297,7 +424,10 @@ impl<'a> Explainer<'a> {
         if !route.matches.headers.is_empty() || !route.matches.query.is_empty() {
             let _ = write!(conditions, " (if its header and query conditions hold)");
         }
-        explanation.hold("route", format!("{} for {hostname}{conditions}", route.name));
+        explanation.hold(
+            "route",
+            format!("{} for {hostname}{conditions}", route.name),
+        );
         if let Some(auth) = &route.rule.auth {
             self.explain_authorization("filter ExternalAuth", auth, explanation);
             if !explanation.ok() {
@@ -311,23 +441,41 @@ impl<'a> Explainer<'a> {
 /// Adds whether a request for another protocol passes.
 fn explain_upgrade(upgrade: &str, explanation: &mut Explanation) {
     match upgrade.to_ascii_lowercase().as_str() {
-        "websocket" => explanation.hold("upgrade", "to WebSocket, if the backend agrees".to_owned()),
-        "h2c" => explanation.hold("upgrade", "to h2c, ignored: the request is answered over HTTP/1.1".to_owned()),
-        _ => explanation
-            .fail("upgrade", format!("to {upgrade}, answered 403: WebSocket is the only protocol that passes")),
+        "websocket" => {
+            explanation.hold("upgrade", "to WebSocket, if the backend agrees".to_owned())
+        }
+        "h2c" => explanation.hold(
+            "upgrade",
+            "to h2c, ignored: the request is answered over HTTP/1.1".to_owned(),
+        ),
+        _ => explanation.fail(
+            "upgrade",
+            format!("to {upgrade}, answered 403: WebSocket is the only protocol that passes"),
+        ),
     }
 }
 
-/// True if a match answers preflights that ask for a request of this path; methods and headers are not known.
+/// True if a match answers preflights that ask for a request of this path; methods and headers are
+/// not known.
 fn answers_preflights(route: &Route, question: &Question) -> bool {
-    let any_method = Match { method: None, ..route.matches.clone() };
+    let any_method = Match {
+        method: None,
+        ..route.matches.clone()
+    };
     route.rule.cors.is_some() && matches(&any_method, question)
 }
 
 /// What a match does with preflights.
 fn preflight(route: &Route) -> String {
-    let method = route.matches.method.as_deref().filter(|method| *method != "OPTIONS");
-    let asked = method.map_or_else(|| "that".to_owned(), |method| format!("that ask for {method}, and"));
+    let method = route
+        .matches
+        .method
+        .as_deref()
+        .filter(|method| *method != "OPTIONS");
+    let asked = method.map_or_else(
+        || "that".to_owned(),
+        |method| format!("that ask for {method}, and"),
+    );
     format!(
         "preflights (Origin and Access-Control-Request-Method) {asked} match no rule before it are answered by filter CORS of \
          {}, and reach no backend",
@@ -335,7 +483,8 @@ fn preflight(route: &Route) -> String {
     )
 }
 
-/// True if a listener's certificate is valid for a host. Nobody checks one that the listener asked to be self-signed.
+/// True if a listener's certificate is valid for a host. Nobody checks one that the listener asked
+/// to be self-signed.
 fn is_for(host: &Hostname, listener: &ParentListener, certificate: &Certificate) -> bool {
     match &listener.served {
         Served::Issued(want, _) if want.names.iter().any(Hostname::is_any) => true,
@@ -347,16 +496,27 @@ fn is_for(host: &Hostname, listener: &ParentListener, certificate: &Certificate)
 fn explain_clients(parent: &Parent, own: &ParentListener, explanation: &mut Explanation) {
     let ParentListener { port, clients, .. } = own;
     let gateway = &parent.placement.gateway;
-    let unresolved = parent.placement.clients.of_port(*port).and_then(|(_, resolved)| resolved.as_ref().err());
-    let causes: Vec<String> = unresolved.map(|(_, text)| text.clone()).into_iter().collect();
+    let unresolved = parent
+        .placement
+        .clients
+        .of_port(*port)
+        .and_then(|(_, resolved)| resolved.as_ref().err());
+    let causes: Vec<String> = unresolved
+        .map(|(_, text)| text.clone())
+        .into_iter()
+        .collect();
     if let Err((_, text)) = clients.verdict() {
         explanation.fail("client certificate", with_causes(text, causes));
         return;
     }
-    let Clients::Checked(validation) = clients else { return };
+    let Clients::Checked(validation) = clients else {
+        return;
+    };
     let text = match validation.mode {
         ValidationMode::AllowValidOnly => {
-            format!("port {port} requires one that a CA of spec.tls.frontend of gateway {gateway} has signed")
+            format!(
+                "port {port} requires one that a CA of spec.tls.frontend of gateway {gateway} has signed"
+            )
         }
         ValidationMode::AllowInsecureFallback => {
             format!(
@@ -369,33 +529,44 @@ fn explain_clients(parent: &Parent, own: &ParentListener, explanation: &mut Expl
 
 /// A text with the causes of what it says.
 fn with_causes(text: String, causes: Vec<String>) -> String {
-    std::iter::once(text).chain(causes).collect::<Vec<_>>().join("; ")
+    std::iter::once(text)
+        .chain(causes)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// A text with notes about what is not as people may expect.
 fn with_notes(text: String, notes: Vec<String>) -> String {
-    std::iter::once(text).chain(notes.into_iter().map(|note| format!("NOTE: {note}"))).collect::<Vec<_>>().join("; ")
+    std::iter::once(text)
+        .chain(notes.into_iter().map(|note| format!("NOTE: {note}")))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// What clients get in place of a backend's answer.
 fn answered(protocol: Protocol, status: u16) -> String {
     match protocol {
         Protocol::Http | Protocol::Https => format!("answered {status}"),
-        Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp => "connections are closed".to_owned(),
+        Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp => {
+            "connections are closed".to_owned()
+        }
         Protocol::Udp => "datagrams are dropped".to_owned(),
     }
 }
 
 /// True if path and method of a match hold; conditions on headers and query parameters are ignored.
 fn matches(m: &Match, question: &Question) -> bool {
-    let method = m.method.as_ref().is_none_or(|method| *method == question.method);
+    let method = m
+        .method
+        .as_ref()
+        .is_none_or(|method| *method == question.method);
     let path = question.path.split('?').next().unwrap_or_default();
     let on_path = match &m.path {
         PathMatch::Exact(exact) => path == exact,
         PathMatch::Prefix(prefix) if prefix == "/" => true,
-        PathMatch::Prefix(prefix) => {
-            path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        }
+        PathMatch::Prefix(prefix) => path
+            .strip_prefix(prefix.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
         PathMatch::Regex(text) => whole(text).is_some_and(|regex| regex.is_match(path)),
     };
     method && on_path

@@ -1,4 +1,5 @@
-//! Features of the Gateway API that we support, by their names (GEP-2162): the status of a class lists them.
+//! Features of the Gateway API that we support, by their names (GEP-2162): the status of a class
+//! lists them.
 //!
 //! A feature is listed only if tests prove it: the conformance suite and users rely on the list.
 
@@ -60,11 +61,17 @@ const ALWAYS: [&str; 48] = [
 ];
 
 /// The kinds that a cluster may lack, in the order of their features' names.
-const KINDS: [Kind; 6] =
-    [Kind::BackendTLSPolicy, Kind::GRPCRoute, Kind::ListenerSet, Kind::TCPRoute, Kind::TLSRoute, Kind::UDPRoute];
+const KINDS: [Kind; 6] = [
+    Kind::BackendTLSPolicy,
+    Kind::GRPCRoute,
+    Kind::ListenerSet,
+    Kind::TCPRoute,
+    Kind::TLSRoute,
+    Kind::UDPRoute,
+];
 
-/// The features of the Gateways of a class, sorted. Features of kinds and fields that the cluster has no definitions
-/// for are left out.
+/// The features of the Gateways of a class, sorted. Features of kinds and fields that the cluster
+/// has no definitions for are left out.
 pub(super) fn supported(
     fleet: Fleet,
     channel: Channel,
@@ -79,20 +86,35 @@ pub(super) fn supported(
     };
     let is_experimental = channel == Channel::Experimental;
     let routability = is_experimental && definitions.fields.routability;
-    // Of other fleets the addresses are what they are: none of them is a Service's within the cluster, for one Gateway
-    // alone.
+    // Of other fleets the addresses are what they are: none of them is a Service's within the
+    // cluster, for one Gateway alone.
     let is_cluster = routability && fleet.has_services();
     let experimental = [
         ("ClusterTrustBundle", has_trust_bundles),
         ("GatewayAddressRoutability", routability),
         ("GatewayAddressRoutabilityCluster", is_cluster),
-        ("GatewayListenerFilters", is_experimental && definitions.fields.listener_filters),
+        (
+            "GatewayListenerFilters",
+            is_experimental && definitions.fields.listener_filters,
+        ),
     ];
-    let experimental = experimental.into_iter().filter(|(_, is_supported)| *is_supported).map(|(name, _)| name);
+    let experimental = experimental
+        .into_iter()
+        .filter(|(_, is_supported)| *is_supported)
+        .map(|(name, _)| name);
     // The name of a feature begins with that of its kind.
-    let missing: Vec<Kind> = KINDS.into_iter().filter(|kind| definitions.missing.contains(kind)).collect();
+    let missing: Vec<Kind> = KINDS
+        .into_iter()
+        .filter(|kind| definitions.missing.contains(kind))
+        .collect();
     let is_defined = |name: &&str| !missing.iter().any(|kind| name.starts_with(kind.as_str()));
-    let mut all: Vec<&str> = ALWAYS.iter().chain(own).copied().filter(is_defined).chain(experimental).collect();
+    let mut all: Vec<&str> = ALWAYS
+        .iter()
+        .chain(own)
+        .copied()
+        .filter(is_defined)
+        .chain(experimental)
+        .collect();
     all.sort_unstable();
     all
 }
@@ -105,20 +127,54 @@ mod tests {
     fn they_are_sorted_and_none_stands_twice() {
         for fleet in [Fleet::Own, Fleet::Shared, Fleet::Dedicated, Fleet::Isolated] {
             let all = supported(fleet, Channel::Experimental, true, &Definitions::default());
-            assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() <= 64, "{fleet:?}");
+            assert!(
+                all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() <= 64,
+                "{fleet:?}"
+            );
         }
     }
     #[test]
     fn those_without_definitions_are_left_out() {
-        let of = |definitions: Definitions| supported(Fleet::Dedicated, Channel::Experimental, false, &definitions);
+        let of = |definitions: Definitions| {
+            supported(Fleet::Dedicated, Channel::Experimental, false, &definitions)
+        };
         let all = of(Definitions::default());
-        assert!(all.contains(&"GatewayListenerFilters") && all.contains(&"GatewayAddressRoutabilityCluster"));
+        assert!(
+            all.contains(&"GatewayListenerFilters")
+                && all.contains(&"GatewayAddressRoutabilityCluster")
+        );
         let standard = of(Definitions::unknown());
-        let lost: Vec<&str> = all.iter().filter(|name| !standard.contains(name)).copied().collect();
-        assert_eq!(lost, ["GatewayAddressRoutability", "GatewayAddressRoutabilityCluster", "GatewayListenerFilters"]);
+        let lost: Vec<&str> = all
+            .iter()
+            .filter(|name| !standard.contains(name))
+            .copied()
+            .collect();
+        assert_eq!(
+            lost,
+            [
+                "GatewayAddressRoutability",
+                "GatewayAddressRoutabilityCluster",
+                "GatewayListenerFilters"
+            ]
+        );
         let missing = [Kind::TLSRoute, Kind::ListenerSet].into();
-        let older = of(Definitions { missing, ..Definitions::default() });
-        let lost: Vec<&str> = all.iter().filter(|name| !older.contains(name)).copied().collect();
-        assert_eq!(lost, ["ListenerSet", "TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate"]);
+        let older = of(Definitions {
+            missing,
+            ..Definitions::default()
+        });
+        let lost: Vec<&str> = all
+            .iter()
+            .filter(|name| !older.contains(name))
+            .copied()
+            .collect();
+        assert_eq!(
+            lost,
+            [
+                "ListenerSet",
+                "TLSRoute",
+                "TLSRouteModeMixed",
+                "TLSRouteModeTerminate"
+            ]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The exposure of a Gateway: at addresses of its own, at those that all Gateways of a fleet share, or by a Service.
+//! The exposure of a Gateway: at addresses of its own, at those that all Gateways of a fleet share,
+//! or by a Service.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +10,14 @@ use super::parent::Parent;
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
-    Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey, Parameters,
-    ParametersRef, ServiceParameters, ServicePortSpec, ServiceType,
+    Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
+    Parameters, ParametersRef, ServiceParameters, ServicePortSpec, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
-/// Determines a Gateway's exposure by its own parameters, its class's and the installation's, in this order of
-/// precedence (Gateway API, `GatewayInfrastructure.parametersRef`).
+/// Determines a Gateway's exposure by its own parameters, its class's and the installation's, in
+/// this order of precedence (Gateway API, `GatewayInfrastructure.parametersRef`).
 pub(super) fn gateway_exposure(
     gateway: &Gateway,
     store: &Store,
@@ -24,32 +25,72 @@ pub(super) fn gateway_exposure(
 ) -> Result<GatewayExposure, (Reason, String)> {
     let invalid = |text| (Reason::InvalidParameters, text);
     let class = store.class(&gateway.class);
-    let wide = class.map(|class| class_parameters(class, store)).transpose();
-    let wide = wide.map_err(|text| invalid(format!("GatewayClass {}: {text}", gateway.class)))?.flatten();
-    let own = gateway.infrastructure.as_ref().and_then(|infrastructure| infrastructure.parameters.as_ref());
-    let own = own.map(|r| parameters(r, "spec.infrastructure.parametersRef", store)).transpose().map_err(invalid)?;
+    let wide = class
+        .map(|class| class_parameters(class, store))
+        .transpose();
+    let wide = wide
+        .map_err(|text| invalid(format!("GatewayClass {}: {text}", gateway.class)))?
+        .flatten();
+    let own = gateway
+        .infrastructure
+        .as_ref()
+        .and_then(|infrastructure| infrastructure.parameters.as_ref());
+    let own = own
+        .map(|r| parameters(r, "spec.infrastructure.parametersRef", store))
+        .transpose()
+        .map_err(invalid)?;
     let of_classes = [
-        ("allowedHostnames", own.as_ref().is_some_and(|own| own.allowed_hostnames.is_some())),
+        (
+            "allowedHostnames",
+            own.as_ref()
+                .is_some_and(|own| own.allowed_hostnames.is_some()),
+        ),
         ("ports", own.as_ref().is_some_and(|own| own.ports.is_some())),
-        ("namedServices", own.as_ref().is_some_and(|own| own.named_services.is_some())),
-        ("defaultGateways", own.as_ref().is_some_and(|own| own.default_gateways.is_some())),
+        (
+            "namedServices",
+            own.as_ref().is_some_and(|own| own.named_services.is_some()),
+        ),
+        (
+            "defaultGateways",
+            own.as_ref()
+                .is_some_and(|own| own.default_gateways.is_some()),
+        ),
     ];
     if let Some((field, _)) = of_classes.iter().find(|(_, said)| *said) {
         let path = "spec.infrastructure.parametersRef";
-        return Err(invalid(format!("{path}: spec.{field} belongs to the parameters of a GatewayClass: leave it out")));
+        return Err(invalid(format!(
+            "{path}: spec.{field} belongs to the parameters of a GatewayClass: leave it out"
+        )));
     }
-    let allowed_hostnames = wide.as_ref().and_then(|wide| wide.allowed_hostnames.clone());
+    let allowed_hostnames = wide
+        .as_ref()
+        .and_then(|wide| wide.allowed_hostnames.clone());
     let ports = wide.as_ref().and_then(|wide| wide.ports.clone());
-    let named = wide.as_ref().and_then(|wide| wide.named_services).unwrap_or_default();
+    let named = wide
+        .as_ref()
+        .and_then(|wide| wide.named_services)
+        .unwrap_or_default();
     let said = [own, wide].map(Option::unwrap_or_default);
     let [own_said, wide_said] = &said;
     let fleet = said.iter().find_map(|parameters| parameters.fleet);
     let fleet = offered(fleet, settings).map_err(invalid)?;
     let isolated = isolated(own_said, wide_said).map_err(invalid)?;
-    let isolated = if fleet == Fleet::Isolated { isolated } else { IsolatedParameters::default() };
-    let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
-    let identity_headers = said.iter().find_map(|parameters| parameters.identity_headers).unwrap_or_default();
-    let route_hostnames = said.iter().find_map(|parameters| parameters.route_hostnames);
+    let isolated = if fleet == Fleet::Isolated {
+        isolated
+    } else {
+        IsolatedParameters::default()
+    };
+    let escaped_slashes = said
+        .iter()
+        .find_map(|parameters| parameters.escaped_slashes)
+        .unwrap_or_default();
+    let identity_headers = said
+        .iter()
+        .find_map(|parameters| parameters.identity_headers)
+        .unwrap_or_default();
+    let route_hostnames = said
+        .iter()
+        .find_map(|parameters| parameters.route_hostnames);
     let [own, wide] = said.map(|parameters| parameters.service);
     if own.name.is_some() {
         named_allowed(&own, fleet, named, &gateway.class).map_err(invalid)?;
@@ -72,8 +113,9 @@ pub(super) fn gateway_exposure(
     })
 }
 
-/// The parameters of a Gateway's Envoys of fleet Isolated, from its own parameters and its class's. These Envoys run in
-/// the installation's namespace, so a Gateway gets no more of them, and no others, than its class permits.
+/// The parameters of a Gateway's Envoys of fleet Isolated, from its own parameters and its class's.
+/// These Envoys run in the installation's namespace, so a Gateway gets no more of them, and no
+/// others, than its class permits.
 fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, String> {
     let path = "spec.infrastructure.parametersRef";
     let of_class = wide.isolated.clone();
@@ -85,9 +127,13 @@ fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, S
         ));
     }
     let of_class = of_class.unwrap_or_default();
-    let Some(own) = &own.isolated else { return Ok(of_class) };
+    let Some(own) = &own.isolated else {
+        return Ok(of_class);
+    };
     if let Some(field) = own.of_classes() {
-        return Err(format!("{path}: spec.isolated.{field} belongs to the parameters of a GatewayClass: leave it out"));
+        return Err(format!(
+            "{path}: spec.isolated.{field} belongs to the parameters of a GatewayClass: leave it out"
+        ));
     }
     let (field, asked) = match (&own.replicas, &own.autoscaling) {
         (None, None) => return Ok(of_class),
@@ -101,14 +147,25 @@ fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, S
              GatewayParameters)"
         ));
     }
-    Ok(IsolatedParameters { replicas: own.replicas, autoscaling: own.autoscaling.clone(), ..of_class })
+    Ok(IsolatedParameters {
+        replicas: own.replicas,
+        autoscaling: own.autoscaling.clone(),
+        ..of_class
+    })
 }
 
 /// Checks whether a Gateway may stand on a Service that its parameters name.
-fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, class: &str) -> Result<(), String> {
+fn named_allowed(
+    own: &ServiceParameters,
+    fleet: Fleet,
+    named: NamedServices,
+    class: &str,
+) -> Result<(), String> {
     let path = "spec.infrastructure.parametersRef: spec.service.name";
     if fleet != Fleet::Dedicated {
-        return Err(format!("{path} belongs to fleet Dedicated: leave it out, or ask for that fleet"));
+        return Err(format!(
+            "{path} belongs to fleet Dedicated: leave it out, or ask for that fleet"
+        ));
     }
     if named == NamedServices::Refuse {
         return Err(format!(
@@ -116,7 +173,12 @@ fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, cl
              set spec.namedServices to Allow in the GatewayParameters of the class"
         ));
     }
-    let ServiceParameters { r#type, load_balancer_class, external_traffic_policy, name: _ } = own;
+    let ServiceParameters {
+        r#type,
+        load_balancer_class,
+        external_traffic_policy,
+        name: _,
+    } = own;
     if r#type.is_some() || load_balancer_class.is_some() || external_traffic_policy.is_some() {
         return Err(format!(
             "{path}: that Service has a type and a load balancer of its own: leave out the other fields"
@@ -126,7 +188,11 @@ fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, cl
 }
 
 /// The fleet of Gateways of a class whose own parameters choose none.
-pub(super) fn of_class(class: &GatewayClass, store: &Store, settings: &Settings) -> Result<Fleet, (Reason, String)> {
+pub(super) fn of_class(
+    class: &GatewayClass,
+    store: &Store,
+    settings: &Settings,
+) -> Result<Fleet, (Reason, String)> {
     let parameters = class_parameters(class, store).map(Option::unwrap_or_default);
     let fleet = parameters.and_then(|parameters| offered(parameters.fleet, settings));
     fleet.map_err(|text| (Reason::InvalidParameters, text))
@@ -138,30 +204,46 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
         None => Ok(settings.fleet),
         Some(FleetKind::Shared) => Ok(Fleet::Shared),
         Some(FleetKind::Dedicated) if settings.envoys.is_some() => Ok(Fleet::Dedicated),
-        Some(FleetKind::Dedicated) => {
-            Err("spec.fleet: Dedicated is offered in a cluster only: use Shared, or leave it out".to_owned())
-        }
+        Some(FleetKind::Dedicated) => Err(
+            "spec.fleet: Dedicated is offered in a cluster only: use Shared, or leave it out"
+                .to_owned(),
+        ),
         Some(FleetKind::Isolated) if settings.isolated.is_some() => Ok(Fleet::Isolated),
-        Some(FleetKind::Isolated) => {
-            Err("spec.fleet: Isolated is switched off: whoever runs the controller switches it on by \
+        Some(FleetKind::Isolated) => Err(
+            "spec.fleet: Isolated is switched off: whoever runs the controller switches it on by \
              --isolated-envoys (isolated.enabled of the chart); or use another fleet"
-                .to_owned())
-        }
+                .to_owned(),
+        ),
     }
 }
 
-/// The addresses of the shared fleet: those of the installation's settings, else those of the Service of its Envoys.
+/// The addresses of the shared fleet: those of the installation's settings, else those of the
+/// Service of its Envoys.
 pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddress> {
     if !settings.default_addresses.is_empty() {
-        return settings.default_addresses.iter().copied().map(GatewayAddress::Ip).collect();
+        return settings
+            .default_addresses
+            .iter()
+            .copied()
+            .map(GatewayAddress::Ip)
+            .collect();
     }
-    let service = settings.envoys.as_ref().and_then(|name| store.service(name));
-    service.map(|service| service.reached.clone()).unwrap_or_default()
+    let service = settings
+        .envoys
+        .as_ref()
+        .and_then(|name| store.service(name));
+    service
+        .map(|service| service.reached.clone())
+        .unwrap_or_default()
 }
 
-/// Checks the addresses that a Gateway requests: a Gateway is never served on an address that it does not request.
-/// `shared` are the addresses of the shared fleet.
-pub(super) fn unusable(gateway: &Gateway, exposure: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
+/// Checks the addresses that a Gateway requests: a Gateway is never served on an address that it
+/// does not request. `shared` are the addresses of the shared fleet.
+pub(super) fn unusable(
+    gateway: &Gateway,
+    exposure: &GatewayExposure,
+    shared: &[GatewayAddress],
+) -> Option<String> {
     let GatewayExposure { fleet, service, .. } = exposure;
     let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
@@ -172,16 +254,28 @@ pub(super) fn unusable(gateway: &Gateway, exposure: &GatewayExposure, shared: &[
     // Addresses with a named Service are checked elsewhere.
     let is_made = fleet.has_services() && service.name.is_none();
     if is_made && ips > 1 {
-        return Some("spec.addresses: a Service has one address at most: name one, or none".to_owned());
+        return Some(
+            "spec.addresses: a Service has one address at most: name one, or none".to_owned(),
+        );
     }
-    let balanced = service.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer);
+    let balanced = service
+        .r#type
+        .is_none_or(|kind| kind == ServiceType::LoadBalancer);
     if is_made && ips > 0 && !balanced {
-        return Some("spec.addresses: an address can be asked for with a Service of type LoadBalancer only".to_owned());
+        return Some(
+            "spec.addresses: an address can be asked for with a Service of type LoadBalancer only"
+                .to_owned(),
+        );
     }
     // With addresses of its own, a Gateway is served on the well-formed ones.
     malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
-        let named: BTreeSet<GatewayAddress> =
-            gateway.addresses.iter().filter_map(Address::ip).copied().map(GatewayAddress::Ip).collect();
+        let named: BTreeSet<GatewayAddress> = gateway
+            .addresses
+            .iter()
+            .filter_map(Address::ip)
+            .copied()
+            .map(GatewayAddress::Ip)
+            .collect();
         let all: BTreeSet<GatewayAddress> = shared.iter().cloned().collect();
         let partial = fleet == Fleet::Shared && !named.is_empty() && named != all;
         partial.then(|| {
@@ -189,27 +283,44 @@ pub(super) fn unusable(gateway: &Gateway, exposure: &GatewayExposure, shared: &[
             if all.is_empty() {
                 return "spec.addresses: the shared fleet has no address yet: name none".to_owned();
             }
-            format!("spec.addresses: the shared fleet serves on all its addresses: name {}, or none", all.join(" and "))
+            format!(
+                "spec.addresses: the shared fleet serves on all its addresses: name {}, or none",
+                all.join(" and ")
+            )
         })
     })
 }
 
 /// The parameters of a class, or an error text.
-pub(super) fn class_parameters(class: &GatewayClass, store: &Store) -> Result<Option<Parameters>, String> {
-    let Some(reference) = &class.parameters else { return Ok(None) };
+pub(super) fn class_parameters(
+    class: &GatewayClass,
+    store: &Store,
+) -> Result<Option<Parameters>, String> {
+    let Some(reference) = &class.parameters else {
+        return Ok(None);
+    };
     let path = "spec.parametersRef";
     let found = parameters(reference, path, store)?;
     match found.service.name.is_some() {
-        true => Err(format!("{path}: spec.service.name belongs to the parameters of a Gateway: leave it out")),
+        true => Err(format!(
+            "{path}: spec.service.name belongs to the parameters of a Gateway: leave it out"
+        )),
         false => Ok(Some(found)),
     }
 }
 
 fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Parameters, String> {
-    let ParametersRef { group, kind, namespace, name } = reference;
+    let ParametersRef {
+        group,
+        kind,
+        namespace,
+        name,
+    } = reference;
     let Some(target) = reference.target() else {
         return Err(match namespace {
-            None if group == crate::inputs::OWN_GROUP => format!("{path}: {kind} {name} needs a namespace"),
+            None if group == crate::inputs::OWN_GROUP => {
+                format!("{path}: {kind} {name} needs a namespace")
+            }
             _ => format!(
                 "{path}: {kind} {name} of group {group:?} is not read: refer to GatewayParameters of group {:?}",
                 crate::inputs::OWN_GROUP
@@ -222,7 +333,10 @@ fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Pa
             "{path}: GatewayParameters {target} is not there: create it, or remove the reference{note}"
         ));
     };
-    found.spec.clone().map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
+    found
+        .spec
+        .clone()
+        .map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
 }
 
 /// Marks what depends on changed GatewayParameters.
@@ -237,7 +351,12 @@ pub(super) fn touch_parameters(store: &Store, name: &ObjectName, dirty: &mut Dir
 }
 
 /// Marks what depends on the addresses of the shared fleet, if a changed Service determines them.
-pub(super) fn touch_fleet(settings: &Settings, parents: &Parents, service: &ObjectName, dirty: &mut Dirty) {
+pub(super) fn touch_fleet(
+    settings: &Settings,
+    parents: &Parents,
+    service: &ObjectName,
+    dirty: &mut Dirty,
+) {
     if settings.envoys.as_ref() != Some(service) || !settings.default_addresses.is_empty() {
         return;
     }
@@ -250,45 +369,71 @@ pub(super) fn touch_fleet(settings: &Settings, parents: &Parents, service: &Obje
     }
 }
 
-/// The ports of a Gateway or ListenerSet that the Service of the shared fleet does not have, as a message with the fix;
-/// `None` if it has all, or if another address leads to the fleet.
+/// The ports of a Gateway or ListenerSet that the Service of the shared fleet does not have, as a
+/// message with the fix; `None` if it has all, or if another address leads to the fleet.
 pub(super) fn missing_shared_ports(
     parent: &Parent,
     ports: impl Iterator<Item = TransportPort>,
     store: &Store,
     settings: &Settings,
 ) -> Option<String> {
-    let shared_service_ports =
-        shared_service_ports(store, settings).filter(|_| parent.placement.exposure.fleet == Fleet::Shared)?;
+    let shared_service_ports = shared_service_ports(store, settings)
+        .filter(|_| parent.placement.exposure.fleet == Fleet::Shared)?;
     let name = settings.envoys.as_ref()?;
-    let missing: BTreeSet<TransportPort> = ports.filter(|port| !shared_service_ports.contains(port)).collect();
+    let missing: BTreeSet<TransportPort> = ports
+        .filter(|port| !shared_service_ports.contains(port))
+        .collect();
     let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
     match &missing[..] {
         [] => None,
-        [port] => Some(format!("Service {name} has no port {port}: add it, or use one that it has")),
-        all => Some(format!("Service {name} has no ports {}: add them, or use those that it has", all.join(", "))),
+        [port] => Some(format!(
+            "Service {name} has no port {port}: add it, or use one that it has"
+        )),
+        all => Some(format!(
+            "Service {name} has no ports {}: add them, or use those that it has",
+            all.join(", ")
+        )),
     }
 }
 
 /// The ports of the Service of the shared fleet; `None` if another address leads to the fleet.
-pub(super) fn shared_service_ports(store: &Store, settings: &Settings) -> Option<BTreeSet<TransportPort>> {
+pub(super) fn shared_service_ports(
+    store: &Store,
+    settings: &Settings,
+) -> Option<BTreeSet<TransportPort>> {
     if !settings.default_addresses.is_empty() {
         return None;
     }
     let service = store.service(settings.envoys.as_ref()?)?;
-    let port = |there: &ServicePortSpec| TransportPort { number: there.port, transport: there.transport };
+    let port = |there: &ServicePortSpec| TransportPort {
+        number: there.port,
+        transport: there.transport,
+    };
     Some(service.ports.iter().map(port).collect())
 }
 
 /// Marks what depends on a changed GatewayClass.
 pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
     let class = name.name.to_string();
-    dirty.parents.extend(store.indexes().gateways_by_class(&class).cloned().map(ParentKey::Gateway));
-    dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
+    dirty.parents.extend(
+        store
+            .indexes()
+            .gateways_by_class(&class)
+            .cloned()
+            .map(ParentKey::Gateway),
+    );
+    dirty
+        .statuses
+        .insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
 }
 
 /// Adds the Gateway of a listener on shared frontends to the result as affected.
-pub(super) fn note_gateway(parents: &Parents, place: &ObjectName, listener: &ListenerId, dirty: &mut Dirty) {
+pub(super) fn note_gateway(
+    parents: &Parents,
+    place: &ObjectName,
+    listener: &ListenerId,
+    dirty: &mut Dirty,
+) {
     if is_shared(place)
         && let Some(parent) = parents.get(&listener.parent)
     {
@@ -316,9 +461,14 @@ mod tests {
     }
 
     fn service_with(ports: &[u16], ingress: Value) -> Change {
-        let ports: Vec<Value> = ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
-        put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "envoy", "namespace": "ours"},
-            "spec": {"type": "LoadBalancer", "ports": ports}, "status": {"loadBalancer": {"ingress": ingress}}}))
+        let ports: Vec<Value> = ports
+            .iter()
+            .map(|port| json!({"name": format!("p{port}"), "port": port}))
+            .collect();
+        put(
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "envoy", "namespace": "ours"},
+            "spec": {"type": "LoadBalancer", "ports": ports}, "status": {"loadBalancer": {"ingress": ingress}}}),
+        )
     }
 
     /// An engine whose shared fleet has the addresses of its Service, with a class of that fleet.
@@ -335,74 +485,121 @@ mod tests {
         engine
     }
 
-    /// `Programmed` of an object and of each of its listeners; with reason and message if it is False.
+    /// `Programmed` of an object and of each of its listeners; with reason and message if it is
+    /// False.
     fn programmed(engine: &Engine, kind: Kind, name: &str) -> (String, Vec<String>) {
         let of = |conditions: &[Condition]| {
-            let found =
-                conditions.iter().find(|condition| condition.kind == ConditionType::Programmed).expect("it has one");
+            let found = conditions
+                .iter()
+                .find(|condition| condition.kind == ConditionType::Programmed)
+                .expect("it has one");
             match found.status {
                 Status::True => "True".to_owned(),
                 _ => format!("{:?}: {}", found.reason, found.message),
             }
         };
-        let status = engine.status(&ObjectKey::new(kind, ObjectName::new("a", name))).expect("it has a status");
+        let status = engine
+            .status(&ObjectKey::new(kind, ObjectName::new("a", name)))
+            .expect("it has a status");
         let (conditions, listeners) = match &status.body {
             StatusBody::Gateway(status) => (&status.conditions, &status.listeners),
             StatusBody::ListenerSet(status) => (&status.conditions, &status.listeners),
             other => panic!("{other:?}"),
         };
-        (of(conditions), listeners.iter().map(|listener| of(&listener.conditions)).collect())
+        (
+            of(conditions),
+            listeners
+                .iter()
+                .map(|listener| of(&listener.conditions))
+                .collect(),
+        )
     }
 
     #[test]
     fn a_port_that_the_service_of_the_fleet_does_not_have_is_told() {
         let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
-        let listener = |port: u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
+        let listener =
+            |port: u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
         let gateway = |name: &str, ports: &[u16]| {
-            put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            put(
+                json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
                 "metadata": {"name": name, "namespace": "a"}, "spec": {"gatewayClassName": "g",
                     "allowedListeners": {"namespaces": {"from": "Same"}},
-                    "listeners": ports.iter().map(|port| listener(*port)).collect::<Vec<_>>()}}))
+                    "listeners": ports.iter().map(|port| listener(*port)).collect::<Vec<_>>()}}),
+            )
         };
-        let set = put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+        let set = put(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
             "metadata": {"name": "more", "namespace": "a"}, "spec": {"parentRef": {"name": "edge"},
-                "listeners": [listener(8082)]}}));
+                "listeners": [listener(8082)]}}),
+        );
         let at = || json!([{"ip": "192.0.2.7"}]);
         engine.apply(
-            vec![service_with(&[80], at()), gateway("edge", &[80, 8080]), gateway("odd", &[8083, 8081]), set],
+            vec![
+                service_with(&[80], at()),
+                gateway("edge", &[80, 8080]),
+                gateway("odd", &[8083, 8081]),
+                set,
+            ],
             now,
         );
-        let lacks =
-            |port: u16| format!("Pending: Service ours/envoy has no port {port}: add it, or use one that it has");
+        let lacks = |port: u16| {
+            format!(
+                "Pending: Service ours/envoy has no port {port}: add it, or use one that it has"
+            )
+        };
         assert_eq!(
             programmed(&engine, Kind::Gateway, "edge"),
             ("True".to_owned(), vec!["True".to_owned(), lacks(8080)]),
             "something of it is served"
         );
         let both = "Pending: Service ours/envoy has no ports 8081, 8083: add them, or use those that it has".to_owned();
-        assert_eq!(programmed(&engine, Kind::Gateway, "odd"), (both, vec![lacks(8083), lacks(8081)]));
-        assert_eq!(programmed(&engine, Kind::ListenerSet, "more"), (lacks(8082), vec![lacks(8082)]));
+        assert_eq!(
+            programmed(&engine, Kind::Gateway, "odd"),
+            (both, vec![lacks(8083), lacks(8081)])
+        );
+        assert_eq!(
+            programmed(&engine, Kind::ListenerSet, "more"),
+            (lacks(8082), vec![lacks(8082)])
+        );
 
         // They are added, one by one, and one is removed.
         engine.apply(vec![service_with(&[80, 8080, 8082, 8083], at())], now);
-        assert_eq!(programmed(&engine, Kind::Gateway, "edge").1, ["True", "True"]);
+        assert_eq!(
+            programmed(&engine, Kind::Gateway, "edge").1,
+            ["True", "True"]
+        );
         assert_eq!(
             programmed(&engine, Kind::Gateway, "odd"),
             ("True".to_owned(), vec!["True".to_owned(), lacks(8081)])
         );
         assert_eq!(programmed(&engine, Kind::ListenerSet, "more").0, "True");
         engine.apply(vec![service_with(&[8080, 8082], at())], now);
-        assert_eq!(programmed(&engine, Kind::Gateway, "edge").1, [lacks(80), "True".to_owned()]);
+        assert_eq!(
+            programmed(&engine, Kind::Gateway, "edge").1,
+            [lacks(80), "True".to_owned()]
+        );
     }
 
     fn told(engine: &Engine) -> (Vec<String>, String) {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
-        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body) else {
+        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body)
+        else {
             panic!("a Gateway has a status")
         };
-        let programmed =
-            status.conditions.iter().find(|condition| condition.kind == ConditionType::Programmed).expect("it has one");
-        (status.addresses.iter().map(|at| at.address.to_string()).collect(), format!("{:?}", programmed.reason))
+        let programmed = status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == ConditionType::Programmed)
+            .expect("it has one");
+        (
+            status
+                .addresses
+                .iter()
+                .map(|at| at.address.to_string())
+                .collect(),
+            format!("{:?}", programmed.reason),
+        )
     }
 
     #[test]
@@ -418,8 +615,19 @@ mod tests {
             now,
         );
         assert_eq!(told(&engine), (vec![], "AddressNotAssigned".to_owned()));
-        engine.apply(vec![service(json!([{"ip": "192.0.2.7"}, {"hostname": "lb.example.net"}]))], now);
-        assert_eq!(told(&engine), (vec!["192.0.2.7".to_owned(), "lb.example.net".to_owned()], "Programmed".to_owned()));
+        engine.apply(
+            vec![service(
+                json!([{"ip": "192.0.2.7"}, {"hostname": "lb.example.net"}]),
+            )],
+            now,
+        );
+        assert_eq!(
+            told(&engine),
+            (
+                vec!["192.0.2.7".to_owned(), "lb.example.net".to_owned()],
+                "Programmed".to_owned()
+            )
+        );
         engine.apply(vec![service(json!([{"ip": "192.0.2.8"}]))], now);
         assert_eq!(told(&engine).0, ["192.0.2.8"]);
     }

@@ -14,7 +14,9 @@ use super::parent::ParentListener;
 use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
-use crate::model::{Chain, Challenges, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget};
+use crate::model::{
+    Chain, Challenges, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget,
+};
 
 /// The state of one port of one Gateway, or of the shared fleet.
 #[derive(Default)]
@@ -33,7 +35,8 @@ pub(super) struct FrontendState {
     tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
     /// The table of each hostname.
     placed: BTreeMap<Hostname, Option<Hostname>>,
-    /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
+    /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's
+    /// hostname.
     beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// The names in the certificates of winners.
     sans: Sans,
@@ -55,7 +58,8 @@ impl FrontendState {
         &self.claims
     }
 
-    /// Sets or removes the claim of a listener. Returns the hostnames whose outcome may have changed.
+    /// Sets or removes the claim of a listener. Returns the hostnames whose outcome may have
+    /// changed.
     pub(super) fn claim(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
         self.claims.set(rank, claim)
     }
@@ -71,7 +75,9 @@ impl FrontendState {
     }
 
     /// All listeners that have their hostnames, sorted by hostname.
-    pub(super) fn winners(&self) -> impl ExactSizeIterator<Item = (&Hostname, &(ListenerId, Protocol))> {
+    pub(super) fn winners(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (&Hostname, &(ListenerId, Protocol))> {
         self.winners.iter()
     }
 
@@ -110,7 +116,10 @@ impl FrontendState {
 
     /// Sets the addresses and port to bind, and returns the former ones.
     pub(super) fn rebind(&mut self, addresses: Vec<IpAddr>, port: u16) -> (Vec<IpAddr>, u16) {
-        (std::mem::replace(&mut self.addresses, addresses), std::mem::replace(&mut self.port, port))
+        (
+            std::mem::replace(&mut self.addresses, addresses),
+            std::mem::replace(&mut self.port, port),
+        )
     }
 
     /// True if the certificate of a listener shares names with another listener's.
@@ -124,7 +133,11 @@ impl FrontendState {
     }
 
     /// Sets or removes a host whose challenges it answers. Returns whether its table changed.
-    pub(super) fn answer_challenges(&mut self, host: &Hostname, thumbprint: Option<Arc<str>>) -> bool {
+    pub(super) fn answer_challenges(
+        &mut self,
+        host: &Hostname,
+        thumbprint: Option<Arc<str>>,
+    ) -> bool {
         self.challenges.set(host, thumbprint)
     }
 
@@ -136,7 +149,11 @@ impl FrontendState {
     /// The listener that serves a hostname: the most specific one that covers it.
     pub(super) fn owner(&self, hostname: &Hostname) -> Option<(&Hostname, &ListenerId, Protocol)> {
         let own = self.winners.get_key_value(hostname);
-        let wider = || hostname.covering().find_map(|w| self.winners.get_key_value(&w));
+        let wider = || {
+            hostname
+                .covering()
+                .find_map(|w| self.winners.get_key_value(&w))
+        };
         let any = || self.winners.get_key_value(&Hostname::any());
         let (hostname, (listener, protocol)) = own.or_else(wider).or_else(any)?;
         Some((hostname, listener, *protocol))
@@ -149,7 +166,10 @@ impl FrontendState {
 
     /// The wildcard and catch-all listeners that have their hostnames.
     pub(super) fn wide_winners(&self) -> impl Iterator<Item = &ListenerId> {
-        self.wide.iter().filter_map(|name| self.winners.get(name)).map(|(listener, _)| listener)
+        self.wide
+            .iter()
+            .filter_map(|name| self.winners.get(name))
+            .map(|(listener, _)| listener)
     }
 
     /// True if the port is divided by hostnames.
@@ -158,14 +178,20 @@ impl FrontendState {
     }
 
     /// Sets the targets of all connections to the port; marks the frontend if they changed.
-    pub(super) fn pass_on(&mut self, id: &FrontendId, shares: Vec<WeightedTarget>, dirty: &mut Dirty) {
+    pub(super) fn pass_on(
+        &mut self,
+        id: &FrontendId,
+        shares: Vec<WeightedTarget>,
+        dirty: &mut Dirty,
+    ) {
         if self.shares != shares {
             self.shares = shares;
             dirty.frontends.insert(id.clone());
         }
     }
 
-    /// Sets the listener that has a hostname. Returns the listeners that begin or cease to overlap with another.
+    /// Sets the listener that has a hostname. Returns the listeners that begin or cease to overlap
+    /// with another.
     pub(super) fn set_winner(
         &mut self,
         hostname: &Hostname,
@@ -201,7 +227,10 @@ impl FrontendState {
             }
         }
         if !hostname.is_exact() {
-            let beneath = self.winners.iter().filter(|(name, _)| *name != hostname && hostname.covers(name));
+            let beneath = self
+                .winners
+                .iter()
+                .filter(|(name, _)| *name != hostname && hostname.covers(name));
             flipped.extend(beneath.map(|(_, (listener, _))| listener.clone()));
         }
         flipped
@@ -213,7 +242,9 @@ impl FrontendState {
             return class.chain(id, OtherListeners::NOWHERE);
         }
         // Its own hosts without a scope belong to no listener, unless a table serves some of them.
-        let theirs = |name: &&Hostname| class.listener.as_ref() != Some(name) || self.matcher.has_table(name);
+        let theirs = |name: &&Hostname| {
+            class.listener.as_ref() != Some(name) || self.matcher.has_table(name)
+        };
         class.chain(id, elsewhere(self.wide.iter().filter(theirs)))
     }
 
@@ -225,15 +256,31 @@ impl FrontendState {
     }
 
     /// Sets its claims on its addresses, and returns the former ones if they differ.
-    pub(super) fn set_claimed(&mut self, claimed: &BTreeMap<Ownable, Claimant>) -> Option<BTreeMap<Ownable, Claimant>> {
+    pub(super) fn set_claimed(
+        &mut self,
+        claimed: &BTreeMap<Ownable, Claimant>,
+    ) -> Option<BTreeMap<Ownable, Claimant>> {
         (self.claimed != *claimed).then(|| std::mem::replace(&mut self.claimed, claimed.clone()))
     }
 
-    /// Sets the certificate that a listener serves, and marks listeners whose certificates begin or cease to overlap.
-    pub(super) fn place_sans(&mut self, hostname: &Hostname, own: Option<&ParentListener>, dirty: &mut Dirty) {
-        let touched = self.sans.set(hostname, own.and_then(|listener| listener.served.certificate()));
-        let listeners = touched.iter().filter_map(|hostname| self.winners.get(hostname));
-        dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
+    /// Sets the certificate that a listener serves, and marks listeners whose certificates begin or
+    /// cease to overlap.
+    pub(super) fn place_sans(
+        &mut self,
+        hostname: &Hostname,
+        own: Option<&ParentListener>,
+        dirty: &mut Dirty,
+    ) {
+        let touched = self.sans.set(
+            hostname,
+            own.and_then(|listener| listener.served.certificate()),
+        );
+        let listeners = touched
+            .iter()
+            .filter_map(|hostname| self.winners.get(hostname));
+        dirty
+            .statuses
+            .extend(listeners.map(|(listener, _)| listener.parent.object()));
     }
 }
 
@@ -252,30 +299,39 @@ impl FrontendState {
     }
 }
 
-/// The number of exact hosts under a wildcard or catch-all listener up to which they share its table. Above it, each
-/// has a scope of its own, so that the cost of changing one host does not grow with their number; a host that only a
-/// wildcard route serves then needs a connection of its own (421).
+/// The number of exact hosts under a wildcard or catch-all listener up to which they share its
+/// table. Above it, each has a scope of its own, so that the cost of changing one host does not
+/// grow with their number; a host that only a wildcard route serves then needs a connection of its
+/// own (421).
 const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
 
-/// The number of other listeners up to which they are listed, so that a host of theirs (421) differs from one that no
-/// listener has (404). Above it, every host that may be theirs counts as such, and no list grows with the number of
-/// hosts.
+/// The number of other listeners up to which they are listed, so that a host of theirs (421)
+/// differs from one that no listener has (404). Above it, every host that may be theirs counts as
+/// such, and no list grows with the number of hosts.
 pub(super) const LISTED: usize = if cfg!(test) { 2 } else { 64 };
 
-/// The total size in bytes up to which they are listed: wildcards become one regular expression, and Envoy, which needs
-/// about one instruction for each byte, refuses a Listener with an expression of more than 10,000.
+/// The total size in bytes up to which they are listed: wildcards become one regular expression,
+/// and Envoy, which needs about one instruction for each byte, refuses a Listener with an
+/// expression of more than 10,000.
 const LISTED_BYTES: usize = 4096;
 
 /// The list of other listeners, or [`OtherListeners::Many`] above the limits.
 pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherListeners {
     let names: Vec<Hostname> = names.take(LISTED + 1).cloned().collect();
     let bytes: usize = names.iter().map(|name| name.as_str().len()).sum();
-    if names.len() > LISTED || bytes > LISTED_BYTES { OtherListeners::Many } else { OtherListeners::Listed(names) }
+    if names.len() > LISTED || bytes > LISTED_BYTES {
+        OtherListeners::Many
+    } else {
+        OtherListeners::Listed(names)
+    }
 }
 
 impl FrontendState {
     /// The virtual hosts of a table, by hostname.
-    pub(super) fn table(&self, listener: Option<&Hostname>) -> Option<&BTreeMap<Hostname, VirtualHost>> {
+    pub(super) fn table(
+        &self,
+        listener: Option<&Hostname>,
+    ) -> Option<&BTreeMap<Hostname, VirtualHost>> {
         self.tables.get(&listener.cloned())
     }
 
@@ -286,18 +342,26 @@ impl FrontendState {
 
     /// The hostnames with any resource on the frontend, some of them more than once.
     pub(super) fn served_names(&self) -> impl Iterator<Item = &Hostname> {
-        self.placed.keys().chain(self.matcher.all().keys()).chain(self.beneath.values().flatten())
+        self.placed
+            .keys()
+            .chain(self.matcher.all().keys())
+            .chain(self.beneath.values().flatten())
     }
 
-    /// True if there are so many exact hosts under a wildcard or catch-all listener that each has a scope of its own.
+    /// True if there are so many exact hosts under a wildcard or catch-all listener that each has a
+    /// scope of its own.
     pub(super) fn is_scoped(&self, wide: &Hostname) -> bool {
-        self.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS)
+        self.beneath
+            .get(wide)
+            .is_some_and(|names| names.len() > TABLE_HOSTS)
     }
 
     /// True if an exact host under a wildcard or catch-all listener belongs in its table.
     pub(super) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
         let names = self.beneath.get(wide);
-        let others = names.map_or(0, |names| names.len() - usize::from(names.contains(hostname)));
+        let others = names.map_or(0, |names| {
+            names.len() - usize::from(names.contains(hostname))
+        });
         others < TABLE_HOSTS
     }
 
@@ -332,8 +396,8 @@ impl FrontendState {
         }
     }
 
-    /// Sets whether an exact hostname has routes under a wildcard or catch-all listener; marks the hosts that move
-    /// between table and scopes by it.
+    /// Sets whether an exact hostname has routes under a wildcard or catch-all listener; marks the
+    /// hosts that move between table and scopes by it.
     pub(super) fn place_beneath(
         &mut self,
         id: &FrontendId,
@@ -345,7 +409,9 @@ impl FrontendState {
         if !hostname.is_exact() {
             return;
         }
-        let wide = owner.filter(|o| there && !o.is_own).map(|o| o.hostname.clone());
+        let wide = owner
+            .filter(|o| there && !o.is_own)
+            .map(|o| o.hostname.clone());
         let mut changed = Vec::new();
         for (name, names) in &mut self.beneath {
             if Some(name) != wide.as_ref() && names.remove(hostname) {
@@ -361,7 +427,9 @@ impl FrontendState {
         for (wide, before) in changed {
             let names = &self.beneath[&wide];
             if (before <= TABLE_HOSTS) != (names.len() <= TABLE_HOSTS) {
-                dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
+                dirty
+                    .units
+                    .extend(names.iter().map(|name| (id.clone(), name.clone())));
             }
             dirty.tables.insert((id.clone(), Some(wide)));
         }

@@ -1,4 +1,5 @@
-//! All frontends, the sockets that they are bound to, and the listeners that do not get their hostnames.
+//! All frontends, the sockets that they are bound to, and the listeners that do not get their
+//! hostnames.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,8 +15,8 @@ use super::register::Register;
 use crate::model::{FrontendId, ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 
-/// A contender for a socket: the creation time of the Gateway, or [`FOR_CHALLENGES`] without a listener; and the
-/// frontend.
+/// A contender for a socket: the creation time of the Gateway, or [`FOR_CHALLENGES`] without a
+/// listener; and the frontend.
 type Bound = (i64, FrontendId);
 
 /// The creation time of a frontend for challenges alone: it yields to any listener.
@@ -53,24 +54,34 @@ impl Frontends {
     }
 
     /// The frontends of a Gateway, or of the shared fleet.
-    pub(super) fn of_gateway(&self, gateway: &ObjectName) -> impl Iterator<Item = (&FrontendId, &FrontendState)> {
+    pub(super) fn of_gateway(
+        &self,
+        gateway: &ObjectName,
+    ) -> impl Iterator<Item = (&FrontendId, &FrontendState)> {
         let start = FrontendId::first(gateway.clone());
-        self.all.range(start..).take_while(move |(id, _)| id.gateway == *gateway)
+        self.all
+            .range(start..)
+            .take_while(move |(id, _)| id.gateway == *gateway)
     }
 
     /// The frontends of the shared fleet.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&FrontendId, &FrontendState)> {
-        self.all.range(shared_frontend(TransportPort::tcp(0))..).take_while(|(id, _)| is_shared(&id.gateway))
+        self.all
+            .range(shared_frontend(TransportPort::tcp(0))..)
+            .take_while(|(id, _)| is_shared(&id.gateway))
     }
 
     /// Removes a frontend without claims, challenges and addresses. Returns whether it was removed.
     pub(super) fn forget_idle(&mut self, id: &FrontendId) -> bool {
-        let is_idle = self.all.get(id).is_some_and(|frontend| frontend.is_idle() && frontend.addresses().is_empty());
+        let is_idle = self
+            .all
+            .get(id)
+            .is_some_and(|frontend| frontend.is_idle() && frontend.addresses().is_empty());
         is_idle && self.all.remove(id).is_some()
     }
 
-    /// Sets or removes the claim of a listener on a frontend, and the recorded family of a shared port. Marks the
-    /// hostnames whose outcome may change.
+    /// Sets or removes the claim of a listener on a frontend, and the recorded family of a shared
+    /// port. Marks the hostnames whose outcome may change.
     pub(super) fn set_claim(
         &mut self,
         id: &FrontendId,
@@ -82,7 +93,11 @@ impl Frontends {
         let frontend = self.get_or_insert(id);
         let was_empty = frontend.claims().is_empty();
         let mut touched = frontend.claim(rank, claim);
-        touched.extend(recorded.into_iter().flat_map(|family| frontend.set_recorded_family(family)));
+        touched.extend(
+            recorded
+                .into_iter()
+                .flat_map(|family| frontend.set_recorded_family(family)),
+        );
         if frontend.has_challenges() {
             dirty.tables.insert((id.clone(), None));
         }
@@ -98,7 +113,11 @@ impl Frontends {
     }
 
     /// Sets why a listener does not get its hostname. Returns whether that changed.
-    pub(super) fn set_conflict(&mut self, listener: &ListenerId, conflict: Option<Conflict>) -> bool {
+    pub(super) fn set_conflict(
+        &mut self,
+        listener: &ListenerId,
+        conflict: Option<Conflict>,
+    ) -> bool {
         let before = match conflict {
             Some(conflict) => self.conflicts.insert(listener.clone(), conflict),
             None => self.conflicts.remove(listener),
@@ -111,8 +130,9 @@ impl Frontends {
         self.sockets.first(&(port, ip)).is_some()
     }
 
-    /// Binds a frontend to addresses, in place of its former ones; `created` decides between rivals. Marks it and the
-    /// frontends that it shares sockets with, and returns the affected addresses.
+    /// Binds a frontend to addresses, in place of its former ones; `created` decides between
+    /// rivals. Marks it and the frontends that it shares sockets with, and returns the affected
+    /// addresses.
     pub(super) fn bind(
         &mut self,
         id: &FrontendId,
@@ -121,11 +141,21 @@ impl Frontends {
         created: i64,
         dirty: &mut Dirty,
     ) -> Vec<IpAddr> {
-        let Some(frontend) = self.all.get_mut(id) else { return Vec::new() };
-        let at = |number| TransportPort { number, transport: id.transport };
+        let Some(frontend) = self.all.get_mut(id) else {
+            return Vec::new();
+        };
+        let at = |number| TransportPort {
+            number,
+            transport: id.transport,
+        };
         let (held, held_port) = frontend.rebind(addresses.clone(), port);
         let same = held == addresses && held_port == port;
-        if same && addresses.iter().all(|ip| self.sockets.contains(&(at(port), *ip), &(created, id.clone()))) {
+        if same
+            && addresses.iter().all(|ip| {
+                self.sockets
+                    .contains(&(at(port), *ip), &(created, id.clone()))
+            })
+        {
             return Vec::new();
         }
         let mut touched = Vec::new();
@@ -133,7 +163,12 @@ impl Frontends {
         for socket in old.chain(addresses.iter().map(|ip| (at(port), *ip))) {
             touched.push(socket.1);
             self.touch_socket(socket.1, socket.0, dirty);
-            let own: Vec<Bound> = self.sockets.of(&socket).filter(|(_, other)| other == id).cloned().collect();
+            let own: Vec<Bound> = self
+                .sockets
+                .of(&socket)
+                .filter(|(_, other)| other == id)
+                .cloned()
+                .collect();
             for bound in own {
                 self.sockets.remove(&socket, &bound);
             }
@@ -149,18 +184,30 @@ impl Frontends {
     pub(super) fn touch(&self, id: &FrontendId, dirty: &mut Dirty) {
         dirty.frontends.insert(id.clone());
         dirty.services.insert(id.gateway.clone());
-        dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
-        for listener in self.all.get(id).into_iter().flat_map(|frontend| frontend.claims().listeners()) {
+        dirty
+            .statuses
+            .insert(ParentKey::Gateway(id.gateway.clone()).object());
+        for listener in self
+            .all
+            .get(id)
+            .into_iter()
+            .flat_map(|frontend| frontend.claims().listeners())
+        {
             dirty.statuses.insert(listener.parent.object());
             // The holder of the port gets the certificates.
             dirty.wanting.insert(listener.parent.clone());
         }
     }
 
-    /// Marks all frontends that request a socket; for that of all addresses also those that request one of them.
+    /// Marks all frontends that request a socket; for that of all addresses also those that request
+    /// one of them.
     pub(super) fn touch_socket(&self, ip: IpAddr, port: TransportPort, dirty: &mut Dirty) {
-        let there = self.sockets.from((port, ip)).take_while(|((other, _), _)| *other == port);
-        let is_part = |other: IpAddr| other == ip || ip.is_unspecified() && other.is_ipv4() == ip.is_ipv4();
+        let there = self
+            .sockets
+            .from((port, ip))
+            .take_while(|((other, _), _)| *other == port);
+        let is_part =
+            |other: IpAddr| other == ip || ip.is_unspecified() && other.is_ipv4() == ip.is_ipv4();
         for (_, bound) in there.take_while(|((_, other), _)| is_part(*other)) {
             bound.for_each(|(_, id)| self.touch(id, dirty));
         }
@@ -171,11 +218,14 @@ impl Frontends {
         dirty.frontends.extend(self.all.keys().cloned());
     }
 
-    /// The frontend that holds one of a frontend's sockets instead of it: the recorded owner's, and within a namespace
-    /// the older Gateway's. A Gateway with Envoys of its own has no rivals.
+    /// The frontend that holds one of a frontend's sockets instead of it: the recorded owner's, and
+    /// within a namespace the older Gateway's. A Gateway with Envoys of its own has no rivals.
     pub(super) fn rival(&self, id: &FrontendId, register: &Register) -> Option<&FrontendId> {
         let frontend = self.all.get(id).filter(|_| !id.isolated)?;
-        let port = TransportPort { number: frontend.port(), transport: id.transport };
+        let port = TransportPort {
+            number: frontend.port(),
+            transport: id.transport,
+        };
         frontend.addresses().iter().find_map(|ip| {
             let holder = self.holder(*ip, port, register)?;
             let other = (holder.1 != *id).then_some(&holder.1);
@@ -186,13 +236,17 @@ impl Frontends {
     /// The contender that has a socket.
     fn holder(&self, ip: IpAddr, port: TransportPort, register: &Register) -> Option<&Bound> {
         let owner = register.owner(&Ownable::Socket(ip, port));
-        let may_hold =
-            |bound: &&Bound| !claims(bound) || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace);
-        self.sockets.of(&(port, ip)).filter(|(_, id)| !id.isolated).find(may_hold)
+        let may_hold = |bound: &&Bound| {
+            !claims(bound) || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace)
+        };
+        self.sockets
+            .of(&(port, ip))
+            .filter(|(_, id)| !id.isolated)
+            .find(may_hold)
     }
 
-    /// The frontend that has the port of all addresses since before another one has it of this address: connections to
-    /// the address would go to that one.
+    /// The frontend that has the port of all addresses since before another one has it of this
+    /// address: connections to the address would go to that one.
     fn earlier_on_all(
         &self,
         ip: IpAddr,
@@ -200,9 +254,19 @@ impl Frontends {
         holder: &Bound,
         register: &Register,
     ) -> Option<&FrontendId> {
-        let all: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let first = self.holder(all, port, register).filter(|first| claims(first) && ip != all)?;
-        let since = |ip| register.owner(&Ownable::Socket(ip, port)).map_or(u64::MAX, |owner| owner.since);
+        let all: IpAddr = if ip.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let first = self
+            .holder(all, port, register)
+            .filter(|first| claims(first) && ip != all)?;
+        let since = |ip| {
+            register
+                .owner(&Ownable::Socket(ip, port))
+                .map_or(u64::MAX, |owner| owner.since)
+        };
         let (gateway, other) = (&first.1.gateway, &holder.1.gateway);
         let is_earlier = match gateway.namespace == other.namespace {
             true => gateway != other && first < holder,
@@ -212,8 +276,8 @@ impl Frontends {
     }
 }
 
-/// True if a frontend claims its sockets for its namespace: one for challenges alone does not, and the shared fleet belongs
-/// to no namespace.
+/// True if a frontend claims its sockets for its namespace: one for challenges alone does not, and
+/// the shared fleet belongs to no namespace.
 fn claims((created, id): &Bound) -> bool {
     *created != FOR_CHALLENGES && !is_shared(&id.gateway)
 }

@@ -3,14 +3,16 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::inputs::{
-    AllowedHostnames, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol, RouteHostnames, ServiceParameters,
+    AllowedHostnames, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol, RouteHostnames,
+    ServiceParameters,
 };
 use crate::model::{IdentityHeaders, ObjectName};
 
 /// The kind of fleet that serves the Gateways of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fleet {
-    /// Each Gateway has addresses of its own: of two that request one port of one address, the older gets it.
+    /// Each Gateway has addresses of its own: of two that request one port of one address, the
+    /// older gets it.
     Own,
     /// All Gateways have the same addresses and ports: hostnames decide.
     Shared,
@@ -30,8 +32,8 @@ impl Fleet {
     }
 }
 
-/// The owner of the frontends that all Gateways of the shared fleet have in common. No Gateway has a name without a
-/// namespace.
+/// The owner of the frontends that all Gateways of the shared fleet have in common. No Gateway has
+/// a name without a namespace.
 pub(super) static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
 
 /// Precedence of a Gateway among those that share frontends: the oldest first, then by name.
@@ -48,8 +50,8 @@ pub struct GatewayExposure {
     pub escaped_slashes: EscapedSlashes,
     /// What becomes of headers by which clients say who they are.
     pub identity_headers: IdentityHeaders,
-    /// Decides whether routes of several namespaces may share a hostname; if `None`, at listeners for one exact
-    /// hostname alone.
+    /// Decides whether routes of several namespaces may share a hostname; if `None`, at listeners
+    /// for one exact hostname alone.
     pub route_hostnames: Option<RouteHostnames>,
     /// The hostnames that each namespace may have; if `None`, every namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
@@ -61,7 +63,10 @@ pub struct GatewayExposure {
 
 impl GatewayExposure {
     /// The owner of a Gateway's frontends, and its precedence there.
-    pub(super) fn frontend_owner(&self, gateway: &Gateway) -> (ObjectName, Option<GatewayPrecedence>) {
+    pub(super) fn frontend_owner(
+        &self,
+        gateway: &Gateway,
+    ) -> (ObjectName, Option<GatewayPrecedence>) {
         let name = gateway.meta.name.clone();
         match self.fleet {
             Fleet::Own | Fleet::Dedicated | Fleet::Isolated => (name, None),

@@ -1,5 +1,5 @@
-//! The Services of Gateways of the dedicated fleet: the intents for them and for their endpoints, and the Envoy ports
-//! that existing ones record.
+//! The Services of Gateways of the dedicated fleet: the intents for them and for their endpoints,
+//! and the Envoy ports that existing ones record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,11 @@ impl GatewayServices {
     }
 
     /// Sets the intent for a Gateway's Service. Returns whether it changed.
-    pub(super) fn set_intent(&mut self, gateway: &ObjectName, intent: Option<ServiceIntent>) -> bool {
+    pub(super) fn set_intent(
+        &mut self,
+        gateway: &ObjectName,
+        intent: Option<ServiceIntent>,
+    ) -> bool {
         let old = self.intents.get(gateway);
         if old == intent.as_ref() {
             return false;
@@ -90,12 +94,18 @@ impl GatewayServices {
     }
 
     /// Sets the Envoy ports that the Service made for a Gateway records for ports of this Gateway.
-    pub(super) fn record_ports(&mut self, gateway: &ObjectName, targets: &BTreeSet<u16>, dirty: &mut Dirty) {
+    pub(super) fn record_ports(
+        &mut self,
+        gateway: &ObjectName,
+        targets: &BTreeSet<u16>,
+        dirty: &mut Dirty,
+    ) {
         let moved = self.ports.made.replace(gateway, targets);
         self.ports.touch_moved(&moved, dirty);
     }
 
-    /// Sets whether a Gateway has ports for which no Envoy port is recorded, and those for which none is free.
+    /// Sets whether a Gateway has ports for which no Envoy port is recorded, and those for which
+    /// none is free.
     pub(super) fn set_choice(
         &mut self,
         gateway: &ObjectName,
@@ -110,7 +120,11 @@ impl GatewayServices {
             false => self.without_ports.insert(gateway.clone(), without),
         };
         if before.as_ref() != self.without_ports.get(gateway) {
-            let sets = store.indexes().sets_by_gateway(gateway).cloned().map(ParentKey::ListenerSet);
+            let sets = store
+                .indexes()
+                .sets_by_gateway(gateway)
+                .cloned()
+                .map(ParentKey::ListenerSet);
             let parents = std::iter::once(ParentKey::Gateway(gateway.clone())).chain(sets);
             dirty.statuses.extend(parents.map(|parent| parent.object()));
         }
@@ -118,11 +132,13 @@ impl GatewayServices {
 
     /// True if no Envoy port is free for a port of a Gateway.
     pub(super) fn lacks(&self, gateway: &ObjectName, port: TransportPort) -> bool {
-        self.without_ports.get(gateway).is_some_and(|ports| ports.contains(&port))
+        self.without_ports
+            .get(gateway)
+            .is_some_and(|ports| ports.contains(&port))
     }
 
-    /// Sets the Envoy ports that a Gateway requests by the Service it stands on, by its own ports. Returns the ports
-    /// whose outcome changed.
+    /// Sets the Envoy ports that a Gateway requests by the Service it stands on, by its own ports.
+    /// Returns the ports whose outcome changed.
     pub(super) fn request_ports(
         &mut self,
         gateway: &ObjectName,
@@ -131,7 +147,10 @@ impl GatewayServices {
         dirty: &mut Dirty,
     ) -> Vec<TransportPort> {
         let stood = self.ports.asked.has_any(gateway);
-        let moved = self.ports.asked.replace(gateway, &asked.values().copied().collect());
+        let moved = self
+            .ports
+            .asked
+            .replace(gateway, &asked.values().copied().collect());
         self.ports.touch_moved(&moved, dirty);
         if stood != self.ports.asked.has_any(gateway) {
             self.ports.touch_rivals(gateway, dirty);
@@ -139,7 +158,9 @@ impl GatewayServices {
         }
         let mut port_outcomes = PortOutcomes::new();
         for (port, target) in asked {
-            let same = |other: &&TransportPort| other.transport == port.transport && asked[other] == *target;
+            let same = |other: &&TransportPort| {
+                other.transport == port.transport && asked[other] == *target
+            };
             let first = asked.keys().find(same).filter(|first| *first != port);
             let outcome = match (first, self.ports.before(*target, gateway, store)) {
                 (Some(first), _) => Err(Refusal::Port(*target, *first)),
@@ -154,15 +175,23 @@ impl GatewayServices {
         };
         let (before, after) = (before.unwrap_or_default(), self.port_outcomes(gateway));
         let ports: BTreeSet<TransportPort> = before.keys().chain(after.keys()).copied().collect();
-        ports.into_iter().filter(|port| before.get(port) != after.get(port)).collect()
+        ports
+            .into_iter()
+            .filter(|port| before.get(port) != after.get(port))
+            .collect()
     }
 
     /// Sets a Gateway's own Envoys. Returns whether they changed.
-    pub(super) fn set_envoys(&mut self, gateway: &ObjectName, desired: Option<DesiredEnvoys>) -> bool {
+    pub(super) fn set_envoys(
+        &mut self,
+        gateway: &ObjectName,
+        desired: Option<DesiredEnvoys>,
+    ) -> bool {
         if self.envoys.get(gateway) == desired.as_ref() {
             return false;
         }
-        // Their name depends on the Gateway's alone, so they have the same Service as long as they exist.
+        // Their name depends on the Gateway's alone, so they have the same Service as long as they
+        // exist.
         match desired {
             Some(desired) => {
                 self.by_envoys.insert(desired.name.clone(), gateway.clone());
@@ -187,14 +216,25 @@ impl GatewayServices {
         self.by_envoys.get(service)
     }
 
-    /// Why a Gateway's Envoys or its Service cannot be created or updated: without Envoys a Service has no endpoints.
+    /// Why a Gateway's Envoys or its Service cannot be created or updated: without Envoys a Service
+    /// has no endpoints.
     pub(super) fn failure(&self, gateway: &ObjectName) -> Option<&str> {
-        self.envoys_problems.get(gateway).or_else(|| self.failures.get(gateway)).map(String::as_str)
+        self.envoys_problems
+            .get(gateway)
+            .or_else(|| self.failures.get(gateway))
+            .map(String::as_str)
     }
 
     /// Sets why a Gateway's own Envoys cannot be created or updated.
-    pub(super) fn set_envoys_problem(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
-        dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+    pub(super) fn set_envoys_problem(
+        &mut self,
+        gateway: ObjectName,
+        text: Option<String>,
+        dirty: &mut Dirty,
+    ) {
+        dirty
+            .statuses
+            .insert(ParentKey::Gateway(gateway.clone()).object());
         match text {
             Some(text) => self.envoys_problems.insert(gateway, text),
             None => self.envoys_problems.remove(&gateway),
@@ -202,8 +242,15 @@ impl GatewayServices {
     }
 
     /// Sets why a Gateway's Service cannot be created or updated.
-    pub(super) fn set_failure(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
-        dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+    pub(super) fn set_failure(
+        &mut self,
+        gateway: ObjectName,
+        text: Option<String>,
+        dirty: &mut Dirty,
+    ) {
+        dirty
+            .statuses
+            .insert(ParentKey::Gateway(gateway.clone()).object());
         match text {
             Some(text) => self.failures.insert(gateway, text),
             None => self.failures.remove(&gateway),
@@ -220,10 +267,16 @@ impl GatewayServices {
     ) {
         let new = store.service(name).and_then(|service| service.made.clone());
         let written = new.as_deref().map(recorded).unwrap_or_default();
-        let moved = self.ports.written.replace(name, &written.values().copied().collect());
+        let moved = self
+            .ports
+            .written
+            .replace(name, &written.values().copied().collect());
         self.ports.touch_moved(&moved, dirty);
-        let mut gateways: BTreeSet<ObjectName> =
-            old.into_iter().chain(new.as_deref()).map(|e| e.gateway.clone()).collect();
+        let mut gateways: BTreeSet<ObjectName> = old
+            .into_iter()
+            .chain(new.as_deref())
+            .map(|e| e.gateway.clone())
+            .collect();
         // Another object may have the name of the Service.
         gateways.extend(self.by_service.of(name).cloned());
         for gateway in gateways {
@@ -232,21 +285,33 @@ impl GatewayServices {
     }
 
     /// Applies a change of a slice: `old` is the former one.
-    pub(super) fn take_slice(&mut self, name: &ObjectName, old: Option<&MadeSlice>, store: &Store, dirty: &mut Dirty) {
+    pub(super) fn take_slice(
+        &mut self,
+        name: &ObjectName,
+        old: Option<&MadeSlice>,
+        store: &Store,
+        dirty: &mut Dirty,
+    ) {
         let new = store.slice(name).and_then(|slice| slice.made.as_deref());
         let gateway = |made: Option<&MadeSlice>| Some(made?.lent.as_ref()?.gateway.clone());
         for (gateway, there) in [(gateway(old), false), (gateway(new), true)] {
             let Some(gateway) = gateway else { continue };
             self.slices.set(&gateway, name, there);
-            let slices = self.slices.of(&gateway).filter_map(|name| store.slice(name));
-            let targets = slices.flat_map(|slice| slice.ports.iter().map(|(_, at)| at.number)).collect();
+            let slices = self
+                .slices
+                .of(&gateway)
+                .filter_map(|name| store.slice(name));
+            let targets = slices
+                .flat_map(|slice| slice.ports.iter().map(|(_, at)| at.number))
+                .collect();
             let moved = self.ports.lent.replace(&gateway, &targets);
             self.ports.touch_moved(&moved, dirty);
             touch(gateway, dirty);
         }
     }
 
-    /// Marks what depends on the age of a changed Gateway: the Gateways that have an Envoy port in common with it.
+    /// Marks what depends on the age of a changed Gateway: the Gateways that have an Envoy port in
+    /// common with it.
     pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.services.insert(name.clone());
         self.ports.touch_rivals(name, dirty);
@@ -260,6 +325,8 @@ impl GatewayServices {
 
 fn touch(gateway: ObjectName, dirty: &mut Dirty) {
     dirty.bindings.insert(gateway.clone());
-    dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+    dirty
+        .statuses
+        .insert(ParentKey::Gateway(gateway.clone()).object());
     dirty.services.insert(gateway);
 }

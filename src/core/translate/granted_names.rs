@@ -1,5 +1,5 @@
-//! Hostnames that the platform granted to a namespace: the domain in its label and the names below it, and those that
-//! `allowedHostnames` of a class gives to one namespace by its name.
+//! Hostnames that the platform granted to a namespace: the domain in its label and the names below
+//! it, and those that `allowedHostnames` of a class gives to one namespace by its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,14 +38,19 @@ pub(super) struct GrantedNames {
     all: MultiMap<Hostname, (Arc<str>, By)>,
     /// The labels of each namespace.
     labels: BTreeMap<Arc<str>, GrantingLabels>,
-    /// The namespaces whose Gateways serve a name for the namespace that has it: both, the server first.
+    /// The namespaces whose Gateways serve a name for the namespace that has it: both, the server
+    /// first.
     servers: MultiMap<Hostname, (Arc<str>, Arc<str>)>,
     of_classes: BTreeSet<Grant>,
 }
 
 impl GrantedNames {
     /// Sets the labels of a namespace. Returns the names whose grants changed.
-    pub(super) fn set_labels(&mut self, namespace: &Arc<str>, labels: Option<GrantingLabels>) -> BTreeSet<Hostname> {
+    pub(super) fn set_labels(
+        &mut self,
+        namespace: &Arc<str>,
+        labels: Option<GrantingLabels>,
+    ) -> BTreeSet<Hostname> {
         let before = match labels.clone() {
             Some(labels) => self.labels.insert(namespace.clone(), labels),
             None => self.labels.remove(namespace),
@@ -55,11 +60,14 @@ impl GrantedNames {
         }
         let mut changed = BTreeSet::new();
         for (labels, there) in [(before, false), (labels, true)] {
-            let Some(GrantingLabels { domain, server }) = labels else { continue };
+            let Some(GrantingLabels { domain, server }) = labels else {
+                continue;
+            };
             for name in at_and_below(&domain) {
                 self.all.set(&name, &(namespace.clone(), By::Label), there);
                 if let Some(server) = &server {
-                    self.servers.set(&name, &(server.clone(), namespace.clone()), there);
+                    self.servers
+                        .set(&name, &(server.clone(), namespace.clone()), there);
                 }
                 changed.insert(name);
             }
@@ -70,8 +78,13 @@ impl GrantedNames {
     /// Sets the names that classes grant. Returns the names whose grants changed.
     pub(super) fn set_of_classes(&mut self, grants: BTreeSet<Grant>) -> BTreeSet<Hostname> {
         let before = std::mem::replace(&mut self.of_classes, grants);
-        let gone = before.difference(&self.of_classes).map(|grant| (grant, false));
-        let come = self.of_classes.difference(&before).map(|grant| (grant, true));
+        let gone = before
+            .difference(&self.of_classes)
+            .map(|grant| (grant, false));
+        let come = self
+            .of_classes
+            .difference(&before)
+            .map(|grant| (grant, true));
         let mut changed = BTreeSet::new();
         for ((name, namespace), there) in gone.chain(come) {
             self.all.set(name, &(namespace.clone(), By::Class), there);
@@ -90,10 +103,14 @@ impl GrantedNames {
         self.all.of(name).any(|(other, _)| **other == *namespace)
     }
 
-    /// True if wildcard and catch-all listeners of a namespace answer for a name by a grant of just this name: it has the
-    /// name, or its Gateway serves who has it.
+    /// True if wildcard and catch-all listeners of a namespace answer for a name by a grant of just
+    /// this name: it has the name, or its Gateway serves who has it.
     pub(super) fn lets_answer(&self, name: &Hostname, namespace: &str) -> bool {
-        self.has(name, namespace) || self.servers.of(name).any(|(server, _)| **server == *namespace)
+        self.has(name, namespace)
+            || self
+                .servers
+                .of(name)
+                .any(|(server, _)| **server == *namespace)
     }
 
     /// The most specific grant of a name: of the name itself, or of a wildcard over it.
@@ -103,37 +120,54 @@ impl GrantedNames {
 
     /// True if a name was granted, and to none of these namespaces, by whatever grant over it.
     pub(super) fn withholds(&self, name: &Hostname, namespaces: [&str; 2]) -> bool {
-        let has = |level: &Hostname| namespaces.iter().any(|namespace| self.has(level, namespace));
+        let has = |level: &Hostname| {
+            namespaces
+                .iter()
+                .any(|namespace| self.has(level, namespace))
+        };
         self.over(name).is_some() && !self.levels(name).any(|level| has(&level))
     }
 
     /// The granted names below a wildcard, or below the catch-all.
     pub(super) fn below<'a>(&'a self, wide: &'a Hostname) -> impl Iterator<Item = &'a Hostname> {
-        self.all.keys().filter(move |name| *name != wide && wide.covers(name))
+        self.all
+            .keys()
+            .filter(move |name| *name != wide && wide.covers(name))
     }
 
     fn levels(&self, name: &Hostname) -> impl Iterator<Item = Hostname> {
-        std::iter::once(name.clone()).chain(name.covering()).filter(|level| self.first(level).is_some())
+        std::iter::once(name.clone())
+            .chain(name.covering())
+            .filter(|level| self.first(level).is_some())
     }
 }
 
 /// The labels of a namespace that grant names.
 pub(super) fn granting_labels(namespace: &str, store: &Store) -> Option<GrantingLabels> {
     let domain = labelled_domain(namespace, store)?;
-    Some(GrantingLabels { domain, server: store.gateway_of_platform(namespace).map(Arc::from) })
+    Some(GrantingLabels {
+        domain,
+        server: store.gateway_of_platform(namespace).map(Arc::from),
+    })
 }
 
 /// The domain in the label of a namespace.
 pub(super) fn labelled_domain(namespace: &str, store: &Store) -> Option<Hostname> {
     let host = store.labels(namespace).get(HOST_LABEL)?;
-    Hostname::parse(&host.to_ascii_lowercase()).ok().filter(Hostname::is_exact)
+    Hostname::parse(&host.to_ascii_lowercase())
+        .ok()
+        .filter(Hostname::is_exact)
 }
 
 /// The names that classes of a controller grant to one namespace.
 pub(super) fn granted_by_classes(store: &Store, controller: &str) -> BTreeSet<Grant> {
-    let ours = store.classes().filter(|class| class.controller == controller);
+    let ours = store
+        .classes()
+        .filter(|class| class.controller == controller);
     let parameters = ours.filter_map(|class| class_parameters(class, store).ok().flatten());
-    let rules: Vec<Arc<[AllowedHostnames]>> = parameters.filter_map(|of_class| of_class.allowed_hostnames).collect();
+    let rules: Vec<Arc<[AllowedHostnames]>> = parameters
+        .filter_map(|of_class| of_class.allowed_hostnames)
+        .collect();
     let (mut grants, mut shared) = (BTreeSet::new(), BTreeSet::new());
     for rule in rules.iter().flat_map(|rules| rules.iter()) {
         let names = rule.hostnames.iter().filter(|name| !name.is_any()).cloned();
@@ -151,9 +185,11 @@ fn named(selector: &Selector) -> Option<&str> {
     let by_label = selector.labels.get(NAME_LABEL).map(String::as_str);
     let mut expressions = selector.expressions.iter();
     let by_expression = || {
-        expressions.find_map(|(key, operator, values)| match (key.as_str(), operator.as_str(), values.as_slice()) {
-            (NAME_LABEL, "In", [only]) => Some(only.as_str()),
-            _ => None,
+        expressions.find_map(|(key, operator, values)| {
+            match (key.as_str(), operator.as_str(), values.as_slice()) {
+                (NAME_LABEL, "In", [only]) => Some(only.as_str()),
+                _ => None,
+            }
         })
     };
     by_label.or_else(by_expression)
@@ -174,7 +210,10 @@ mod tests {
     }
 
     fn labels(domain: &str, server: Option<&str>) -> Option<GrantingLabels> {
-        Some(GrantingLabels { domain: name(domain), server: server.map(Arc::from) })
+        Some(GrantingLabels {
+            domain: name(domain),
+            server: server.map(Arc::from),
+        })
     }
 
     fn granted() -> GrantedNames {
@@ -201,9 +240,18 @@ mod tests {
     #[test]
     fn a_name_is_withheld_from_namespaces_without_any_grant_over_it() {
         let granted = granted();
-        assert!(granted.withholds(&name("a.t.x.org"), ["mallory", "mallory"]), "nobody gave it to mallory");
-        assert!(!granted.withholds(&name("a.t.x.org"), ["shop", "root"]), "at a Gateway of the wider domain's");
-        assert!(!granted.withholds(&name("y.org"), ["mallory", "mallory"]), "nobody granted it");
+        assert!(
+            granted.withholds(&name("a.t.x.org"), ["mallory", "mallory"]),
+            "nobody gave it to mallory"
+        );
+        assert!(
+            !granted.withholds(&name("a.t.x.org"), ["shop", "root"]),
+            "at a Gateway of the wider domain's"
+        );
+        assert!(
+            !granted.withholds(&name("y.org"), ["mallory", "mallory"]),
+            "nobody granted it"
+        );
     }
 
     #[test]
@@ -213,7 +261,10 @@ mod tests {
         assert!(granted.lets_answer(&below, "root") && granted.lets_answer(&below, "team"));
         assert!(!granted.lets_answer(&below, "mallory") && !granted.has(&below, "root"));
         granted.set_labels(&"team".into(), labels("t.x.org", None));
-        assert!(!granted.lets_answer(&below, "root"), "it serves the namespace no more");
+        assert!(
+            !granted.lets_answer(&below, "root"),
+            "it serves the namespace no more"
+        );
     }
 
     #[test]
@@ -222,8 +273,17 @@ mod tests {
         let changed = granted.set_labels(&"team".into(), labels("u.org", None));
         let expected = ["*.t.x.org", "*.u.org", "t.x.org", "u.org"].map(name);
         assert_eq!(changed, BTreeSet::from(expected));
-        assert!(granted.set_labels(&"team".into(), labels("u.org", None)).is_empty(), "nothing changed");
+        assert!(
+            granted
+                .set_labels(&"team".into(), labels("u.org", None))
+                .is_empty(),
+            "nothing changed"
+        );
         let below: Vec<_> = granted.below(&name("*.org")).cloned().collect();
-        assert_eq!(below, ["*.u.org", "*.x.org", "u.org", "x.org"].map(name), "what is granted now");
+        assert_eq!(
+            below,
+            ["*.u.org", "*.x.org", "u.org", "x.org"].map(name),
+            "what is granted now"
+        );
     }
 }

@@ -6,15 +6,26 @@ use super::gateway_exposure::GatewayExposure;
 use super::parent::Parent;
 
 /// Marks all units of the listeners of a Gateway or ListenerSet whose setting changed.
-pub(super) fn touch_hosts(attachments: &Attachments, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
-    let (Some(old), Some(new)) = (old, new) else { return };
+pub(super) fn touch_hosts(
+    attachments: &Attachments,
+    old: Option<&Parent>,
+    new: Option<&Parent>,
+    dirty: &mut Dirty,
+) {
+    let (Some(old), Some(new)) = (old, new) else {
+        return;
+    };
     if of_hosts(&old.placement.exposure) == of_hosts(&new.placement.exposure) {
         return;
     }
     for listener in &new.listeners {
         let frontend = new.frontend(listener.transport_port());
         let id = new.id(listener);
-        dirty.units.extend(attachments.names_of(&id).map(|name| (frontend.clone(), name.clone())));
+        dirty.units.extend(
+            attachments
+                .names_of(&id)
+                .map(|name| (frontend.clone(), name.clone())),
+        );
     }
 }
 

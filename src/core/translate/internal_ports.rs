@@ -7,12 +7,12 @@ use super::settings::Settings;
 use crate::inputs::MadeService;
 use crate::model::{Reason, TransportPort};
 
-/// The Envoy ports that lead to Gateways of the dedicated fleet alone: below the range of node ports of Kubernetes and
-/// the ephemeral ports of Linux.
+/// The Envoy ports that lead to Gateways of the dedicated fleet alone: below the range of node
+/// ports of Kubernetes and the ephemeral ports of Linux.
 pub(super) const INTERNAL: Range<u16> = 20_000..30_000;
 
-/// The reason to refuse a port that is reserved for Gateways of the dedicated fleet: another frontend that is bound to
-/// it would get their connections.
+/// The reason to refuse a port that is reserved for Gateways of the dedicated fleet: another
+/// frontend that is bound to it would get their connections.
 pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
     INTERNAL.contains(&port).then(|| {
         let text = format!(
@@ -32,16 +32,23 @@ pub(super) fn exhausted(port: TransportPort) -> String {
     )
 }
 
-/// The ports that are reserved for Gateways of the dedicated fleet; Services record which Gateway has them. Only a
-/// cluster has that fleet, standalone serves all ports alike.
+/// The ports that are reserved for Gateways of the dedicated fleet; Services record which Gateway
+/// has them. Only a cluster has that fleet, standalone serves all ports alike.
 pub(super) fn reserved_ports(settings: &Settings) -> Range<u16> {
-    if settings.envoys.is_some() { INTERNAL } else { 0..0 }
+    if settings.envoys.is_some() {
+        INTERNAL
+    } else {
+        0..0
+    }
 }
 
-/// The Envoy ports that a Service records, each once. Impossible ones are ignored: anybody who may write Services can
-/// write one that looks like ours.
+/// The Envoy ports that a Service records, each once. Impossible ones are ignored: anybody who may
+/// write Services can write one that looks like ours.
 pub(super) fn recorded(exposure: &MadeService) -> BTreeMap<TransportPort, u16> {
     let mut taken = BTreeSet::new();
-    let possible = exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target) && taken.insert(**target));
+    let possible = exposure
+        .targets
+        .iter()
+        .filter(|(_, target)| INTERNAL.contains(target) && taken.insert(**target));
     possible.map(|(port, target)| (*port, *target)).collect()
 }

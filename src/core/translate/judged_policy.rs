@@ -1,7 +1,8 @@
 //! A policy by itself: whether it can be carried out, and what then comes of it.
 //!
-//! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them, least of all in
-//! plain text. An XBackendTrafficPolicy guards nothing: without it its Services are served as those of others.
+//! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them,
+//! least of all in plain text. An XBackendTrafficPolicy guards nothing: without it its Services are
+//! served as those of others.
 
 use std::sync::Arc;
 
@@ -9,7 +10,9 @@ use super::ca_bundles;
 use super::key::Verdict;
 use super::surroundings::Surroundings;
 use crate::channel::Channel;
-use crate::inputs::{LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation};
+use crate::inputs::{
+    LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation,
+};
 use crate::model::{BackendTls, Reason, RetryBudget, TrustedRoots};
 
 /// A policy by itself.
@@ -28,10 +31,14 @@ pub(super) struct Judged {
 /// The effect of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
-    /// The verification that it asks for, without a certificate of a client; `None` where nothing can be verified.
+    /// The verification that it asks for, without a certificate of a client; `None` where nothing
+    /// can be verified.
     Tls(Option<Arc<BackendTls>>),
     /// Retries and sessions; none where it cannot be carried out.
-    Traffic { retries: Option<RetryBudget>, session: Option<SessionPersistence> },
+    Traffic {
+        retries: Option<RetryBudget>,
+        session: Option<SessionPersistence>,
+    },
 }
 
 impl Effect {
@@ -58,8 +65,8 @@ impl Judged {
         self.accepted.is_ok()
     }
 
-    /// True if the policy takes precedence over younger ones of its kind. A BackendTLSPolicy that cannot be carried out
-    /// does: otherwise its Services would go by a laxer one, or by none.
+    /// True if the policy takes precedence over younger ones of its kind. A BackendTLSPolicy that
+    /// cannot be carried out does: otherwise its Services would go by a laxer one, or by none.
     pub(super) fn competes(&self) -> bool {
         match self.effect {
             Effect::Tls(_) => true,
@@ -89,12 +96,25 @@ impl Judged {
 
 fn unverified(reason: Reason, text: &str) -> Judged {
     let accepted = Err((reason, format!("{text}; nothing is sent to its Services")));
-    Judged { accepted, resolved: Some(Ok(())), note: None, effect: Effect::Tls(None) }
+    Judged {
+        accepted,
+        resolved: Some(Ok(())),
+        note: None,
+        effect: Effect::Tls(None),
+    }
 }
 
 fn without_effect(reason: Reason, text: String) -> Judged {
-    let effect = Effect::Traffic { retries: None, session: None };
-    Judged { accepted: Err((reason, text)), resolved: None, note: None, effect }
+    let effect = Effect::Traffic {
+        retries: None,
+        session: None,
+    };
+    Judged {
+        accepted: Err((reason, text)),
+        resolved: None,
+        note: None,
+        effect,
+    }
 }
 
 fn traffic(rules: &TrafficRules, channel: Channel) -> Judged {
@@ -104,13 +124,22 @@ fn traffic(rules: &TrafficRules, channel: Channel) -> Judged {
                     standard";
         return without_effect(Reason::Invalid, text.to_owned());
     }
-    // The specification has no other word for it: `Accepted` says what of a policy is not as it is written.
+    // The specification has no other word for it: `Accepted` says what of a policy is not as it is
+    // written.
     let note = budget.map(|budget| {
         let most = budget.at_a_time();
         format!("retryConstraint.minRetryRate has effect as {most} at a time: Envoy knows no rate of retries")
     });
-    let effect = Effect::Traffic { retries: *budget, session: session.clone() };
-    Judged { accepted: Ok(()), resolved: None, note, effect }
+    let effect = Effect::Traffic {
+        retries: *budget,
+        session: session.clone(),
+    };
+    Judged {
+        accepted: Ok(()),
+        resolved: None,
+        note,
+        effect,
+    }
 }
 
 fn tls(validation: &Validation, around: &Surroundings<'_>) -> Judged {
@@ -124,21 +153,43 @@ fn tls(validation: &Validation, around: &Surroundings<'_>) -> Judged {
     };
     let Some(roots) = roots else {
         let text = "none of validation.caCertificateRefs can be used";
-        return Judged { resolved: Some(resolved), ..unverified(Reason::NoValidCACertificate, text) };
+        return Judged {
+            resolved: Some(resolved),
+            ..unverified(Reason::NoValidCACertificate, text)
+        };
     };
     let (hostname, names) = (validation.hostname.clone(), validation.names.clone());
-    let tls = BackendTls { hostname, names, roots, client: None };
-    Judged { accepted: Ok(()), resolved: Some(resolved), note: None, effect: Effect::Tls(Some(Arc::new(tls))) }
+    let tls = BackendTls {
+        hostname,
+        names,
+        roots,
+        client: None,
+    };
+    Judged {
+        accepted: Ok(()),
+        resolved: Some(resolved),
+        note: None,
+        effect: Effect::Tls(Some(Arc::new(tls))),
+    }
 }
 
 /// The certificates that references lead to, of those that can be used, and the first that cannot.
 fn bundle(references: &[LocalRef], around: &Surroundings<'_>) -> (Option<TrustedRoots>, Verdict) {
-    let Surroundings { store, settings, now } = *around;
+    let Surroundings {
+        store,
+        settings,
+        now,
+    } = *around;
     let (certificates, verdict) = ca_bundles::union(references, now, |index, reference, before| {
         let found = ca_bundles::look_up(reference, (store, now), Reason::InvalidKind, |_| Ok(()));
         found
             .and_then(|found| ca_bundles::bundle(before, found, &settings.limits).map(|()| found))
-            .map_err(|(reason, text)| (reason, format!("validation.caCertificateRefs[{index}]: {text}")))
+            .map_err(|(reason, text)| {
+                (
+                    reason,
+                    format!("validation.caCertificateRefs[{index}]: {text}"),
+                )
+            })
     });
     (certificates.map(TrustedRoots::Bundle), verdict)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::model::{Challenges, Hostname};
 
-/// The number of hosts of one account under one domain from which on the domain's wildcard replaces them: a table that
-/// names each would grow with every host, and be sent again for each. The answer for a name without an order is of no
-/// use to anybody but the account.
+/// The number of hosts of one account under one domain from which on the domain's wildcard replaces
+/// them: a table that names each would grow with every host, and be sent again for each. The answer
+/// for a name without an order is of no use to anybody but the account.
 pub(super) const COLLAPSE: usize = if cfg!(test) { 2 } else { 16 }; // small where random tests are to cross it
 
 /// The hosts whose challenges a frontend answers.
@@ -45,7 +45,10 @@ impl KnownHosts {
     /// Sets or removes a host. Returns whether the table changed.
     pub(super) fn set(&mut self, host: &Hostname, thumbprint: Option<Arc<str>>) -> bool {
         // The wildcard of a top-level domain would cover hosts of strangers.
-        let wide = host.covering().next().filter(|wide| wide.as_str().matches('.').count() > 1);
+        let wide = host
+            .covering()
+            .next()
+            .filter(|wide| wide.as_str().matches('.').count() > 1);
         let Some(wide) = wide else {
             let before = match &thumbprint {
                 Some(thumbprint) => self.shown.insert(host.clone(), thumbprint.clone()),
@@ -76,13 +79,19 @@ impl KnownHosts {
                 None => drop(self.shown.remove(host)),
             },
             (false, true) => {
-                self.shown.retain(|name, _| name != host && !domain.hosts.contains_key(name));
+                self.shown
+                    .retain(|name, _| name != host && !domain.hosts.contains_key(name));
                 let (thumbprint, _) = domain.accounts.first_key_value().expect("counted above");
                 self.shown.insert(wide.clone(), thumbprint.clone());
             }
             (true, false) => {
                 self.shown.remove(&wide);
-                self.shown.extend(domain.hosts.iter().map(|(name, of)| (name.clone(), of.clone())));
+                self.shown.extend(
+                    domain
+                        .hosts
+                        .iter()
+                        .map(|(name, of)| (name.clone(), of.clone())),
+                );
             }
         }
         if domain.hosts.is_empty() {
@@ -97,7 +106,13 @@ impl KnownHosts {
         for (host, thumbprint) in &self.shown {
             accounts.entry(thumbprint).or_default().push(host.clone());
         }
-        accounts.into_iter().map(|(thumbprint, hosts)| Challenges { thumbprint: thumbprint.clone(), hosts }).collect()
+        accounts
+            .into_iter()
+            .map(|(thumbprint, hosts)| Challenges {
+                thumbprint: thumbprint.clone(),
+                hosts,
+            })
+            .collect()
     }
 }
 
@@ -110,7 +125,11 @@ mod tests {
     }
 
     fn shown(known: &KnownHosts) -> Vec<String> {
-        known.by_account().iter().flat_map(|c| c.hosts.iter().map(move |h| format!("{} {h}", c.thumbprint))).collect()
+        known
+            .by_account()
+            .iter()
+            .flat_map(|c| c.hosts.iter().map(move |h| format!("{} {h}", c.thumbprint)))
+            .collect()
     }
 
     #[test]
@@ -121,8 +140,14 @@ mod tests {
             assert!(known.set(&name(i), Some("one".into())));
         }
         assert_eq!(shown(&known), ["one *.a.example.org"]);
-        assert!(!known.set(&name(99), Some("one".into())), "nothing is sent for one host more");
-        assert!(known.set(&name(98), Some("two".into())), "another account's host takes the name apart");
+        assert!(
+            !known.set(&name(99), Some("one".into())),
+            "nothing is sent for one host more"
+        );
+        assert!(
+            known.set(&name(98), Some("two".into())),
+            "another account's host takes the name apart"
+        );
         assert_eq!(shown(&known).len(), COLLAPSE + 2);
         assert!(known.set(&name(98), None));
         assert_eq!(shown(&known), ["one *.a.example.org"]);

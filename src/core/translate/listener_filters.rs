@@ -1,7 +1,9 @@
-//! Filters of listeners (GEP-5224): whether they can be carried out, and who is asked before a route is looked for.
+//! Filters of listeners (GEP-5224): whether they can be carried out, and who is asked before a
+//! route is looked for.
 //!
-//! A listener with a filter that cannot be carried out keeps its hostname, and every request for it is answered 500:
-//! were the hostname given up, a wider listener could have it, without the filters.
+//! A listener with a filter that cannot be carried out keeps its hostname, and every request for it
+//! is answered 500: were the hostname given up, a wider listener could have it, without the
+//! filters.
 
 use std::sync::Arc;
 
@@ -30,8 +32,15 @@ pub struct Guard {
 
 impl Guard {
     /// That of a listener without filters.
-    pub(super) const NONE: Self =
-        Self { filters: None, accepted: Ok(()), resolved: Ok(()), bytes: Bytes { envoy: 0, program: 0 } };
+    pub(super) const NONE: Self = Self {
+        filters: None,
+        accepted: Ok(()),
+        resolved: Ok(()),
+        bytes: Bytes {
+            envoy: 0,
+            program: 0,
+        },
+    };
 
     /// True if nobody passes.
     pub(super) fn refuses(&self) -> bool {
@@ -51,16 +60,26 @@ impl Guard {
         }
         let mut accepted = match (around.settings.channel, protocol) {
             (Channel::Standard, _) => {
-                let text = "filters are of the experimental channel, --gateway-api-channel is standard".to_owned();
+                let text =
+                    "filters are of the experimental channel, --gateway-api-channel is standard"
+                        .to_owned();
                 Err((Reason::UnsupportedValue, text))
             }
             (Channel::Experimental, Some(Protocol::Http | Protocol::Https)) => Ok(()),
             (Channel::Experimental, _) => {
-                let text = format!("filters need protocol HTTP or HTTPS, {} has none", listener.protocol);
+                let text = format!(
+                    "filters need protocol HTTP or HTTPS, {} has none",
+                    listener.protocol
+                );
                 Err((Reason::InvalidListenerFilter, text))
             }
         };
-        let referrer = Referrer { store: around.store, kind, name: &meta.name, transport: Transport::Tcp };
+        let referrer = Referrer {
+            store: around.store,
+            kind,
+            name: &meta.name,
+            transport: Transport::Tcp,
+        };
         let mut resolved = Ok(());
         let mut servers = Vec::new();
         for (index, filter) in listener.filters.iter().enumerate() {
@@ -68,7 +87,8 @@ impl Guard {
             match filter {
                 ListenerFilter::ExternalAuth(auth) => match &**auth {
                     Ok(auth) => {
-                        let found = referrer.auth(auth, &format!("{field}.externalAuth.backendRef"));
+                        let found =
+                            referrer.auth(auth, &format!("{field}.externalAuth.backendRef"));
                         servers.extend(found.as_ref().ok().cloned());
                         resolved = resolved.and(found.map(|_| ()).map_err(unresolved));
                         let allowed = experimental::body(auth, &around.settings.limits);
@@ -81,7 +101,8 @@ impl Guard {
                     }
                 },
                 ListenerFilter::Unreadable(why) => {
-                    accepted = accepted.and(Err((Reason::UnsupportedValue, format!("filters: {why}"))));
+                    accepted =
+                        accepted.and(Err((Reason::UnsupportedValue, format!("filters: {why}"))));
                 }
                 ListenerFilter::Extension(what) => {
                     let text = format!("{field}: filter ExtensionRef {what} is not supported");
@@ -95,7 +116,12 @@ impl Guard {
             _ => ListenerFilters::Refuse,
         };
         let nobody = |(reason, text)| (reason, format!("{text}; nobody passes"));
-        let bytes = listener.filters.iter().filter_map(ListenerFilter::auth).map(cost::of_auth).sum();
+        let bytes = listener
+            .filters
+            .iter()
+            .filter_map(ListenerFilter::auth)
+            .map(cost::of_auth)
+            .sum();
         Self {
             filters: Some(Arc::new(filters)),
             accepted: accepted.map_err(nobody),

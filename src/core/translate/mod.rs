@@ -1,7 +1,9 @@
-//! Translation: computes the configuration of Envoys and the status of each object, from all objects seen.
+//! Translation: computes the configuration of Envoys and the status of each object, from all
+//! objects seen.
 //!
-//! In: [`Change`]s. Out: a [`Delta`] of [`Resource`]s and [`ObjectStatus`]es, with work proportional to the change.
-//! Nothing here does I/O, reads the clock or logs: the time is an argument.
+//! In: [`Change`]s. Out: a [`Delta`] of [`Resource`]s and [`ObjectStatus`]es, with work
+//! proportional to the change. Nothing here does I/O, reads the clock or logs: the time is an
+//! argument.
 
 mod admission;
 mod allowance;
@@ -132,6 +134,7 @@ pub use quotas::QuotaUse;
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{
-    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, PolicyStatus, RouteStatus, StatusBody,
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, PolicyStatus,
+    RouteStatus, StatusBody,
 };
 pub use tls_options::{ISSUER, OPTIONS as TLS_OPTIONS, SELF_SIGNED, VALUES as TLS_VALUES};

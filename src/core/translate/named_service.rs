@@ -1,9 +1,11 @@
-//! Gateways of the dedicated fleet that stand on a Service which they name, instead of one that is made for them.
+//! Gateways of the dedicated fleet that stand on a Service which they name, instead of one that is
+//! made for them.
 //!
-//! The port of a listener is the Service's port, and Envoys listen for the Gateway on its `targetPort`. Nothing is
-//! inferred from selectors of pods: the Gateway's parameters name the Service, and lent slices put the Envoys behind
-//! it, with the ports of this Gateway alone. These slices are also the record of the ports: as with a Service that we
-//! made, a port is bound only after the watch has returned them.
+//! The port of a listener is the Service's port, and Envoys listen for the Gateway on its
+//! `targetPort`. Nothing is inferred from selectors of pods: the Gateway's parameters name the
+//! Service, and lent slices put the Envoys behind it, with the ports of this Gateway alone. These
+//! slices are also the record of the ports: as with a Service that we made, a port is bound only
+//! after the watch has returned them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +39,8 @@ pub struct NamedPort {
     pub target: Result<u16, String>,
 }
 
-/// Looks up the Service by name, in the namespace of a Gateway that is to stand on it, and returns why it cannot.
+/// Looks up the Service by name, in the namespace of a Gateway that is to stand on it, and returns
+/// why it cannot.
 pub(super) fn named_service(
     name: &Arc<str>,
     gateway: &Gateway,
@@ -45,31 +48,61 @@ pub(super) fn named_service(
     settings: &Settings,
 ) -> (NamedService, Option<(Reason, String)>) {
     let name = ObjectName::new(gateway.meta.name.namespace.clone(), name.clone());
-    let nothing = |name: ObjectName| NamedService { name, ports: BTreeMap::new(), has_names: false };
+    let nothing = |name: ObjectName| NamedService {
+        name,
+        ports: BTreeMap::new(),
+        has_names: false,
+    };
     let Some(service) = store.service(&name) else {
-        let text = format!("Service {name} is not there: create it, without a selector, or name another one");
+        let text = format!(
+            "Service {name} is not there: create it, without a selector, or name another one"
+        );
         return (nothing(name), Some((Reason::AddressNotAssigned, text)));
     };
     if let Some(text) = unfit(service, settings) {
         return (nothing(name), Some((Reason::AddressNotUsable, text)));
     }
     let ports = service.ports.iter().map(|port| {
-        let at = TransportPort { number: port.port, transport: port.transport };
-        (at, NamedPort { name: port.name.clone(), target: target(service, port, store, settings) })
+        let at = TransportPort {
+            number: port.port,
+            transport: port.transport,
+        };
+        (
+            at,
+            NamedPort {
+                name: port.name.clone(),
+                target: target(service, port, store, settings),
+            },
+        )
     });
-    let has_names = service.ports.iter().any(|port| matches!(port.target, TargetPort::Name(_)));
+    let has_names = service
+        .ports
+        .iter()
+        .any(|port| matches!(port.target, TargetPort::Name(_)));
     let wrong = unlike(service, gateway).map(|text| (Reason::AddressNotUsable, text));
-    (NamedService { name, ports: ports.collect(), has_names }, wrong)
+    (
+        NamedService {
+            name,
+            ports: ports.collect(),
+            has_names,
+        },
+        wrong,
+    )
 }
 
 /// Why no Gateway can stand on a Service.
 fn unfit(service: &Service, settings: &Settings) -> Option<String> {
     let name = &service.meta.name;
     if let Some(made) = &service.made {
-        return Some(format!("Service {name} is the one that was made for Gateway {}: name another one", made.gateway));
+        return Some(format!(
+            "Service {name} is the one that was made for Gateway {}: name another one",
+            made.gateway
+        ));
     }
     if [settings.envoys.as_ref(), settings.dedicated.service()].contains(&Some(name)) {
-        return Some(format!("Service {name} leads to all Envoys of a fleet: name another one"));
+        return Some(format!(
+            "Service {name} leads to all Envoys of a fleet: name another one"
+        ));
     }
     if service.external_name {
         return Some(format!(
@@ -90,10 +123,16 @@ fn unfit(service: &Service, settings: &Settings) -> Option<String> {
     })
 }
 
-/// The error in the addresses that a Gateway requests, if any: it is served on all of the Service's, and on no other.
+/// The error in the addresses that a Gateway requests, if any: it is served on all of the
+/// Service's, and on no other.
 fn unlike(service: &Service, gateway: &Gateway) -> Option<String> {
-    let asked: BTreeSet<GatewayAddress> =
-        gateway.addresses.iter().filter_map(Address::ip).copied().map(GatewayAddress::Ip).collect();
+    let asked: BTreeSet<GatewayAddress> = gateway
+        .addresses
+        .iter()
+        .filter_map(Address::ip)
+        .copied()
+        .map(GatewayAddress::Ip)
+        .collect();
     let all: BTreeSet<GatewayAddress> = service.reached.iter().cloned().collect();
     if asked.is_empty() || asked == all {
         return None;
@@ -102,20 +141,33 @@ fn unlike(service: &Service, gateway: &Gateway) -> Option<String> {
     let all: Vec<String> = all.iter().map(ToString::to_string).collect();
     Some(match all.is_empty() {
         true => format!("spec.addresses: Service {name} has no address yet: name none"),
-        false => format!("spec.addresses: Service {name} is reached at {}: name that, or none", all.join(" and ")),
+        false => format!(
+            "spec.addresses: Service {name} is reached at {}: name that, or none",
+            all.join(" and ")
+        ),
     })
 }
 
 /// The Envoy port that a port of a Service leads to.
-fn target(service: &Service, port: &ServicePortSpec, store: &Store, settings: &Settings) -> Result<u16, String> {
-    let at = TransportPort { number: port.port, transport: port.transport };
+fn target(
+    service: &Service,
+    port: &ServicePortSpec,
+    store: &Store,
+    settings: &Settings,
+) -> Result<u16, String> {
+    let at = TransportPort {
+        number: port.port,
+        transport: port.transport,
+    };
     let this = format!("port {at} of Service {} has targetPort", service.meta.name);
     let (first, last) = (INTERNAL.start, INTERNAL.end - 1);
     let number = match &port.target {
         TargetPort::Number(number) => *number,
         TargetPort::Name(name) => {
             let Some(fleet) = dedicated_envoys::service(settings, store) else {
-                return Err(format!("{this} {name:?}, and no Service has Envoys behind it: use a number"));
+                return Err(format!(
+                    "{this} {name:?}, and no Service has Envoys behind it: use a number"
+                ));
             };
             let ports = store.slices(fleet).flat_map(|slice| slice.ports.iter());
             let meant = ports.filter(|(other, at)| other == name && at.transport == port.transport);
@@ -155,8 +207,15 @@ impl NamedService {
             Some(Err(text)) => unavailable(text.clone()),
             None => {
                 let has: Vec<String> = self.ports.keys().map(ToString::to_string).collect();
-                let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
-                unavailable(format!("Service {} has no port {at}: add it, or use one that it has ({has})", self.name))
+                let has = if has.is_empty() {
+                    "none".to_owned()
+                } else {
+                    has.join(", ")
+                };
+                unavailable(format!(
+                    "Service {} has no port {at}: add it, or use one that it has ({has})",
+                    self.name
+                ))
             }
         }
     }
@@ -168,13 +227,27 @@ impl NamedService {
 }
 
 /// The Envoy ports that lent slices record for the ports of a Gateway's Service.
-pub(super) fn recorded(service: &NamedService, gateway: &ObjectName, store: &Store) -> BTreeMap<TransportPort, u16> {
-    let of_gateway = |made: &MadeSlice| made.lent.as_ref().is_some_and(|lent| lent.gateway == *gateway);
-    let slices = store.slices(&service.name).filter(|slice| slice.made.as_deref().is_some_and(of_gateway));
+pub(super) fn recorded(
+    service: &NamedService,
+    gateway: &ObjectName,
+    store: &Store,
+) -> BTreeMap<TransportPort, u16> {
+    let of_gateway = |made: &MadeSlice| {
+        made.lent
+            .as_ref()
+            .is_some_and(|lent| lent.gateway == *gateway)
+    };
+    let slices = store
+        .slices(&service.name)
+        .filter(|slice| slice.made.as_deref().is_some_and(of_gateway));
     let mut targets = BTreeMap::new();
-    for (name, at) in slices.flat_map(|slice| slice.ports.iter()).filter(|(_, at)| INTERNAL.contains(&at.number)) {
-        let leads =
-            |(port, named): &(&TransportPort, &NamedPort)| named.name == *name && port.transport == at.transport;
+    for (name, at) in slices
+        .flat_map(|slice| slice.ports.iter())
+        .filter(|(_, at)| INTERNAL.contains(&at.number))
+    {
+        let leads = |(port, named): &(&TransportPort, &NamedPort)| {
+            named.name == *name && port.transport == at.transport
+        };
         if let Some((port, _)) = service.ports.iter().find(leads) {
             targets.entry(*port).or_insert(at.number);
         }
@@ -182,7 +255,8 @@ pub(super) fn recorded(service: &NamedService, gateway: &ObjectName, store: &Sto
     targets
 }
 
-/// The message why a listener does not get its port. It does not name a Gateway of another namespace.
+/// The message why a listener does not get its port. It does not name a Gateway of another
+/// namespace.
 pub(super) fn refused(service: &ObjectName, port: TransportPort, refusal: &Refusal) -> String {
     match refusal {
         Refusal::Gateway(target, other) => {

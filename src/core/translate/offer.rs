@@ -15,28 +15,40 @@ use super::parent::{GatewayPlacement, Parent, ParentListener};
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
 use super::tls_options::{self, TlsSettings};
-use super::{allowed_hostnames, default_gateways, fleet, internal_ports, port_protocols, routability};
+use super::{
+    allowed_hostnames, default_gateways, fleet, internal_ports, port_protocols, routability,
+};
 use crate::channel::Channel;
 use crate::inputs::{
-    Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
-    ServiceParameters, SetKind, TlsMode,
+    Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta,
+    RouteKinds, ServiceParameters, SetKind, TlsMode,
 };
 use crate::model::{Hostname, IdentityHeaders, ObjectName, Reason};
 
 /// Evaluates a Gateway, which is of our class.
 pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
-    let Surroundings { store, settings, .. } = *around;
+    let Surroundings {
+        store, settings, ..
+    } = *around;
     let exposure = fleet::gateway_exposure(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(text) = &gateway.unsupported {
-        Err((Reason::Invalid, format!("{text}; nothing is served, because the Gateway would be unprotected")))
+        Err((
+            Reason::Invalid,
+            format!("{text}; nothing is served, because the Gateway would be unprotected"),
+        ))
     } else if let Err(wrong) = &exposure {
         Err(wrong.clone())
     } else {
-        match gateway.addresses.iter().find(|a| matches!(a, Address::Unsupported(_))) {
-            Some(Address::Unsupported(text)) => {
-                Err((Reason::UnsupportedAddress, format!("spec.addresses: {text} is not supported, use an IPAddress")))
-            }
+        match gateway
+            .addresses
+            .iter()
+            .find(|a| matches!(a, Address::Unsupported(_)))
+        {
+            Some(Address::Unsupported(text)) => Err((
+                Reason::UnsupportedAddress,
+                format!("spec.addresses: {text} is not supported, use an IPAddress"),
+            )),
             _ => Ok(()),
         }
     };
@@ -51,11 +63,19 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         isolated: IsolatedParameters::default(),
     });
     let (frontend_owner, precedence) = exposure.frontend_owner(gateway);
-    let named = exposure.service.name.as_ref().map(|name| named_service(name, gateway, store, settings));
-    let (service, unfit) = named.map_or((None, None), |(service, unfit)| (Some(Arc::new(service)), unfit));
+    let named = exposure
+        .service
+        .name
+        .as_ref()
+        .map(|name| named_service(name, gateway, store, settings));
+    let (service, unfit) = named.map_or((None, None), |(service, unfit)| {
+        (Some(Arc::new(service)), unfit)
+    });
     let unusable = fleet::unusable(gateway, &exposure, &fleet::addresses(store, settings));
     let unmet = routability::unusable(gateway, &exposure, store, settings);
-    let unusable = unfit.or(unmet).or(unusable.map(|text| (Reason::AddressNotUsable, text)));
+    let unusable = unfit
+        .or(unmet)
+        .or(unusable.map(|text| (Reason::AddressNotUsable, text)));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
     let avoids_reserved_ports = settings.envoys.is_some() && !exposure.fleet.has_services();
     let listeners_of = listeners_of(&name.namespace, &name, exposure.fleet);
@@ -74,15 +94,26 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     };
     let parent = parent(key, &gateway.meta, Arc::new(placement), accepted, around);
     let default = default_gateways::verdict(gateway, store, settings);
-    Parent { client: client_certificate::of(gateway, around), default, ..parent }
+    Parent {
+        client: client_certificate::of(gateway, around),
+        default,
+        ..parent
+    }
 }
 
-/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`, without the listeners that tenancy
-/// withholds.
-pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, around: &Surroundings<'_>) -> Parent {
+/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`, without the
+/// listeners that tenancy withholds.
+pub(super) fn listener_set(
+    set: &ListenerSet,
+    gateway: &Gateway,
+    base: &Parent,
+    around: &Surroundings<'_>,
+) -> Parent {
     let key = ParentKey::ListenerSet(set.key());
     let namespace = &set.meta.name.namespace;
-    let accepted = if (set.kind, around.settings.channel) == (SetKind::Experimental, Channel::Standard) {
+    let accepted = if (set.kind, around.settings.channel)
+        == (SetKind::Experimental, Channel::Standard)
+    {
         let text = "an XListenerSet is served with --gateway-api-channel experimental only: use a ListenerSet";
         Err((Reason::Invalid, text.to_owned()))
     } else if !gateway.allowed_listeners.admits(
@@ -90,10 +121,17 @@ pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, 
         namespace,
         around.store.labels(namespace),
     ) {
-        // The message has only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
-        Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
+        // The message has only what the reader of the ListenerSet wrote (GEP-1713: no data of other
+        // tenants).
+        Err((
+            Reason::NotAllowed,
+            "the Gateway's allowedListeners does not admit this namespace".to_owned(),
+        ))
     } else if base.accepted.is_err() {
-        Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
+        Err((
+            Reason::ParentNotAccepted,
+            "the Gateway is not accepted".to_owned(),
+        ))
     } else {
         Ok(())
     };
@@ -108,21 +146,35 @@ fn parent(
     around: &Surroundings<'_>,
 ) -> Parent {
     let kind = key.object().kind;
-    let mut listeners: Vec<ParentListener> =
-        around.store.listeners(&key).map(|l| listener(l, kind, meta, around)).collect();
-    for listener in listeners.iter_mut().filter(|_| placement.avoids_reserved_ports) {
+    let mut listeners: Vec<ParentListener> = around
+        .store
+        .listeners(&key)
+        .map(|l| listener(l, kind, meta, around))
+        .collect();
+    for listener in listeners
+        .iter_mut()
+        .filter(|_| placement.avoids_reserved_ports)
+    {
         if let Some(taken) = internal_ports::reserved(listener.port) {
             listener.accepted = listener.accepted.clone().and(Err(taken));
         }
     }
     if let (Some(service), None) = (&placement.service, &placement.unusable) {
         for listener in &mut listeners {
-            listener.accepted = listener.accepted.clone().and(service.check(listener.transport_port()));
+            listener.accepted = listener
+                .accepted
+                .clone()
+                .and(service.check(listener.transport_port()));
         }
     }
     // A listener that terminates TLS makes the demand of its port on clients.
-    for listener in listeners.iter_mut().filter(|listener| listener.protocol.is_some_and(Protocol::terminates)) {
-        let Some((clients, resolved)) = placement.clients.of_port(listener.port) else { continue };
+    for listener in listeners
+        .iter_mut()
+        .filter(|listener| listener.protocol.is_some_and(Protocol::terminates))
+    {
+        let Some((clients, resolved)) = placement.clients.of_port(listener.port) else {
+            continue;
+        };
         listener.resolved = listener.resolved.clone().and(resolved.clone());
         listener.clients = clients;
     }
@@ -132,17 +184,36 @@ fn parent(
         let by_port = placement.exposure.fleet == Fleet::Shared && !listener.has_hostnames();
         let allowed = match by_port {
             true => Ok(()),
-            false => allowed_hostnames::check(&placement.exposure, &listener.hostname, namespace, around.store),
+            false => allowed_hostnames::check(
+                &placement.exposure,
+                &listener.hostname,
+                namespace,
+                around.store,
+            ),
         };
         let spoken = port_protocols::check(&placement.exposure, listener, namespace, around.store);
         listener.accepted = listener.accepted.clone().and(allowed).and(spoken);
     }
     let listeners_of = match meta.name.namespace == placement.gateway.namespace {
         true => placement.listeners_of.clone(),
-        false => listeners_of(&meta.name.namespace, &placement.gateway, placement.exposure.fleet),
+        false => listeners_of(
+            &meta.name.namespace,
+            &placement.gateway,
+            placement.exposure.fleet,
+        ),
     };
     let (generation, created) = (meta.generation, meta.created);
-    Parent { key, generation, placement, created, accepted, listeners, listeners_of, client: None, default: None }
+    Parent {
+        key,
+        generation,
+        placement,
+        created,
+        accepted,
+        listeners,
+        listeners_of,
+        client: None,
+        default: None,
+    }
 }
 
 /// The listeners of a namespace at the addresses of a Gateway.
@@ -152,10 +223,18 @@ fn listeners_of(namespace: &Arc<str>, gateway: &ObjectName, fleet: Fleet) -> Arc
         Fleet::Own => Arc::from("own"),
         Fleet::Dedicated | Fleet::Isolated => Arc::from(gateway.to_string()),
     };
-    Arc::new(ListenersOf { namespace: namespace.clone(), place })
+    Arc::new(ListenersOf {
+        namespace: namespace.clone(),
+        place,
+    })
 }
 
-fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<'_>) -> ParentListener {
+fn listener(
+    listener: &Listener,
+    kind: Kind,
+    meta: &Meta,
+    around: &Surroundings<'_>,
+) -> ParentListener {
     let (protocol, mut accepted) = match &listener.unreadable {
         Some(why) => (None, Err((Reason::UnsupportedValue, why.to_string()))),
         None => protocol(listener),
@@ -167,15 +246,25 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
             Hostname::any()
         }
     };
-    let options = match listener.tls.as_ref().map(|tls| tls_options::parse(&tls.options)).transpose() {
+    let options = match listener
+        .tls
+        .as_ref()
+        .map(|tls| tls_options::parse(&tls.options))
+        .transpose()
+    {
         Ok(options) => options.unwrap_or_default(),
         Err(text) => {
             accepted = accepted.and(Err((Reason::UnsupportedValue, text)));
             tls_options::TlsOptions::default()
         }
     };
-    // A TCP listener with a hostname is refused; its hostname takes no part in the division of ports.
-    let hostname = if protocol.is_none_or(Protocol::has_hostnames) { hostname } else { Hostname::any() };
+    // A TCP listener with a hostname is refused; its hostname takes no part in the division of
+    // ports.
+    let hostname = if protocol.is_none_or(Protocol::has_hostnames) {
+        hostname
+    } else {
+        Hostname::any()
+    };
     let (kinds, mut resolved) = kinds_taken(listener, protocol);
     let mut served = Served::None;
     let mut warnings = Vec::new();
@@ -197,7 +286,11 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
         resolved,
         served,
         warnings,
-        tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
+        tls: TlsSettings::shared(
+            options.params,
+            options.alpn,
+            protocol == Some(Protocol::Https),
+        ),
         clients: Clients::Anybody,
         guard,
         kinds,
@@ -210,42 +303,71 @@ fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
     let invalid = |text: &str| (Reason::UnsupportedValue, text.to_owned());
     match (listener.protocol.as_str(), mode) {
         ("HTTP", None) => (Some(Protocol::Http), Ok(())),
-        ("HTTP", Some(_)) => (Some(Protocol::Http), Err(invalid("an HTTP listener has no tls"))),
-        ("HTTPS", Some(TlsMode::Passthrough)) => {
-            (Some(Protocol::Https), Err(invalid("an HTTPS listener ends TLS: use protocol TLS for Passthrough")))
-        }
+        ("HTTP", Some(_)) => (
+            Some(Protocol::Http),
+            Err(invalid("an HTTP listener has no tls")),
+        ),
+        ("HTTPS", Some(TlsMode::Passthrough)) => (
+            Some(Protocol::Https),
+            Err(invalid(
+                "an HTTPS listener ends TLS: use protocol TLS for Passthrough",
+            )),
+        ),
         // Without `tls` it is accepted and cannot be programmed (implementer's guide, v1.6).
         ("HTTPS", _) => (Some(Protocol::Https), Ok(())),
         ("TLS", Some(TlsMode::Terminate)) => (Some(Protocol::TlsTerminate), Ok(())),
         ("TLS", Some(TlsMode::Passthrough)) => (Some(Protocol::TlsPassthrough), Ok(())),
-        ("TLS", None) => (Some(Protocol::TlsPassthrough), Err(invalid("a TLS listener needs tls.mode"))),
+        ("TLS", None) => (
+            Some(Protocol::TlsPassthrough),
+            Err(invalid("a TLS listener needs tls.mode")),
+        ),
         ("TCP", mode) => (Some(Protocol::Tcp), bare(listener, mode)),
         ("UDP", mode) => (Some(Protocol::Udp), bare(listener, mode)),
         (other, _) => {
-            let text = format!("protocol {other} is not supported: use HTTP, HTTPS, TLS, TCP or UDP");
+            let text =
+                format!("protocol {other} is not supported: use HTTP, HTTPS, TLS, TCP or UDP");
             (None, Err((Reason::UnsupportedProtocol, text)))
         }
     }
 }
 
-/// Checks that a TCP or UDP listener has nothing but a port (CEL of the Gateway's CRD): its traffic has no hostname,
-/// and TLS is not terminated.
+/// Checks that a TCP or UDP listener has nothing but a port (CEL of the Gateway's CRD): its traffic
+/// has no hostname, and TLS is not terminated.
 fn bare(listener: &Listener, mode: Option<TlsMode>) -> Verdict {
     let protocol = &listener.protocol;
-    if listener.hostname.as_ref().is_ok_and(|hostname| !hostname.is_any()) {
-        return Err((Reason::UnsupportedValue, format!("a {protocol} listener has no hostname")));
+    if listener
+        .hostname
+        .as_ref()
+        .is_ok_and(|hostname| !hostname.is_any())
+    {
+        return Err((
+            Reason::UnsupportedValue,
+            format!("a {protocol} listener has no hostname"),
+        ));
     }
-    mode.map_or(Ok(()), |_| Err((Reason::UnsupportedValue, format!("a {protocol} listener has no tls"))))
+    mode.map_or(Ok(()), |_| {
+        Err((
+            Reason::UnsupportedValue,
+            format!("a {protocol} listener has no tls"),
+        ))
+    })
 }
 
 /// The route kinds of a listener: those of its protocol, restricted by `allowedRoutes.kinds`.
 fn kinds_taken(listener: &Listener, protocol: Option<Protocol>) -> (RouteKinds, Verdict) {
     let natural = protocol.map(Protocol::route_kinds).unwrap_or_default();
-    let Some(wanted) = listener.allowed.kinds.as_ref().filter(|_| !natural.is_empty()) else {
+    let Some(wanted) = listener
+        .allowed
+        .kinds
+        .as_ref()
+        .filter(|_| !natural.is_empty())
+    else {
         return (natural, Ok(()));
     };
     let known = |(group, kind): &(String, String)| {
-        natural.iter().find(|known| *group == known.kind().group() && *kind == known.kind().as_str())
+        natural
+            .iter()
+            .find(|known| *group == known.kind().group() && *kind == known.kind().as_str())
     };
     let verdict = match wanted.iter().find(|kind| known(kind).is_none()) {
         None => Ok(()),

@@ -1,4 +1,5 @@
-//! Decides the owners of hostnames, ports, sockets and secret names among the namespaces that claim them.
+//! Decides the owners of hostnames, ports, sockets and secret names among the namespaces that claim
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use super::frontends::Frontends;
 use super::gateway_exposure::is_shared;
 use super::granted_names::{granted_by_classes, granting_labels, labelled_domain};
 use super::key::{ListenerId, RouteKey};
-use super::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, shared_frontend};
+use super::ownership::{
+    By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, shared_frontend,
+};
 use super::parents::Parents;
 use super::register::Register;
 use super::secret_names::SecretNames;
@@ -34,11 +37,20 @@ pub(super) struct Owners<'a> {
 
 impl Owners<'_> {
     fn admission(&self) -> Admission<'_> {
-        Admission { parents: self.parents, attachments: self.attachments, register: self.register }
+        Admission {
+            parents: self.parents,
+            attachments: self.attachments,
+            register: self.register,
+        }
     }
 
     /// Applies a change of the record.
-    pub(super) fn take_record(&mut self, what: Ownable, owner: Option<OwnerRecord>, dirty: &mut Dirty) {
+    pub(super) fn take_record(
+        &mut self,
+        what: Ownable,
+        owner: Option<OwnerRecord>,
+        dirty: &mut Dirty,
+    ) {
         if owner.is_none() && self.register.recording() == Recording::ThisProcess {
             // A record that is removed by request must be removed from the written record too.
             dirty.record(what.clone(), None);
@@ -53,31 +65,52 @@ impl Owners<'_> {
     pub(super) fn settle(&mut self, now: SystemTime, dirty: &mut Dirty) -> usize {
         let mut decided = 0;
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        dirty.owned.extend(self.register.expired(now.as_secs()).cloned());
+        dirty
+            .owned
+            .extend(self.register.expired(now.as_secs()).cloned());
         // Of claims that arrive together, the oldest is decided first.
         let mut todo: BTreeSet<((i64, Arc<str>), Ownable)> = BTreeSet::new();
         loop {
-            todo.extend(dirty.owned.take().into_iter().map(|what| (self.register.order(&what), what)));
-            let Some((_, what)) = todo.pop_first() else { return decided };
+            todo.extend(
+                dirty
+                    .owned
+                    .take()
+                    .into_iter()
+                    .map(|what| (self.register.order(&what), what)),
+            );
+            let Some((_, what)) = todo.pop_first() else {
+                return decided;
+            };
             // The owner of a secret name is decided once all certificates are known.
             if let Ownable::Secret(name) = &what {
                 dirty.keep_secret_name(name, None);
                 continue;
             }
             decided += 1;
-            let consents = |claimant: &Claimant, what: &Ownable, wide: &Hostname, owner: &Arc<str>| {
-                let Some(name) = what.hostname() else { return false };
-                let is_admitted = match what {
-                    Ownable::Admitted(at, _) => self.admission().admits_below(at, name, wide),
-                    _ => *owner == claimant.through,
+            let consents =
+                |claimant: &Claimant, what: &Ownable, wide: &Hostname, owner: &Arc<str>| {
+                    let Some(name) = what.hostname() else {
+                        return false;
+                    };
+                    let is_admitted = match what {
+                        Ownable::Admitted(at, _) => self.admission().admits_below(at, name, wide),
+                        _ => *owner == claimant.through,
+                    };
+                    is_admitted || is_delegated(self.store, &claimant.namespace, name, wide)
                 };
-                is_admitted || is_delegated(self.store, &claimant.namespace, name, wide)
-            };
             let owner = self.register.decide(&what, now.as_secs(), &consents);
-            let before = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
-            let Some(recorded) = self.register.record(&what, owner, dirty.now()) else { continue };
+            let before = self
+                .register
+                .owner(&what)
+                .map(|owner| (owner.namespace.clone(), owner.protocol));
+            let Some(recorded) = self.register.record(&what, owner, dirty.now()) else {
+                continue;
+            };
             dirty.record(what.clone(), recorded);
-            let after = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
+            let after = self
+                .register
+                .owner(&what)
+                .map(|owner| (owner.namespace.clone(), owner.protocol));
             if before != after {
                 self.touch_owned(&what, dirty);
             } else if self.register.recording() == Recording::OtherProcess {
@@ -96,28 +129,45 @@ impl Owners<'_> {
 
     /// Takes in the names that classes grant to namespaces.
     pub(super) fn take_classes(&mut self, controller: &str, dirty: &mut Dirty) {
-        let changed = self.register.granted_mut().set_of_classes(granted_by_classes(self.store, controller));
+        let changed = self
+            .register
+            .granted_mut()
+            .set_of_classes(granted_by_classes(self.store, controller));
         self.touch_granted(&changed, dirty);
     }
 
     /// Marks what depends on grants of names, which rarely change.
     fn touch_granted(&self, names: &BTreeSet<Hostname>, dirty: &mut Dirty) {
         for name in names {
-            dirty.owned.extend(self.register.claimed_within(name).cloned());
-            for (id, frontend) in self.frontends.iter().filter(|(id, frontend)| self.keeps_names(id, frontend)) {
+            dirty
+                .owned
+                .extend(self.register.claimed_within(name).cloned());
+            for (id, frontend) in self
+                .frontends
+                .iter()
+                .filter(|(id, frontend)| self.keeps_names(id, frontend))
+            {
                 dirty.units.insert((id.clone(), name.clone()));
                 if name.is_wildcard() {
-                    self.admission().touch_under(self.frontends, id, name, dirty);
+                    self.admission()
+                        .touch_under(self.frontends, id, name, dirty);
                 }
-                dirty.statuses.extend(frontend.wide_winners().map(|listener| listener.parent.object()));
+                dirty.statuses.extend(
+                    frontend
+                        .wide_winners()
+                        .map(|listener| listener.parent.object()),
+                );
             }
         }
     }
 
-    /// True if wildcard and catch-all listeners of a frontend do not serve all names that they cover.
+    /// True if wildcard and catch-all listeners of a frontend do not serve all names that they
+    /// cover.
     fn keeps_names(&self, id: &FrontendId, frontend: &FrontendState) -> bool {
         let decides = |listener: &ListenerId| {
-            let Some(parent) = self.parents.get(&listener.parent) else { return false };
+            let Some(parent) = self.parents.get(&listener.parent) else {
+                return false;
+            };
             admitted(parent).is_some() || self.register.has_wide(&parent.listeners_of)
         };
         frontend.is_wide() && (is_shared(&id.gateway) || frontend.wide_winners().any(decides))
@@ -133,7 +183,8 @@ impl Owners<'_> {
                         dirty.units.insert((id.clone(), name.clone()));
                     }
                     if !name.is_exact() {
-                        self.admission().touch_under(self.frontends, id, name, dirty);
+                        self.admission()
+                            .touch_under(self.frontends, id, name, dirty);
                     }
                 }
                 if name.is_wildcard() {
@@ -161,7 +212,9 @@ impl Owners<'_> {
     /// Marks a hostname at all listeners of the shared fleet that claim it.
     fn touch_claims(&self, what: &Ownable, dirty: &mut Dirty) {
         self.touch_claimants(what, dirty);
-        let Ownable::Hostname(name) = what else { return };
+        let Ownable::Hostname(name) = what else {
+            return;
+        };
         for (id, frontend) in self.frontends.shared() {
             if frontend.claims().claims(name) {
                 dirty.contend(id, [name.clone()]);
@@ -173,7 +226,11 @@ impl Owners<'_> {
     fn touch_admitted(&self, at: &Arc<ListenersOf>, name: &Hostname, dirty: &mut Dirty) {
         let what = Ownable::Admitted(at.clone(), name.clone());
         for (listener, key) in self.claiming_routes(&what) {
-            dirty.units.extend(self.parents.frontend_of(&listener).map(|id| (id, name.clone())));
+            dirty.units.extend(
+                self.parents
+                    .frontend_of(&listener)
+                    .map(|id| (id, name.clone())),
+            );
             dirty.statuses.insert(key.object());
             dirty.solved.insert((listener.clone(), name.clone()));
             dirty.counted.insert((listener, key));
@@ -185,13 +242,24 @@ impl Owners<'_> {
         // An owned hostname is kept from wider hostnames of other namespaces, on every port.
         let names: Vec<Hostname> = match name.is_exact() {
             true => vec![name.clone()],
-            false => self.register.kept_below(&what).cloned().chain([name.clone()]).collect(),
+            false => self
+                .register
+                .kept_below(&what)
+                .cloned()
+                .chain([name.clone()])
+                .collect(),
         };
         let own = (!name.is_exact()).then(|| name.clone());
-        for wide in own.into_iter().chain(name.covering()).chain([Hostname::any()]) {
+        for wide in own
+            .into_iter()
+            .chain(name.covering())
+            .chain([Hostname::any()])
+        {
             let listeners = self.parents.admitting(at, wide);
             for id in listeners.filter_map(|wide| self.parents.frontend_of(&wide.listener)) {
-                dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
+                dirty
+                    .units
+                    .extend(names.iter().map(|name| (id.clone(), name.clone())));
             }
         }
         if name.is_wildcard() {
@@ -201,7 +269,9 @@ impl Owners<'_> {
 
     /// Marks the statuses of admitted claimants of a hostname.
     fn touch_claimants(&self, what: &Ownable, dirty: &mut Dirty) {
-        let Ownable::Admitted(_, name) = what else { return };
+        let Ownable::Admitted(_, name) = what else {
+            return;
+        };
         for claimant in self.register.claimants(what) {
             match &claimant.by {
                 By::Route(_, key) => dirty.statuses.insert(key.object()),
@@ -224,8 +294,9 @@ impl Owners<'_> {
     }
 }
 
-/// True if the platform delegated a domain below a wildcard to a namespace by its label, and the name is in that
-/// domain.
+/// True if the platform delegated a domain below a wildcard to a namespace by its label, and the
+/// name is in that domain.
 fn is_delegated(store: &Store, namespace: &str, name: &Hostname, wide: &Hostname) -> bool {
-    labelled_domain(namespace, store).is_some_and(|domain| wide.covers(&domain) && is_within(name, &domain))
+    labelled_domain(namespace, store)
+        .is_some_and(|domain| wide.covers(&domain) && is_within(name, &domain))
 }

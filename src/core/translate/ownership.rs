@@ -1,12 +1,12 @@
-//! The record of ownership: the namespace that owns a hostname, the protocol of a port, or a socket, where several
-//! could.
+//! The record of ownership: the namespace that owns a hostname, the protocol of a port, or a
+//! socket, where several could.
 //!
-//! The namespace is the unit of trust. Within one, the precedence of the Gateway API holds; between namespaces the
-//! record decides: the first claimant owns an item for as long as it claims it, and for a while after. Claims that
-//! arrive together are decided by creation time, then by name.
+//! The namespace is the unit of trust. Within one, the precedence of the Gateway API holds; between
+//! namespaces the record decides: the first claimant owns an item for as long as it claims it, and
+//! for a while after. Claims that arrive together are decided by creation time, then by name.
 //!
-//! The result depends on the record and the claims, never on the order of events, so that every replica with both has
-//! the same result.
+//! The result depends on the record and the claims, never on the order of events, so that every
+//! replica with both has the same result.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,10 +27,11 @@ pub enum Ownable {
     Port(TransportPort),
     /// A port of an address, if Gateways have addresses of their own.
     Socket(IpAddr, TransportPort),
-    /// The name of the secret for a hostname, among frontends of several namespaces at the same Envoys.
+    /// The name of the secret for a hostname, among frontends of several namespaces at the same
+    /// Envoys.
     Secret(Hostname),
-    /// A hostname among the namespaces that another one admits to its listeners, by routes or ListenerSets, on all
-    /// ports.
+    /// A hostname among the namespaces that another one admits to its listeners, by routes or
+    /// ListenerSets, on all ports.
     Admitted(Arc<ListenersOf>, Hostname),
 }
 
@@ -39,8 +40,8 @@ pub enum Ownable {
 pub struct ListenersOf {
     /// The namespace of the Gateway or ListenerSet.
     pub namespace: Arc<str>,
-    /// The place: `shared` for the shared fleet, `own` for all Gateways with addresses of their own in standalone, else
-    /// the Gateway of the dedicated fleet.
+    /// The place: `shared` for the shared fleet, `own` for all Gateways with addresses of their own
+    /// in standalone, else the Gateway of the dedicated fleet.
     pub place: Arc<str>,
 }
 
@@ -53,23 +54,27 @@ pub struct OwnerRecord {
     pub since: u64,
     /// The protocol, of a port.
     pub protocol: Option<Family>,
-    /// When the namespace released it, in seconds since the epoch: it is still reserved for that namespace.
+    /// When the namespace released it, in seconds since the epoch: it is still reserved for that
+    /// namespace.
     pub released: Option<u64>,
 }
 
 impl OwnerRecord {
     /// True if it owns a whole port, whose protocol has no hostnames.
     pub(super) fn has_whole_port(&self) -> bool {
-        self.protocol.is_some_and(|protocol| !protocol.has_hostnames())
+        self.protocol
+            .is_some_and(|protocol| !protocol.has_hostnames())
     }
 }
 
 /// The writer of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
-    /// The caller: decisions hold at once, and are returned to be written before they are published.
+    /// The caller: decisions hold at once, and are returned to be written before they are
+    /// published.
     ThisProcess,
-    /// Another process, for all replicas: decisions are proposals, and hold once the record has them.
+    /// Another process, for all replicas: decisions are proposals, and hold once the record has
+    /// them.
     OtherProcess,
 }
 
@@ -137,8 +142,8 @@ impl Ownable {
         }
     }
 
-    /// Parses the name that people use: a hostname, `*` for the catch-all, a port (`53/udp` for UDP), or an address and
-    /// a port.
+    /// Parses the name that people use: a hostname, `*` for the catch-all, a port (`53/udp` for
+    /// UDP), or an address and a port.
     ///
     /// # Errors
     /// When the text is none of these.
@@ -151,13 +156,22 @@ impl Ownable {
             None => (text, Transport::Tcp),
         };
         if let Ok(socket) = number.parse::<SocketAddr>() {
-            return Ok(Ownable::Socket(socket.ip(), TransportPort { number: socket.port(), transport }));
+            return Ok(Ownable::Socket(
+                socket.ip(),
+                TransportPort {
+                    number: socket.port(),
+                    transport,
+                },
+            ));
         }
         if let Ok(number) = number.parse::<u16>() {
             return Ok(Ownable::Port(TransportPort { number, transport }));
         }
-        let refused = |error| format!("{error}; expected a hostname, *, a port, or an address and a port");
-        Hostname::parse(text).map(Ownable::Hostname).map_err(refused)
+        let refused =
+            |error| format!("{error}; expected a hostname, *, a port, or an address and a port");
+        Hostname::parse(text)
+            .map(Ownable::Hostname)
+            .map_err(refused)
     }
 
     /// Formats a line of the record.
@@ -168,7 +182,10 @@ impl Ownable {
             Ownable::Port(of) => port = Some(*of),
             Ownable::Socket(ip, of) => (address, port) = (Some(*ip), Some(*of)),
             Ownable::Admitted(at, _) => {
-                listeners = Some(At { namespace: at.namespace.clone(), place: at.place.clone() });
+                listeners = Some(At {
+                    namespace: at.namespace.clone(),
+                    place: at.place.clone(),
+                });
             }
         }
         let line = Line {
@@ -197,15 +214,31 @@ impl Ownable {
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if let (Some(name), None) = (&line.secret, &line.hostname) {
             let what = Ownable::Secret(Hostname::parse(name).map_err(|error| error.to_string())?);
-            let Line { protocol, since, released, .. } = line;
-            return Ok((what, line.namespace.map(|namespace| OwnerRecord { namespace, since, protocol, released })));
+            let Line {
+                protocol,
+                since,
+                released,
+                ..
+            } = line;
+            return Ok((
+                what,
+                line.namespace.map(|namespace| OwnerRecord {
+                    namespace,
+                    since,
+                    protocol,
+                    released,
+                }),
+            ));
         }
         let name = match line.hostname.as_deref() {
             Some("*") => Some(Hostname::any()),
             Some(name) => Some(Hostname::parse(name).map_err(|error| error.to_string())?),
             None => None,
         };
-        let port = line.port.map(|number| TransportPort { number, transport: line.transport });
+        let port = line.port.map(|number| TransportPort {
+            number,
+            transport: line.transport,
+        });
         let what = match (name, line.listeners, line.address, port) {
             (Some(name), None, None, None) => Ownable::Hostname(name),
             (Some(name), Some(At { namespace, place }), None, None) => {
@@ -215,8 +248,21 @@ impl Ownable {
             (None, None, Some(ip), Some(port)) => Ownable::Socket(ip, port),
             _ => return Err("expected a hostname, a port, or an address and a port".to_owned()),
         };
-        let Line { protocol, since, released, .. } = line;
-        Ok((what, line.namespace.map(|namespace| OwnerRecord { namespace, since, protocol, released })))
+        let Line {
+            protocol,
+            since,
+            released,
+            ..
+        } = line;
+        Ok((
+            what,
+            line.namespace.map(|namespace| OwnerRecord {
+                namespace,
+                since,
+                protocol,
+                released,
+            }),
+        ))
     }
 }
 
@@ -277,5 +323,10 @@ pub(super) fn well_known(port: TransportPort) -> Option<Family> {
 /// The frontend of a port of the shared fleet.
 pub(super) fn shared_frontend(port: TransportPort) -> FrontendId {
     let TransportPort { number, transport } = port;
-    FrontendId { gateway: ObjectName::clone(shared()), port: number, transport, isolated: false }
+    FrontendId {
+        gateway: ObjectName::clone(shared()),
+        port: number,
+        transport,
+        isolated: false,
+    }
 }

@@ -52,11 +52,11 @@ pub struct GatewayPlacement {
     pub exposure: GatewayExposure,
     /// The Service that it stands on, if it names one.
     pub service: Option<Arc<NamedService>>,
-    /// Why it is served nowhere, although it is accepted: addresses that it cannot have, or a Service that it cannot
-    /// stand on.
+    /// Why it is served nowhere, although it is accepted: addresses that it cannot have, or a
+    /// Service that it cannot stand on.
     pub unusable: Option<(Reason, String)>,
-    /// True if Envoys have ports that are reserved for Gateways of the dedicated fleet, and this Gateway is not one of
-    /// them.
+    /// True if Envoys have ports that are reserved for Gateways of the dedicated fleet, and this
+    /// Gateway is not one of them.
     pub avoids_reserved_ports: bool,
     /// The namespaces that may attach ListenerSets.
     pub admits: NamespaceRule,
@@ -103,7 +103,10 @@ impl ParentListener {
     /// Its port; with transport TCP if its protocol is unknown.
     pub fn transport_port(&self) -> TransportPort {
         let transport = self.protocol.map(Protocol::transport).unwrap_or_default();
-        TransportPort { number: self.port, transport }
+        TransportPort {
+            number: self.port,
+            transport,
+        }
     }
 
     /// True if listeners on its port are distinguished by hostname.
@@ -125,24 +128,37 @@ impl Parent {
 
     /// The certificates in use.
     pub(super) fn certificates(&self) -> impl Iterator<Item = &Certificate> {
-        let served = self.listeners.iter().filter_map(|listener| listener.served.certificate());
+        let served = self
+            .listeners
+            .iter()
+            .filter_map(|listener| listener.served.certificate());
         served.chain(self.client_certificate()).map(Arc::as_ref)
     }
 
     /// The id of one of its listeners.
     pub fn id(&self, listener: &ParentListener) -> ListenerId {
-        ListenerId { parent: self.key.clone(), name: listener.name.clone() }
+        ListenerId {
+            parent: self.key.clone(),
+            name: listener.name.clone(),
+        }
     }
 
     /// The frontend of one of its ports.
     pub fn frontend(&self, port: TransportPort) -> FrontendId {
         let TransportPort { number, transport } = port;
         let isolated = self.placement.exposure.fleet == Fleet::Isolated;
-        FrontendId { gateway: self.placement.frontend_owner.clone(), port: number, transport, isolated }
+        FrontendId {
+            gateway: self.placement.frontend_owner.clone(),
+            port: number,
+            transport,
+            isolated,
+        }
     }
 
     /// One of its listeners.
     pub fn listener(&self, name: &str) -> Option<&ParentListener> {
-        self.listeners.iter().find(|listener| &*listener.name == name)
+        self.listeners
+            .iter()
+            .find(|listener| &*listener.name == name)
     }
 }

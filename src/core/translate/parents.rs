@@ -43,7 +43,9 @@ impl Parents {
 
     /// The default Gateways.
     pub(super) fn defaults(&self) -> impl Iterator<Item = &Parent> {
-        self.defaults.iter().filter_map(|name| self.all.get(&ParentKey::Gateway(name.clone())))
+        self.defaults
+            .iter()
+            .filter_map(|name| self.all.get(&ParentKey::Gateway(name.clone())))
     }
 
     /// The keys of all parents, sorted.
@@ -64,7 +66,10 @@ impl Parents {
 
     /// True if a Gateway has a client certificate for backends.
     pub(super) fn shows_certificate(&self, gateway: &ObjectName) -> bool {
-        self.all.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::client_certificate).is_some()
+        self.all
+            .get(&ParentKey::Gateway(gateway.clone()))
+            .and_then(Parent::client_certificate)
+            .is_some()
     }
 
     /// The frontend of a listener, if its parent exists.
@@ -73,7 +78,8 @@ impl Parents {
         Some(parent.frontend(parent.listener(&listener.name)?.transport_port()))
     }
 
-    /// The parents that have a Secret: a listener refers to it, or an issuer stores a listener's certificate there.
+    /// The parents that have a Secret: a listener refers to it, or an issuer stores a listener's
+    /// certificate there.
     pub(super) fn of_secret(&self, secret: &ObjectName) -> impl Iterator<Item = &ParentKey> {
         self.by_secret.of(secret)
     }
@@ -100,13 +106,23 @@ impl Parents {
 
     /// The Gateways on Services with a `targetPort` that is a name.
     pub(super) fn standing_by_names(&self) -> impl Iterator<Item = &ObjectName> {
-        let all = self.by_service.keys().flat_map(|service| self.by_service.of(service));
-        all.filter(|gateway| self.service_of(gateway).is_some_and(|service| service.has_names))
+        let all = self
+            .by_service
+            .keys()
+            .flat_map(|service| self.by_service.of(service));
+        all.filter(|gateway| {
+            self.service_of(gateway)
+                .is_some_and(|service| service.has_names)
+        })
     }
 
     /// The named Service that a Gateway stands on.
     pub(super) fn service_of(&self, gateway: &ObjectName) -> Option<&Arc<NamedService>> {
-        self.all.get(&ParentKey::Gateway(gateway.clone()))?.placement.service.as_ref()
+        self.all
+            .get(&ParentKey::Gateway(gateway.clone()))?
+            .placement
+            .service
+            .as_ref()
     }
 
     /// Sets or removes a parent.
@@ -163,17 +179,32 @@ impl Parents {
     }
 
     /// Sets the certificates of a parent, for their ends.
-    pub(super) fn set_ends<'a>(&mut self, key: &ParentKey, certificates: impl Iterator<Item = &'a Certificate>) {
+    pub(super) fn set_ends<'a>(
+        &mut self,
+        key: &ParentKey,
+        certificates: impl Iterator<Item = &'a Certificate>,
+    ) {
         self.ends.set(key, certificates);
     }
 
-    /// The wildcard and catch-all listeners with a hostname below which admitted namespaces may own narrower ones.
-    pub(super) fn admitting(&self, at: &Arc<ListenersOf>, hostname: Hostname) -> impl Iterator<Item = &WideListener> {
+    /// The wildcard and catch-all listeners with a hostname below which admitted namespaces may own
+    /// narrower ones.
+    pub(super) fn admitting(
+        &self,
+        at: &Arc<ListenersOf>,
+        hostname: Hostname,
+    ) -> impl Iterator<Item = &WideListener> {
         self.admitting.of(&(at.clone(), hostname))
     }
 
     /// Adds or removes such a listener.
-    pub(super) fn set_admitting(&mut self, at: &Arc<ListenersOf>, name: &Hostname, wide: &WideListener, there: bool) {
+    pub(super) fn set_admitting(
+        &mut self,
+        at: &Arc<ListenersOf>,
+        name: &Hostname,
+        wide: &WideListener,
+        there: bool,
+    ) {
         self.admitting.set(&(at.clone(), name.clone()), wide, there);
     }
 }

@@ -1,6 +1,6 @@
-//! The stage of policies: each is judged by itself when it changes or something that it refers to; then the Services
-//! that it is about have theirs ranked anew. What comes of that are their backends, the routes that lead there, and
-//! statuses.
+//! The stage of policies: each is judged by itself when it changes or something that it refers to;
+//! then the Services that it is about have theirs ranked anew. What comes of that are their
+//! backends, the routes that lead there, and statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,9 @@ use super::key::{ParentKey, RouteKey};
 use super::quotas::Quotas;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
-use crate::inputs::{Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, Validation};
+use crate::inputs::{
+    Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, Validation,
+};
 use crate::model::ObjectName;
 use crate::store::{Store, targets};
 
@@ -34,12 +36,19 @@ pub(super) struct Policing<'a> {
 }
 
 impl Policing<'_> {
-    /// Judges a policy by itself, and marks the Services that go by another policy for it. The work does not grow with
-    /// the other policies: of those beyond the limit there may be any number.
+    /// Judges a policy by itself, and marks the Services that go by another policy for it. The work
+    /// does not grow with the other policies: of those beyond the limit there may be any number.
     pub(super) fn judge(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
-        let around = Surroundings { store: self.store, settings: self.settings, now: self.now };
+        let around = Surroundings {
+            store: self.store,
+            settings: self.settings,
+            now: self.now,
+        };
         let policy = self.store.policy(key);
-        self.policies.set_deadline(key, policy.and_then(|policy| next_time(roots_of(policy), self.store, self.now)));
+        self.policies.set_deadline(
+            key,
+            policy.and_then(|policy| next_time(roots_of(policy), self.store, self.now)),
+        );
         let new = policy.map(|policy| {
             let judged = match self.quotas.policy_beyond(key, &self.settings.limits) {
                 Some(error) => Judged::refused(policy, error),
@@ -51,22 +60,43 @@ impl Policing<'_> {
         dirty.policed.extend(self.policies.set_judged(key, new));
     }
 
-    /// Decides which policies a Service goes by, and marks what changes by that. Of several of a kind the oldest comes
-    /// first, then the first by name; one for a port comes before one for all (Gateway API, `BackendTLSPolicySpec`).
+    /// Decides which policies a Service goes by, and marks what changes by that. Of several of a
+    /// kind the oldest comes first, then the first by name; one for a port comes before one for all
+    /// (Gateway API, `BackendTLSPolicySpec`).
     pub(super) fn rank(&mut self, service: &ObjectName, dirty: &mut Dirty) {
-        dirty.statuses.extend(self.policies.accepted(service).cloned());
-        dirty.backends.extend(self.backends.of_service(service).cloned());
+        dirty
+            .statuses
+            .extend(self.policies.accepted(service).cloned());
+        dirty
+            .backends
+            .extend(self.backends.of_service(service).cloned());
         let of_port = |name: &Arc<str>| {
-            let at = |section| self.policies.first(&(service.clone(), Kind::BackendTLSPolicy, section));
+            let at = |section| {
+                self.policies
+                    .first(&(service.clone(), Kind::BackendTLSPolicy, section))
+            };
             at(Some(name.clone())).or(at(None))
         };
-        let ports = self.store.service(service).map(|service| service.ports.as_slice()).unwrap_or_default();
-        let ports: BTreeMap<u16, ObjectKey> =
-            ports.iter().filter_map(|port| Some((port.port, of_port(&port.name)?.clone()))).collect();
-        let is_targeted = self.store.indexes().policies_by_service(service).next().is_some();
+        let ports = self
+            .store
+            .service(service)
+            .map(|service| service.ports.as_slice())
+            .unwrap_or_default();
+        let ports: BTreeMap<u16, ObjectKey> = ports
+            .iter()
+            .filter_map(|port| Some((port.port, of_port(&port.name)?.clone())))
+            .collect();
+        let is_targeted = self
+            .store
+            .indexes()
+            .policies_by_service(service)
+            .next()
+            .is_some();
         let ranked = self.policies.set_ranking(service, is_targeted, ports);
         // Sessions, and the CA certificates of clusters, are part of what routes take.
-        dirty.charged.extend(self.store.indexes().routes_by_service(service).cloned());
+        dirty
+            .charged
+            .extend(self.store.indexes().routes_by_service(service).cloned());
         if !ranked.begins_or_ends && !ranked.changes_routes {
             return;
         }
@@ -84,9 +114,10 @@ impl Policing<'_> {
         }
     }
 
-    /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to Services with
-    /// policies: the statuses of the policies name these Gateways. References without a ReferenceGrant do not count:
-    /// anybody could have such, at Gateways with names of their choice.
+    /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to
+    /// Services with policies: the statuses of the policies name these Gateways. References without
+    /// a ReferenceGrant do not count: anybody could have such, at Gateways with names of their
+    /// choice.
     pub(super) fn note_uses(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
         if self.policies.is_empty() {
             return;
@@ -96,27 +127,57 @@ impl Policing<'_> {
             None => self.of_parent(key),
         };
         for service in self.policies.set_user(key, uses) {
-            dirty.statuses.extend(self.store.indexes().policies_by_service(&service).cloned());
+            dirty
+                .statuses
+                .extend(self.store.indexes().policies_by_service(&service).cloned());
         }
     }
 
     fn of_route(&self, key: &RouteKey) -> Uses {
-        let services = self.store.route(key).into_iter().flat_map(|route| targets(route));
-        let Admission { parents, attachments, .. } = self.admission;
-        let accepted = attachments.of(key).iter().filter(|(.., attachment)| attachment.accepted.is_ok());
-        let gateways = accepted.filter_map(|(_, parent, _)| Some(parents.get(parent)?.placement.gateway.clone()));
+        let services = self
+            .store
+            .route(key)
+            .into_iter()
+            .flat_map(|route| targets(route));
+        let Admission {
+            parents,
+            attachments,
+            ..
+        } = self.admission;
+        let accepted = attachments
+            .of(key)
+            .iter()
+            .filter(|(.., attachment)| attachment.accepted.is_ok());
+        let gateways = accepted
+            .filter_map(|(_, parent, _)| Some(parents.get(parent)?.placement.gateway.clone()));
         self.uses(&key.object(), services, gateways)
     }
 
     /// Returns the Services that the filters of an accepted Gateway or ListenerSet refer to.
     fn of_parent(&self, key: &ObjectKey) -> Uses {
-        let Some(key) = ParentKey::of(key) else { return Uses::default() };
-        let Some(parent) = self.admission.parents.get(&key).filter(|parent| parent.accepted.is_ok()) else {
+        let Some(key) = ParentKey::of(key) else {
             return Uses::default();
         };
-        let filters = self.store.listeners(&key).flat_map(|listener| &listener.filters);
-        let services = filters.filter_map(ListenerFilter::auth).map(|auth| &auth.server.name);
-        self.uses(&key.object(), services, std::iter::once(parent.placement.gateway.clone()))
+        let Some(parent) = self
+            .admission
+            .parents
+            .get(&key)
+            .filter(|parent| parent.accepted.is_ok())
+        else {
+            return Uses::default();
+        };
+        let filters = self
+            .store
+            .listeners(&key)
+            .flat_map(|listener| &listener.filters);
+        let services = filters
+            .filter_map(ListenerFilter::auth)
+            .map(|auth| &auth.server.name);
+        self.uses(
+            &key.object(),
+            services,
+            std::iter::once(parent.placement.gateway.clone()),
+        )
     }
 
     fn uses<'b>(
@@ -126,10 +187,17 @@ impl Policing<'_> {
         gateways: impl Iterator<Item = ObjectName>,
     ) -> Uses {
         let counts = |service: &&ObjectName| {
-            self.policies.knows(service) && self.store.permits(by.kind, &by.name.namespace, "Service", service)
+            self.policies.knows(service)
+                && self
+                    .store
+                    .permits(by.kind, &by.name.namespace, "Service", service)
         };
         let services: BTreeSet<ObjectName> = services.filter(counts).cloned().collect();
-        let gateways = if services.is_empty() { BTreeSet::new() } else { gateways.collect() };
+        let gateways = if services.is_empty() {
+            BTreeSet::new()
+        } else {
+            gateways.collect()
+        };
         Uses { services, gateways }
     }
 }
@@ -137,14 +205,21 @@ impl Policing<'_> {
 /// The objects with the CA certificates of a policy.
 fn roots_of(policy: &Policy) -> &[LocalRef] {
     match &policy.rules {
-        PolicyRules::Tls(Ok(Validation { roots: Roots::References(references), .. })) => references,
+        PolicyRules::Tls(Ok(Validation {
+            roots: Roots::References(references),
+            ..
+        })) => references,
         PolicyRules::Tls(_) | PolicyRules::Traffic(_) => &[],
     }
 }
 
 /// Marks everything that a route gives to hostnames.
 pub(super) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &mut Dirty) {
-    let Admission { parents, attachments, .. } = admission;
+    let Admission {
+        parents,
+        attachments,
+        ..
+    } = admission;
     for (listener, hostname, _) in handed_out(key, attachments.of(key)) {
         if let Some(id) = parents.frontend_of(&listener) {
             attachments.touch_solved(&id, &listener, &hostname, dirty);
@@ -156,11 +231,27 @@ pub(super) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &m
 
 /// Marks every host of the listeners of a parent that have filters.
 pub(super) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &mut Dirty) {
-    let Some(parent) = admission.parents.get(key) else { return };
-    for listener in parent.listeners.iter().filter(|listener| listener.guard.filters.is_some()) {
-        let (frontend, id) = (parent.frontend(listener.transport_port()), parent.id(listener));
+    let Some(parent) = admission.parents.get(key) else {
+        return;
+    };
+    for listener in parent
+        .listeners
+        .iter()
+        .filter(|listener| listener.guard.filters.is_some())
+    {
+        let (frontend, id) = (
+            parent.frontend(listener.transport_port()),
+            parent.id(listener),
+        );
         let kept = admission.kept_under(&id, &listener.hostname);
-        let names = admission.attachments.names_of(&id).cloned().chain(kept).chain([listener.hostname.clone()]);
-        dirty.units.extend(names.map(|name| (frontend.clone(), name)));
+        let names = admission
+            .attachments
+            .names_of(&id)
+            .cloned()
+            .chain(kept)
+            .chain([listener.hostname.clone()]);
+        dirty
+            .units
+            .extend(names.map(|name| (frontend.clone(), name)));
     }
 }

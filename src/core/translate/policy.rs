@@ -1,9 +1,10 @@
-//! The issuer policy of the installation: which namespaces may request certificates from which issuers, for which
-//! hostnames.
+//! The issuer policy of the installation: which namespaces may request certificates from which
+//! issuers, for which hostnames.
 //!
-//! An issuer uses resources of the installation: an account at a CA, credentials of a DNS zone, a root that clients
-//! trust. So it issues for a listener only if the operator of the installation permits the listener's namespace its
-//! hostname. The grants of a TenantGateway are decided by tenancy, not here.
+//! An issuer uses resources of the installation: an account at a CA, credentials of a DNS zone, a
+//! root that clients trust. So it issues for a listener only if the operator of the installation
+//! permits the listener's namespace its hostname. The grants of a TenantGateway are decided by
+//! tenancy, not here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +47,8 @@ pub struct IssuerAllow {
 struct Written {
     namespaces: Vec<String>,
     hostnames: Vec<String>,
-    /// True if wildcard certificates are issued too: one is valid for names that others may own later.
+    /// True if wildcard certificates are issued too: one is valid for names that others may own
+    /// later.
     #[serde(default)]
     wildcards: bool,
 }
@@ -69,7 +71,10 @@ enum HostnamePattern {
 impl IssuerPolicy {
     /// A policy without rules; `unlisted` holds for every issuer.
     pub fn new(unlisted: Unlisted) -> Self {
-        Self { rules: BTreeMap::new(), unlisted }
+        Self {
+            rules: BTreeMap::new(),
+            unlisted,
+        }
     }
 
     /// Adds a rule. An issuer with rules issues for what they permit, and for nothing else.
@@ -90,11 +95,20 @@ impl IssuerPolicy {
     }
 
     /// Like [`Self::permits`]; the error says what to do.
-    pub(super) fn check(&self, issuer: &str, namespace: &str, hostname: &Hostname) -> Result<(), (Reason, String)> {
+    pub(super) fn check(
+        &self,
+        issuer: &str,
+        namespace: &str,
+        hostname: &Hostname,
+    ) -> Result<(), (Reason, String)> {
         if self.permits(issuer, namespace, hostname) {
             return Ok(());
         }
-        let wildcards = if hostname.is_wildcard() { ":wildcards" } else { "" };
+        let wildcards = if hostname.is_wildcard() {
+            ":wildcards"
+        } else {
+            ""
+        };
         let text = format!(
             "issuer {issuer} does not issue certificates for {hostname} to listeners of namespace {namespace}: refer to a \
              Secret of your own in tls.certificateRefs, or have whoever runs Gatewright allow it with --issuer-allow \
@@ -107,8 +121,14 @@ impl IssuerPolicy {
 impl IssuerAllow {
     fn permits(&self, namespace: &str, hostname: &Hostname) -> bool {
         (self.wildcards || hostname.is_exact())
-            && self.namespaces.iter().any(|pattern| pattern.matches(namespace))
-            && self.hostnames.iter().any(|pattern| pattern.matches(hostname))
+            && self
+                .namespaces
+                .iter()
+                .any(|pattern| pattern.matches(namespace))
+            && self
+                .hostnames
+                .iter()
+                .any(|pattern| pattern.matches(hostname))
     }
 }
 
@@ -117,13 +137,17 @@ impl NamespacePattern {
         let label = |text: &str| {
             !text.is_empty()
                 && text.len() <= 63
-                && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         };
         match text.strip_suffix('*') {
             Some("") => Ok(Self::Any),
             Some(prefix) if label(prefix) => Ok(Self::Prefix(prefix.to_owned())),
             None if label(text) => Ok(Self::Exact(text.to_owned())),
-            _ => Err(format!("namespace {text:?}: expected a name, the beginning of names as in team-*, or *")),
+            _ => Err(format!(
+                "namespace {text:?}: expected a name, the beginning of names as in team-*, or *"
+            )),
         }
     }
 
@@ -142,7 +166,11 @@ impl HostnamePattern {
             return Ok(Self::Any);
         }
         let hostname = Hostname::parse(text).map_err(|error| error.to_string())?;
-        Ok(if hostname.is_wildcard() { Self::Below(hostname) } else { Self::Exact(hostname) })
+        Ok(if hostname.is_wildcard() {
+            Self::Below(hostname)
+        } else {
+            Self::Exact(hostname)
+        })
     }
 
     fn matches(&self, hostname: &Hostname) -> bool {
@@ -158,18 +186,31 @@ impl TryFrom<Written> for IssuerAllow {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        let namespaces: Vec<_> =
-            written.namespaces.iter().map(|text| NamespacePattern::parse(text)).collect::<Result<_, _>>()?;
-        let hostnames: Vec<_> =
-            written.hostnames.iter().map(|text| HostnamePattern::parse(text)).collect::<Result<_, _>>()?;
+        let namespaces: Vec<_> = written
+            .namespaces
+            .iter()
+            .map(|text| NamespacePattern::parse(text))
+            .collect::<Result<_, _>>()?;
+        let hostnames: Vec<_> = written
+            .hostnames
+            .iter()
+            .map(|text| HostnamePattern::parse(text))
+            .collect::<Result<_, _>>()?;
         if namespaces.is_empty() || hostnames.is_empty() {
-            return Err("allow: expected at least one of namespaces and one of hostnames".to_owned());
+            return Err(
+                "allow: expected at least one of namespaces and one of hostnames".to_owned(),
+            );
         }
-        Ok(Self { namespaces, hostnames, wildcards: written.wildcards })
+        Ok(Self {
+            namespaces,
+            hostnames,
+            wildcards: written.wildcards,
+        })
     }
 }
 
-/// A rule as written on the command line: `ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]`.
+/// A rule as written on the command line:
+/// `ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerRule {
     /// The issuer.
@@ -184,17 +225,29 @@ impl FromStr for IssuerRule {
     fn from_str(text: &str) -> Result<Self, String> {
         let form = "expected ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]";
         let wrong = || format!("{text:?}: {form}");
-        let (issuer, rest) = text.split_once('=').filter(|(issuer, _)| !issuer.is_empty()).ok_or_else(wrong)?;
+        let (issuer, rest) = text
+            .split_once('=')
+            .filter(|(issuer, _)| !issuer.is_empty())
+            .ok_or_else(wrong)?;
         let mut parts = rest.split(':');
-        let (Some(namespaces), Some(hostnames)) = (parts.next(), parts.next()) else { return Err(wrong()) };
+        let (Some(namespaces), Some(hostnames)) = (parts.next(), parts.next()) else {
+            return Err(wrong());
+        };
         let wildcards = match (parts.next(), parts.next()) {
             (None, _) => false,
             (Some("wildcards"), None) => true,
             _ => return Err(wrong()),
         };
         let list = |text: &str| text.split(',').map(str::to_owned).collect();
-        let written = Written { namespaces: list(namespaces), hostnames: list(hostnames), wildcards };
-        Ok(Self { issuer: issuer.to_owned(), allow: written.try_into()? })
+        let written = Written {
+            namespaces: list(namespaces),
+            hostnames: list(hostnames),
+            wildcards,
+        };
+        Ok(Self {
+            issuer: issuer.to_owned(),
+            allow: written.try_into()?,
+        })
     }
 }
 
@@ -250,7 +303,11 @@ mod tests {
             (SELF_SIGNED, "mallory", "", true),
         ] {
             let hostname = Hostname::parse(hostname).unwrap_or_else(|_| Hostname::any());
-            assert_eq!(policy.permits(issuer, namespace, &hostname), permitted, "{issuer} {namespace} {hostname}");
+            assert_eq!(
+                policy.permits(issuer, namespace, &hostname),
+                permitted,
+                "{issuer} {namespace} {hostname}"
+            );
         }
     }
 
@@ -258,9 +315,16 @@ mod tests {
     fn without_rules_the_default_holds() {
         let host = Hostname::parse("a.example.org").expect("a hostname");
         assert!(IssuerPolicy::default().permits("acme", "anybody", &host));
-        let refused = IssuerPolicy::new(Unlisted::Nobody).check("acme", "mallory", &host).expect_err("no rule");
+        let refused = IssuerPolicy::new(Unlisted::Nobody)
+            .check("acme", "mallory", &host)
+            .expect_err("no rule");
         assert_eq!(refused.0, Reason::HostnameNotAllowed);
-        for word in ["issuer acme", "for a.example.org", "namespace mallory", "'acme=mallory:a.example.org'"] {
+        for word in [
+            "issuer acme",
+            "for a.example.org",
+            "namespace mallory",
+            "'acme=mallory:a.example.org'",
+        ] {
             assert!(refused.1.contains(word), "{}", refused.1);
         }
     }

@@ -12,24 +12,47 @@ impl Report<'_> {
         let policy = self.store.policy(key)?;
         let judged = self.policies.judged(key)?;
         let services = policy.targets.iter().map(|target| &target.service);
-        let mut gateways: Vec<ObjectName> = self.policies.gateways(services).into_iter().cloned().collect();
+        let mut gateways: Vec<ObjectName> = self
+            .policies
+            .gateways(services)
+            .into_iter()
+            .cloned()
+            .collect();
         // Where there is no room for all, those of its own namespace are told of.
         gateways.sort_by_key(|gateway| gateway.namespace != policy.meta.name.namespace);
         if gateways.is_empty() {
             return None;
         }
-        let accepted = judged.accepted.clone().and_then(|()| self.takes_effect(policy));
+        let accepted = judged
+            .accepted
+            .clone()
+            .and_then(|()| self.takes_effect(policy));
         let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
         if accepted.message.is_empty() {
-            let others = (!policy.others.is_empty())
-                .then(|| format!("no effect on {}: only core Services are supported", policy.others.join(", ")));
-            accepted.message = others.into_iter().chain(judged.note.clone()).collect::<Vec<_>>().join("; ");
+            let others = (!policy.others.is_empty()).then(|| {
+                format!(
+                    "no effect on {}: only core Services are supported",
+                    policy.others.join(", ")
+                )
+            });
+            accepted.message = others
+                .into_iter()
+                .chain(judged.note.clone())
+                .collect::<Vec<_>>()
+                .join("; ");
         }
         let resolved = judged.resolved.clone();
-        let resolved = resolved.map(|resolved| condition(ConditionType::ResolvedRefs, resolved, Reason::ResolvedRefs));
+        let resolved = resolved
+            .map(|resolved| condition(ConditionType::ResolvedRefs, resolved, Reason::ResolvedRefs));
         let conditions = std::iter::once(accepted).chain(resolved).collect();
-        let body = StatusBody::Policy(PolicyStatus { gateways, conditions });
-        Some(ObjectStatus { generation: policy.meta.generation, body })
+        let body = StatusBody::Policy(PolicyStatus {
+            gateways,
+            conditions,
+        });
+        Some(ObjectStatus {
+            generation: policy.meta.generation,
+            body,
+        })
     }
 
     /// Ok if a policy applies to all its targets.
@@ -40,14 +63,20 @@ impl Report<'_> {
                 Some(section) => format!("port {section} of Service {}", service.name),
                 None => format!("Service {}", service.name),
             };
-            let first = self.policies.first(&(service.clone(), kind, section.clone()));
+            let first = self
+                .policies
+                .first(&(service.clone(), kind, section.clone()));
             if let Some(first) = first.filter(|first| first.name != policy.meta.name) {
                 let (kind, name) = (kind.as_str(), &first.name.name);
-                let text = format!("{place} has {kind} {name}, which takes precedence (older, or first by name)");
+                let text = format!(
+                    "{place} has {kind} {name}, which takes precedence (older, or first by name)"
+                );
                 return Err((Reason::Conflicted, text));
             }
             let has_port = self.store.service(service).is_some_and(|service| {
-                section.as_ref().is_none_or(|section| service.ports.iter().any(|port| port.name == *section))
+                section
+                    .as_ref()
+                    .is_none_or(|section| service.ports.iter().any(|port| port.name == *section))
             });
             if !has_port {
                 return Err((Reason::TargetNotFound, format!("{place} does not exist")));

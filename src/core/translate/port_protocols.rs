@@ -11,8 +11,15 @@ use crate::store::Store;
 /// Checks whether a listener of a namespace may use its protocol on its port.
 ///
 /// Only the class opens a port without hostnames: its listener gets all its traffic.
-pub(super) fn check(exposure: &GatewayExposure, listener: &ParentListener, namespace: &str, store: &Store) -> Verdict {
-    let (Some(protocol), Fleet::Shared) = (listener.protocol, exposure.fleet) else { return Ok(()) };
+pub(super) fn check(
+    exposure: &GatewayExposure,
+    listener: &ParentListener,
+    namespace: &str,
+    store: &Store,
+) -> Verdict {
+    let (Some(protocol), Fleet::Shared) = (listener.protocol, exposure.fleet) else {
+        return Ok(());
+    };
     let (port, family) = (listener.transport_port(), protocol.family());
     let said = exposure.ports.iter().flat_map(|ports| ports.iter());
     let said = said.into_iter().find(|said| said.transport_port() == port);
@@ -24,7 +31,11 @@ pub(super) fn check(exposure: &GatewayExposure, listener: &ParentListener, names
                  spec.ports of its GatewayParameters (port {number}, protocol {transport})"
             )
         };
-        return if family.has_hostnames() { Ok(()) } else { Err((Reason::PortUnavailable, text())) };
+        return if family.has_hostnames() {
+            Ok(())
+        } else {
+            Err((Reason::PortUnavailable, text()))
+        };
     };
     let (spoken, by_class, instead) = match said.protocol {
         SpokenProtocol::Http => ("HTTP", Family::Http, "HTTP"),
@@ -33,7 +44,8 @@ pub(super) fn check(exposure: &GatewayExposure, listener: &ParentListener, names
         SpokenProtocol::Udp => ("UDP", Family::Udp, "UDP"),
     };
     if family == by_class {
-        let is_admitted = |namespaces: &Selector| namespaces.matches(namespace, store.labels(namespace));
+        let is_admitted =
+            |namespaces: &Selector| namespaces.matches(namespace, store.labels(namespace));
         if said.namespaces.as_ref().is_none_or(is_admitted) {
             return Ok(());
         }
@@ -78,7 +90,9 @@ mod tests {
             "spec": {"gatewayClassName": "g", "listeners": [listener]}});
         engine.apply(vec![put(gateway)], SystemTime::UNIX_EPOCH);
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
-        let StatusBody::Gateway(status) = engine.status(&key).expect("a status").body else { panic!("a Gateway's") };
+        let StatusBody::Gateway(status) = engine.status(&key).expect("a status").body else {
+            panic!("a Gateway's")
+        };
         engine.apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
         let condition = &status.listeners[0].conditions[0];
         (condition.reason.as_str(), condition.message.to_string())
@@ -89,7 +103,10 @@ mod tests {
         let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"}, "spec": {
             "controllerName": "c", "parametersRef": {"group": "gatewright.io", "kind": "GatewayParameters",
                 "namespace": "infra", "name": "p"}}});
-        engine.apply(vec![put(class), put(parameters("p", spec))], SystemTime::UNIX_EPOCH);
+        engine.apply(
+            vec![put(class), put(parameters("p", spec))],
+            SystemTime::UNIX_EPOCH,
+        );
         engine
     }
 
@@ -109,9 +126,16 @@ mod tests {
             assert_eq!(found, reason, "{protocol} {port}: {message}");
         }
         let (_, message) = told(&mut shared, "HTTP", 8443);
-        assert!(message.contains("use protocol HTTPS or TLS, or another port"), "{message}");
+        assert!(
+            message.contains("use protocol HTTPS or TLS, or another port"),
+            "{message}"
+        );
         let mut own = engine(json!({"ports": ports}));
-        assert_eq!(told(&mut own, "HTTP", 8443).0, "Accepted", "addresses of its own");
+        assert_eq!(
+            told(&mut own, "HTTP", 8443).0,
+            "Accepted",
+            "addresses of its own"
+        );
     }
 
     #[test]
@@ -123,8 +147,17 @@ mod tests {
             json!({"ports": [{"port": 443, "protocol": "TCP"}]}),
             json!({"ports": [{"port": 8080, "protocol": "SCTP"}]}),
         ] {
-            assert!(Object::parse(parameters("p", wrong.clone())).is_err(), "{wrong}");
+            assert!(
+                Object::parse(parameters("p", wrong.clone())).is_err(),
+                "{wrong}"
+            );
         }
-        assert!(Object::parse(parameters("p", json!({"ports": [{"port": 443, "protocol": "TLS"}]}))).is_ok());
+        assert!(
+            Object::parse(parameters(
+                "p",
+                json!({"ports": [{"port": 443, "protocol": "TLS"}]})
+            ))
+            .is_ok()
+        );
     }
 }

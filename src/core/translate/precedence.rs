@@ -7,13 +7,15 @@ use crate::model::{Hostname, Match, PathMatch};
 
 /// Sort key of one match of one rule of one route: smaller goes first.
 ///
-/// Gateway API: the route's own hostname (`GatewayRouteHostnameIntersectionPrecedence`), then path (exact, regular
-/// expression, longest prefix), method, number of headers, number of query parameters, the oldest route, its name, and
-/// the order within the route. Spelling and order of headers play no part.
+/// Gateway API: the route's own hostname (`GatewayRouteHostnameIntersectionPrecedence`), then path
+/// (exact, regular expression, longest prefix), method, number of headers, number of query
+/// parameters, the oldest route, its name, and the order within the route. Spelling and order of
+/// headers play no part.
 ///
-/// For a GRPCRoute the path is the gRPC method: service and method (an exact path), else the length of the service,
-/// then that of the method (`GRPCRouteRule.matches`). Beside HTTPRoutes a service ranks as its path would as a prefix,
-/// and any call as `/` would, so that the same rules decide between the kinds (GEP-1016).
+/// For a GRPCRoute the path is the gRPC method: service and method (an exact path), else the length
+/// of the service, then that of the method (`GRPCRouteRule.matches`). Beside HTTPRoutes a service
+/// ranks as its path would as a prefix, and any call as `/` would, so that the same rules decide
+/// between the kinds (GEP-1016).
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MatchRank<'a> {
     own: RouteRank<'a>,
@@ -30,7 +32,12 @@ pub(super) struct MatchRank<'a> {
 struct RouteRank<'a>(Reverse<(bool, usize)>, &'a Hostname);
 
 /// Returns the rank of a match at `place` (rule and match index) of a route.
-pub(super) fn match_rank<'a>(own: &'a Hostname, meta: &'a Meta, m: &Match, place: (usize, usize)) -> MatchRank<'a> {
+pub(super) fn match_rank<'a>(
+    own: &'a Hostname,
+    meta: &'a Meta,
+    m: &Match,
+    place: (usize, usize),
+) -> MatchRank<'a> {
     let path = match (&m.path, m.call) {
         (PathMatch::Exact(path), _) => (2, path.len(), 0),
         (_, Some(call)) => (0, 1 + call.service, call.method),
@@ -50,5 +57,10 @@ pub(super) fn match_rank<'a>(own: &'a Hostname, meta: &'a Meta, m: &Match, place
 
 /// Returns the rank of a whole route, for kinds of which one route gets all connections.
 pub(super) fn route_rank<'a>(own: &'a Hostname, meta: &'a Meta) -> impl Ord + use<'a> {
-    (Reverse((own.is_exact(), own.as_str().len())), own, meta.created, &meta.name)
+    (
+        Reverse((own.is_exact(), own.as_str().len())),
+        own,
+        meta.created,
+        &meta.name,
+    )
 }

@@ -42,20 +42,24 @@ impl Protocol {
     /// The transport of the protocol.
     pub fn transport(self) -> Transport {
         match self {
-            Protocol::Http | Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp => {
-                Transport::Tcp
-            }
+            Protocol::Http
+            | Protocol::Https
+            | Protocol::TlsTerminate
+            | Protocol::TlsPassthrough
+            | Protocol::Tcp => Transport::Tcp,
             Protocol::Udp => Transport::Udp,
         }
     }
 
-    /// True if listeners on a port are distinguished by hostname. If not, one listener has the whole port.
+    /// True if listeners on a port are distinguished by hostname. If not, one listener has the
+    /// whole port.
     pub fn has_hostnames(self) -> bool {
         self.route_kinds().iter().all(RouteKind::has_hostnames)
     }
 }
 
-/// Protocols that can share a port. HTTPS and TLS are distinguished by hostname (Gateway API, `Listener` distinctness).
+/// Protocols that can share a port. HTTPS and TLS are distinguished by hostname (Gateway API,
+/// `Listener` distinctness).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Family {
@@ -70,7 +74,8 @@ pub enum Family {
 }
 
 impl Family {
-    /// True if listeners share a port by hostname. If not, one listener of one namespace has the whole port.
+    /// True if listeners share a port by hostname. If not, one listener of one namespace has the
+    /// whole port.
     pub(super) fn has_hostnames(self) -> bool {
         match self {
             Family::Http | Family::Tls => true,

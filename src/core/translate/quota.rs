@@ -1,8 +1,9 @@
 //! Quotas: which of many members of a group are within its limits. Pure.
 //!
-//! The members of a group are ordered, the oldest first. As many as fit are within the quota; all members behind the
-//! first that does not fit are beyond it. So the result depends on the members alone, not on the order in which they
-//! were added, and the cost of a change is the number of members whose verdict changes.
+//! The members of a group are ordered, the oldest first. As many as fit are within the quota; all
+//! members behind the first that does not fit are beyond it. So the result depends on the members
+//! alone, not on the order in which they were added, and the cost of a change is the number of
+//! members whose verdict changes.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,12 @@ struct Ledger<K> {
 impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     /// Quotas without members; every group may have `most`.
     pub(super) fn new(most: u64) -> Self {
-        Self { most, exceptions: BTreeMap::new(), groups: BTreeMap::new(), members: BTreeMap::new() }
+        Self {
+            most,
+            exceptions: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            members: BTreeMap::new(),
+        }
     }
 
     /// Sets how much a group may have. Returns the members whose verdict changed.
@@ -72,7 +78,10 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
         }
         if let Some(new) = member {
             let most = self.most(&new.group);
-            let ledger = self.groups.entry(new.group.clone()).or_insert_with(Ledger::new);
+            let ledger = self
+                .groups
+                .entry(new.group.clone())
+                .or_insert_with(Ledger::new);
             ledger.insert((new.created, key.clone()), new.weight);
             ledger.settle(most, &mut moved);
             self.members.insert(key.clone(), new);
@@ -81,7 +90,10 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
         moved.sort();
         // A member that moved beyond and back again has the same verdict.
         let mut changed = Vec::new();
-        for run in moved.chunk_by(|a, b| a == b).filter(|run| run.len() % 2 == 1) {
+        for run in moved
+            .chunk_by(|a, b| a == b)
+            .filter(|run| run.len() % 2 == 1)
+        {
             changed.extend(run.first().cloned());
         }
         changed
@@ -109,7 +121,9 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
 
     /// True if a member is within the quota. An object that is no member is.
     pub(super) fn has(&self, key: &K) -> bool {
-        let Some(member) = self.members.get(key) else { return true };
+        let Some(member) = self.members.get(key) else {
+            return true;
+        };
         let ledger = self.groups.get(&member.group);
         ledger.is_none_or(|ledger| !ledger.beyond.contains_key(&(member.created, key.clone())))
     }
@@ -117,12 +131,20 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
 
 impl<K: Ord + Clone> Ledger<K> {
     fn new() -> Self {
-        Self { used: 0, within: BTreeMap::new(), beyond: BTreeMap::new() }
+        Self {
+            used: 0,
+            within: BTreeMap::new(),
+            beyond: BTreeMap::new(),
+        }
     }
 
     fn insert(&mut self, rank: (i64, K), weight: u64) {
         // Behind a member that does not fit no other fits; `settle` checks the rest.
-        if self.beyond.first_key_value().is_some_and(|(first, _)| *first < rank) {
+        if self
+            .beyond
+            .first_key_value()
+            .is_some_and(|(first, _)| *first < rank)
+        {
             self.beyond.insert(rank, weight);
         } else {
             self.used = self.used.saturating_add(weight);
@@ -164,7 +186,11 @@ mod tests {
     use super::*;
 
     fn member(group: u8, created: i64, weight: u64) -> Member<u8> {
-        Member { group, created, weight }
+        Member {
+            group,
+            created,
+            weight,
+        }
     }
 
     #[test]

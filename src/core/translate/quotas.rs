@@ -1,7 +1,7 @@
 //! Quotas of namespaces: objects beyond them are not served, and their status says so.
 //!
-//! Gateways and ListenerSets come first; routes have what these leave of memory and filter chains. So a route never
-//! decides whether the Gateway is served to which it is attached.
+//! Gateways and ListenerSets come first; routes have what these leave of memory and filter chains.
+//! So a route never decides whether the Gateway is served to which it is attached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub(super) struct Quotas {
     number_of_routes: Quota<Arc<str>, RouteKey>,
     /// Regular expressions of routes that have some.
     regexes: Quota<Arc<str>, RouteKey>,
-    /// Bytes in an Envoy of routes at default Gateways, of which a route's namespace knows nothing: for each namespace of
-    /// routes and namespace of Gateways.
+    /// Bytes in an Envoy of routes at default Gateways, of which a route's namespace knows nothing:
+    /// for each namespace of routes and namespace of Gateways.
     at_defaults: Quota<(Arc<str>, Arc<str>), (RouteKey, ParentKey)>,
     /// Ports of Gateways and ListenerSets.
     ports: Quota<Arc<str>, ParentKey>,
@@ -81,8 +81,14 @@ pub struct QuotaUse {
 impl QuotaUse {
     /// The part of the quota that is used in the dimension where most of it is, in thousandths.
     pub fn fullness(&self) -> u64 {
-        let part = |dimension| self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1);
-        Dimension::ALL.into_iter().map(part).max().unwrap_or_default()
+        let part = |dimension| {
+            self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
+        };
+        Dimension::ALL
+            .into_iter()
+            .map(part)
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -141,12 +147,19 @@ impl Quotas {
 
     /// What a namespace may have.
     fn allowed(&self, namespace: &Arc<str>) -> Cost {
-        self.allowances.get(namespace).copied().unwrap_or_else(|| allowance(&self.limits, &BTreeMap::new()))
+        self.allowances
+            .get(namespace)
+            .copied()
+            .unwrap_or_else(|| allowance(&self.limits, &BTreeMap::new()))
     }
 
     /// What the objects of each namespace take that are within its quotas, and what it may have.
     pub(super) fn uses(&self) -> Vec<QuotaUse> {
-        let namespaces: BTreeSet<_> = self.routes.namespaces().chain(self.parents.namespaces()).collect();
+        let namespaces: BTreeSet<_> = self
+            .routes
+            .namespaces()
+            .chain(self.parents.namespaces())
+            .collect();
         let of = |namespace: &Arc<str>| QuotaUse {
             namespace: namespace.clone(),
             used: self.routes.used(namespace) + self.parents.used(namespace),
@@ -157,7 +170,8 @@ impl Quotas {
 }
 
 impl Quotas {
-    /// Updates the weight of an object that was put or deleted, and marks the objects whose verdict changes.
+    /// Updates the weight of an object that was put or deleted, and marks the objects whose verdict
+    /// changes.
     pub(super) fn note_extent(
         &mut self,
         key: &ObjectKey,
@@ -171,7 +185,11 @@ impl Quotas {
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
                 let group = key.name.namespace.clone();
                 let there = store.policy(key);
-                let member = there.map(|policy| Member { group, created: policy.meta.created, weight: 1 });
+                let member = there.map(|policy| Member {
+                    group,
+                    created: policy.meta.created,
+                    weight: 1,
+                });
                 let quota = match key.kind {
                     Kind::XBackendTrafficPolicy => &mut self.traffic_policies,
                     _ => &mut self.tls_policies,
@@ -196,7 +214,12 @@ impl Quotas {
         dirty.parents.extend(self.parents.allow(namespace, allowed));
         self.leave_to_routes(namespace, dirty);
         // Messages name what is allowed, and so does what is too large.
-        dirty.parents.extend(self.parent_charges.keys().filter(|key| key.name().namespace == *namespace).cloned());
+        dirty.parents.extend(
+            self.parent_charges
+                .keys()
+                .filter(|key| key.name().namespace == *namespace)
+                .cloned(),
+        );
         dirty.charged.extend(store.routes_in(namespace));
         dirty.routes.extend(store.routes_in(namespace));
     }
@@ -207,8 +230,8 @@ impl Quotas {
         dirty.routes.extend(self.routes.allow(namespace, left));
     }
 
-    /// Counts a route where it is attached. One that is too large for itself is not served, and leaves room for the
-    /// others.
+    /// Counts a route where it is attached. One that is too large for itself is not served, and
+    /// leaves room for the others.
     pub(super) fn charge(
         &mut self,
         key: &RouteKey,
@@ -217,29 +240,72 @@ impl Quotas {
         policies: &BackendPolicies,
         dirty: &mut Dirty,
     ) {
-        let Admission { parents, attachments, .. } = admission;
-        let charging = Charging { parents, attachments, policies, endpoints: &self.endpoints };
+        let Admission {
+            parents,
+            attachments,
+            ..
+        } = admission;
+        let charging = Charging {
+            parents,
+            attachments,
+            policies,
+            endpoints: &self.endpoints,
+        };
         let route = store.route(key);
         let new = route.map(|route| charging.route(key, route));
         let hostnames = new.as_ref().map_or(0, |_| attachments.hostnames(key));
-        self.set_charge(key, new, route.map_or(0, |route| route.regexes() * hostnames), dirty);
+        self.set_charge(
+            key,
+            new,
+            route.map_or(0, |route| route.regexes() * hostnames),
+            dirty,
+        );
     }
 
-    fn set_charge(&mut self, key: &RouteKey, new: Option<Charge<ChargedCluster>>, regexes: u64, dirty: &mut Dirty) {
+    fn set_charge(
+        &mut self,
+        key: &RouteKey,
+        new: Option<Charge<ChargedCluster>>,
+        regexes: u64,
+        dirty: &mut Dirty,
+    ) {
         let namespace = &key.name.namespace;
         let allowed = self.allowed(namespace);
-        let new = new.map(|charge| Charged { too_large: too_large(charge.whole(), allowed), charge });
+        let new = new.map(|charge| Charged {
+            too_large: too_large(charge.whole(), allowed),
+            charge,
+        });
         let old = self.charges.remove(key);
         let was_within = (self.number_of_routes.has(key), self.regexes.has(key));
         let served = new.as_ref().and_then(Charged::served);
-        let others =
-            self.clusters.replace(namespace, parts(old.as_ref().and_then(Charged::served)), parts(served), key);
-        let member =
-            |weight: u64| served.map(|charge| Member { group: namespace.clone(), created: charge.created, weight });
-        dirty.routes.extend(self.number_of_routes.set(key, member(1)));
-        dirty.routes.extend(self.regexes.set(key, member(regexes).filter(|_| regexes > 0)));
-        let why = |charged: &Option<Charged>| charged.as_ref().and_then(|charged| charged.too_large.clone());
-        if was_within != (self.number_of_routes.has(key), self.regexes.has(key)) || why(&old) != why(&new) {
+        let others = self.clusters.replace(
+            namespace,
+            parts(old.as_ref().and_then(Charged::served)),
+            parts(served),
+            key,
+        );
+        let member = |weight: u64| {
+            served.map(|charge| Member {
+                group: namespace.clone(),
+                created: charge.created,
+                weight,
+            })
+        };
+        dirty
+            .routes
+            .extend(self.number_of_routes.set(key, member(1)));
+        dirty.routes.extend(
+            self.regexes
+                .set(key, member(regexes).filter(|_| regexes > 0)),
+        );
+        let why = |charged: &Option<Charged>| {
+            charged
+                .as_ref()
+                .and_then(|charged| charged.too_large.clone())
+        };
+        if was_within != (self.number_of_routes.has(key), self.regexes.has(key))
+            || why(&old) != why(&new)
+        {
             dirty.routes.insert(key.clone());
         }
         if let Some(new) = new {
@@ -263,7 +329,8 @@ impl Quotas {
         }
     }
 
-    /// Counts a route at a default Gateway, and refuses it there, and only there, if that is too much.
+    /// Counts a route at a default Gateway, and refuses it there, and only there, if that is too
+    /// much.
     pub(super) fn at_default(
         &mut self,
         route: &Route,
@@ -272,33 +339,64 @@ impl Quotas {
         dirty: &mut Dirty,
     ) -> Attachment {
         let name = &route.meta.name;
-        let at = (RouteKey { kind: route.kind, name: name.clone() }, parent.key.clone());
+        let at = (
+            RouteKey {
+                kind: route.kind,
+                name: name.clone(),
+            },
+            parent.key.clone(),
+        );
         let hostname = cost::hostname(route, &|_| None).envoy;
-        let filters = |at: &Attached| parent.listener(&at.listener).map_or(0, |listener| listener.guard.bytes.envoy);
-        let bytes = |at: &Attached| filters(at).saturating_add(hostname).saturating_mul(at.names.len() as u64);
-        let bytes = attachment.listeners.iter().map(bytes).fold(0, u64::saturating_add);
+        let filters = |at: &Attached| {
+            parent
+                .listener(&at.listener)
+                .map_or(0, |listener| listener.guard.bytes.envoy)
+        };
+        let bytes = |at: &Attached| {
+            filters(at)
+                .saturating_add(hostname)
+                .saturating_mul(at.names.len() as u64)
+        };
+        let bytes = attachment
+            .listeners
+            .iter()
+            .map(bytes)
+            .fold(0, u64::saturating_add);
         let (own, theirs) = (name.namespace.clone(), parent.key.name().namespace.clone());
         let text = format!(
             "the routes of namespace {own} up to this one, the oldest first, exceed at the default Gateways of namespace \
              {theirs} --max-envoy-mib-per-namespace {}",
             self.limits.max_envoy_mib_per_namespace
         );
-        let member = Member { group: (own, theirs), created: route.meta.created, weight: bytes };
+        let member = Member {
+            group: (own, theirs),
+            created: route.meta.created,
+            weight: bytes,
+        };
         self.charge_default(&at, (bytes > 0).then_some(member), dirty);
         if self.at_defaults.has(&at) {
             return attachment;
         }
-        Attachment { listeners: Vec::new(), accepted: Err((Reason::LimitReached, text)) }
+        Attachment {
+            listeners: Vec::new(),
+            accepted: Err((Reason::LimitReached, text)),
+        }
     }
 
-    /// Sets what a route counts for at a default Gateway, and marks the routes whose verdict changes.
+    /// Sets what a route counts for at a default Gateway, and marks the routes whose verdict
+    /// changes.
     pub(super) fn charge_default(
         &mut self,
         at: &(RouteKey, ParentKey),
         member: Option<Member<(Arc<str>, Arc<str>)>>,
         dirty: &mut Dirty,
     ) {
-        dirty.attachments.extend(self.at_defaults.set(at, member).into_iter().map(|(route, _)| route));
+        dirty.attachments.extend(
+            self.at_defaults
+                .set(at, member)
+                .into_iter()
+                .map(|(route, _)| route),
+        );
     }
 
     fn note_slice(
@@ -314,14 +412,27 @@ impl Quotas {
         {
             let weight = slice.endpoints() as u64;
             let created = slice.meta.created;
-            of_service = Some(Member { group: service.clone(), created, weight });
-            of_namespace = Some(Member { group: name.namespace.clone(), created, weight });
+            of_service = Some(Member {
+                group: service.clone(),
+                created,
+                weight,
+            });
+            of_namespace = Some(Member {
+                group: name.namespace.clone(),
+                created,
+                weight,
+            });
         }
         let was_served = self.has_endpoints(name);
-        let before = self.of_service.member(name).map(|member| member.group.clone());
+        let before = self
+            .of_service
+            .member(name)
+            .map(|member| member.group.clone());
         let mut moved = self.of_service.set(name, of_service);
         moved.extend(self.of_namespace.set(name, of_namespace));
-        let others = moved.iter().filter_map(|slice| store.service_of_slice(slice));
+        let others = moved
+            .iter()
+            .filter_map(|slice| store.service_of_slice(slice));
         let mut services: Vec<ObjectName> = others.collect();
         for service in before.iter().chain(store.service_of_slice(name).as_ref()) {
             self.round(service, store, dirty);
@@ -331,33 +442,53 @@ impl Quotas {
         }
         for service in services {
             service_endpoints.touch_endpoints(&service, dirty);
-            dirty.routes.extend(store.indexes().routes_by_service(&service).cloned());
+            dirty
+                .routes
+                .extend(store.indexes().routes_by_service(&service).cloned());
         }
     }
 
-    /// Takes down how many endpoints a Service has, and marks its routes if that is another order of magnitude.
+    /// Takes down how many endpoints a Service has, and marks its routes if that is another order
+    /// of magnitude.
     fn round(&mut self, service: &ObjectName, store: &Store, dirty: &mut Dirty) {
-        let endpoints = store.slices(service).map(|slice| slice.endpoints() as u64).fold(0, u64::saturating_add);
+        let endpoints = store
+            .slices(service)
+            .map(|slice| slice.endpoints() as u64)
+            .fold(0, u64::saturating_add);
         let rounded = rounded(endpoints.min(self.limits.max_endpoints_per_service));
         let before = match rounded {
             Some(rounded) => self.endpoints.insert(service.clone(), rounded),
             None => self.endpoints.remove(service),
         };
         if before != rounded {
-            dirty.charged.extend(store.indexes().routes_by_service(service).cloned());
+            dirty
+                .charged
+                .extend(store.indexes().routes_by_service(service).cloned());
         }
     }
 
     /// Why a policy is one too many.
-    pub(super) fn policy_beyond(&self, key: &ObjectKey, limits: &Limits) -> Option<(Reason, String)> {
+    pub(super) fn policy_beyond(
+        &self,
+        key: &ObjectKey,
+        limits: &Limits,
+    ) -> Option<(Reason, String)> {
         let (quota, limit, most) = match key.kind {
             Kind::XBackendTrafficPolicy => {
                 let most = limits.max_backend_traffic_policies_per_namespace;
-                (&self.traffic_policies, "--max-backend-traffic-policies-per-namespace", most)
+                (
+                    &self.traffic_policies,
+                    "--max-backend-traffic-policies-per-namespace",
+                    most,
+                )
             }
             _ => {
                 let most = limits.max_backend_tls_policies_per_namespace;
-                (&self.tls_policies, "--max-backend-tls-policies-per-namespace", most)
+                (
+                    &self.tls_policies,
+                    "--max-backend-tls-policies-per-namespace",
+                    most,
+                )
             }
         };
         (!quota.has(key)).then(|| {
@@ -374,27 +505,50 @@ impl Quotas {
         store.slices(service).all(|slice| self.serves(slice))
     }
 
-    /// Limits the resolved rules of a route to what a route may have, and to the quota of its namespace.
-    pub(super) fn limited(&self, key: &RouteKey, route: &Route, mut resolved: Resolved, store: &Store) -> Resolved {
+    /// Limits the resolved rules of a route to what a route may have, and to the quota of its
+    /// namespace.
+    pub(super) fn limited(
+        &self,
+        key: &RouteKey,
+        route: &Route,
+        mut resolved: Resolved,
+        store: &Store,
+    ) -> Resolved {
         let (limits, namespace) = (&self.limits, &key.name.namespace);
         if resolved.invalid.is_some() {
             return resolved;
         }
-        if let Some(text) = self.charges.get(key).and_then(|charged| charged.too_large.clone()) {
+        if let Some(text) = self
+            .charges
+            .get(key)
+            .and_then(|charged| charged.too_large.clone())
+        {
             resolved.invalid = Some((Reason::LimitReached, text));
             return resolved;
         }
         let exceeded = if !self.number_of_routes.has(key) {
-            Some(format!("--max-routes-per-namespace {}", limits.max_routes_per_namespace))
+            Some(format!(
+                "--max-routes-per-namespace {}",
+                limits.max_routes_per_namespace
+            ))
         } else if !self.regexes.has(key) {
-            Some(format!("--max-regexes-per-namespace {}", limits.max_regexes_per_namespace))
+            Some(format!(
+                "--max-regexes-per-namespace {}",
+                limits.max_regexes_per_namespace
+            ))
         } else if !self.routes.has(key) {
-            Some(beyond(self.routes.beyond(key), self.routes.cost(key), self.allowed(namespace)))
+            Some(beyond(
+                self.routes.beyond(key),
+                self.routes.cost(key),
+                self.allowed(namespace),
+            ))
         } else {
             None
         };
         if let Some(limits) = exceeded {
-            let text = format!("the routes of namespace {namespace} up to this one, the oldest first, exceed {limits}");
+            let text = format!(
+                "the routes of namespace {namespace} up to this one, the oldest first, exceed {limits}"
+            );
             resolved.invalid = Some((Reason::LimitReached, text));
             return resolved;
         }
@@ -420,7 +574,8 @@ impl Quotas {
         resolved
     }
 
-    /// Limits a Gateway or ListenerSet to the quota of its namespace; marks the others whose verdict changes.
+    /// Limits a Gateway or ListenerSet to the quota of its namespace; marks the others whose
+    /// verdict changes.
     pub(super) fn within_limits(
         &mut self,
         key: &ParentKey,
@@ -447,10 +602,18 @@ impl Quotas {
                 && parent.placement.exposure.fleet == Fleet::Isolated
         });
         let group = || key.name().namespace.clone();
-        let isolated = isolated.map(|parent| Member { group: group(), created: parent.created, weight: 1 });
+        let isolated = isolated.map(|parent| Member {
+            group: group(),
+            created: parent.created,
+            weight: 1,
+        });
         dirty.parents.extend(self.isolated.set(key, isolated));
         let default = new.as_ref().filter(|parent| parent.is_default());
-        let default = default.map(|parent| Member { group: group(), created: parent.created, weight: 1 });
+        let default = default.map(|parent| Member {
+            group: group(),
+            created: parent.created,
+            weight: 1,
+        });
         dirty.parents.extend(self.defaults.set(key, default));
         let mut new = new?;
         if new.is_default() && !self.defaults.has(key) {
@@ -473,9 +636,16 @@ impl Quotas {
         }
         let namespace = &key.name().namespace;
         let exceeded = if !self.ports.has(key) {
-            Some(format!("--max-ports-per-namespace {}", limits.max_ports_per_namespace))
+            Some(format!(
+                "--max-ports-per-namespace {}",
+                limits.max_ports_per_namespace
+            ))
         } else if !self.parents.has(key) {
-            Some(beyond(self.parents.beyond(key), self.parents.cost(key), self.allowed(namespace)))
+            Some(beyond(
+                self.parents.beyond(key),
+                self.parents.cost(key),
+                self.allowed(namespace),
+            ))
         } else {
             None
         };
@@ -492,8 +662,16 @@ impl Quotas {
     fn charge_parent(&mut self, key: &ParentKey, new: Option<&Parent>, dirty: &mut Dirty) {
         let namespace = &key.name().namespace;
         let ports = new.map(|parent| {
-            let ports: BTreeSet<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
-            Member { group: namespace.clone(), created: parent.created, weight: ports.len() as u64 }
+            let ports: BTreeSet<u16> = parent
+                .listeners
+                .iter()
+                .map(|listener| listener.port)
+                .collect();
+            Member {
+                group: namespace.clone(),
+                created: parent.created,
+                weight: ports.len() as u64,
+            }
         });
         dirty.parents.extend(self.ports.set(key, ports));
         let new = new.map(charge_of);
@@ -504,7 +682,9 @@ impl Quotas {
             Some(new) => self.parent_charges.insert(key.clone(), new.clone()),
             None => self.parent_charges.remove(key),
         };
-        let others = self.frontends.replace(namespace, parts(old.as_ref()), parts(new.as_ref()), key);
+        let others =
+            self.frontends
+                .replace(namespace, parts(old.as_ref()), parts(new.as_ref()), key);
         for parent in others.iter().chain([key]) {
             let charge = self.parent_charges.get(parent);
             let counted = charge.map(|charge| charge.counted(namespace, parent, &self.frontends));

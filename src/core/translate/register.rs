@@ -10,8 +10,8 @@ use crate::model::{Hostname, TransportPort};
 use crate::multimap::MultiMap;
 use crate::reservations::Reservations;
 
-/// True if the owner of a wildcard, or the platform, lets a claimant have a name below it: the claimant, the name, the
-/// wildcard, its owner.
+/// True if the owner of a wildcard, or the platform, lets a claimant have a name below it: the
+/// claimant, the name, the wildcard, its owner.
 pub(super) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>) -> bool + 'a;
 
 /// All claims, and the record.
@@ -51,7 +51,10 @@ impl Register {
 
     /// The protocol family of a port of the shared fleet, if it is known.
     pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
-        let recorded = || self.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
+        let recorded = || {
+            self.owner(&Ownable::Port(port))
+                .and_then(|owner| owner.protocol)
+        };
         well_known(port).or_else(recorded)
     }
 
@@ -89,21 +92,31 @@ impl Register {
     }
 
     /// The items that a namespace claims and others own.
-    pub(super) fn denied<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a Ownable> + use<'a> {
+    pub(super) fn denied<'a>(
+        &'a self,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = &'a Ownable> + use<'a> {
         self.denied.of(namespace)
     }
 
     /// Adds or removes a claim.
     pub(super) fn claim(&mut self, what: &Ownable, claimant: &Claimant, there: bool) {
         self.claims.set(what, claimant, there);
-        if !there && !self.claims.of(what).any(|other| other.namespace == claimant.namespace) {
+        if !there
+            && !self
+                .claims
+                .of(what)
+                .any(|other| other.namespace == claimant.namespace)
+        {
             self.denied.remove(&claimant.namespace, what);
         }
     }
 
     /// True if a namespace claims an item through a Gateway of another namespace.
     pub(super) fn reaches(&self, what: &Ownable, namespace: &str, through: &str) -> bool {
-        self.claims.of(what).any(|claimant| *claimant.namespace == *namespace && *claimant.through == *through)
+        self.claims
+            .of(what)
+            .any(|claimant| *claimant.namespace == *namespace && *claimant.through == *through)
     }
 
     /// Applies a change of the record. Returns whether the owner changed.
@@ -121,10 +134,20 @@ impl Register {
             }
             None => self.records.remove(&what),
         };
-        if let Some(OwnerRecord { namespace, released: Some(released), .. }) = before {
+        if let Some(OwnerRecord {
+            namespace,
+            released: Some(released),
+            ..
+        }) = before
+        {
             self.reserved.remove(&what, &namespace, released);
         }
-        if let Some(OwnerRecord { namespace, released: Some(released), .. }) = owner {
+        if let Some(OwnerRecord {
+            namespace,
+            released: Some(released),
+            ..
+        }) = owner
+        {
             self.reserved.add(&what, &namespace, released);
         }
     }
@@ -149,61 +172,106 @@ impl Register {
 
     /// The claimed hostnames below a wildcard, or below the catch-all.
     pub(super) fn below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Ownable> {
-        let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.claims.from(first));
-        all.map(|(what, _)| what).take_while(|what| what.is_beside(wide)).filter(|what| is_below(wide, what))
+        let all = wide
+            .with(Hostname::any())
+            .into_iter()
+            .flat_map(|first| self.claims.from(first));
+        all.map(|(what, _)| what)
+            .take_while(|what| what.is_beside(wide))
+            .filter(|what| is_below(wide, what))
     }
 
     /// The claimed items whose hostname is covered by a granted one.
-    pub(super) fn claimed_within<'a>(&'a self, name: &'a Hostname) -> impl Iterator<Item = &'a Ownable> {
-        self.claims.keys().filter(move |what| what.hostname().is_some_and(|claimed| name.covers(claimed)))
+    pub(super) fn claimed_within<'a>(
+        &'a self,
+        name: &'a Hostname,
+    ) -> impl Iterator<Item = &'a Ownable> {
+        self.claims
+            .keys()
+            .filter(move |what| what.hostname().is_some_and(|claimed| name.covers(claimed)))
     }
 
     /// The owned and granted hostnames below a wildcard, or below the catch-all.
-    pub(super) fn kept_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
-        let granted = wide.hostname().into_iter().flat_map(|wide| self.granted.below(wide));
+    pub(super) fn kept_below<'a>(
+        &'a self,
+        wide: &'a Ownable,
+    ) -> impl Iterator<Item = &'a Hostname> {
+        let granted = wide
+            .hostname()
+            .into_iter()
+            .flat_map(|wide| self.granted.below(wide));
         self.owned_below(wide).chain(granted)
     }
 
     fn owned_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
-        let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.records.range(first..));
-        let all = all.map(|(what, _)| what).take_while(|what| what.is_beside(wide));
-        all.filter(|what| is_below(wide, what)).filter_map(Ownable::hostname)
+        let all = wide
+            .with(Hostname::any())
+            .into_iter()
+            .flat_map(|first| self.records.range(first..));
+        let all = all
+            .map(|(what, _)| what)
+            .take_while(|what| what.is_beside(wide));
+        all.filter(|what| is_below(wide, what))
+            .filter_map(Ownable::hostname)
     }
 
     /// True if an admitted namespace owns a wildcard at some listeners, or the catch-all.
     pub(super) fn has_wide(&self, at: &Arc<ListenersOf>) -> bool {
         // These sort before all exact hostnames.
-        let mut records = self.records.range(Ownable::Admitted(at.clone(), Hostname::any())..);
+        let mut records = self
+            .records
+            .range(Ownable::Admitted(at.clone(), Hostname::any())..);
         let first = records.next().map(|(what, _)| what);
         first.is_some_and(|what| matches!(what, Ownable::Admitted(other, name) if other == at && !name.is_exact()))
     }
 
     /// The claimants of an item.
-    pub(super) fn claimants<'a>(&'a self, what: &Ownable) -> impl Iterator<Item = &'a Claimant> + use<'a> {
+    pub(super) fn claimants<'a>(
+        &'a self,
+        what: &Ownable,
+    ) -> impl Iterator<Item = &'a Claimant> + use<'a> {
         self.claims.of(what)
     }
 
     /// Decides the owner of an item.
-    pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<OwnerRecord> {
+    pub(super) fn decide(
+        &self,
+        what: &Ownable,
+        now: u64,
+        consents: &Consents<'_>,
+    ) -> Option<OwnerRecord> {
         let held = self.records.get(what);
         if let Some(held) = held {
             let mut own = self.claims.of(what).filter(|claimant| match what {
-                // Another namespace may have claimed it first: a port stays as long as its protocol is used.
-                Ownable::Port(_) if claimant.protocol.has_hostnames() => Some(claimant.protocol) == held.protocol,
-                Ownable::Port(_) => Some(claimant.protocol) == held.protocol && claimant.namespace == held.namespace,
+                // Another namespace may have claimed it first: a port stays as long as its protocol
+                // is used.
+                Ownable::Port(_) if claimant.protocol.has_hostnames() => {
+                    Some(claimant.protocol) == held.protocol
+                }
+                Ownable::Port(_) => {
+                    Some(claimant.protocol) == held.protocol && claimant.namespace == held.namespace
+                }
                 _ => {
                     claimant.namespace == held.namespace
                         && !self.is_withheld_wide(what, [&claimant.namespace, &claimant.through])
                 }
             });
             if own.next().is_some() {
-                return Some(OwnerRecord { released: None, ..held.clone() });
+                return Some(OwnerRecord {
+                    released: None,
+                    ..held.clone()
+                });
             }
             let is_withheld = self.is_withheld_wide(what, [&held.namespace, &held.namespace]);
             let is_reserved = !is_withheld && (what.hostname().is_some() || held.has_whole_port());
-            let released = is_reserved.then(|| self.reserved.since(&held.namespace, held.released, now)).flatten();
+            let released = is_reserved
+                .then(|| self.reserved.since(&held.namespace, held.released, now))
+                .flatten();
             if released.is_some() {
-                return Some(OwnerRecord { released, ..held.clone() });
+                return Some(OwnerRecord {
+                    released,
+                    ..held.clone()
+                });
             }
         }
         let mut candidates = self.claims.of(what);
@@ -219,7 +287,10 @@ impl Register {
                     By::Frontend(_) | By::Route(..) => None,
                 };
                 candidates.find(|claimant| {
-                    let mut others = self.claims.of(what).filter(|other| parent(other) == parent(claimant));
+                    let mut others = self
+                        .claims
+                        .of(what)
+                        .filter(|other| parent(other) == parent(claimant));
                     others.all(|other| other.protocol == claimant.protocol)
                 })
             }
@@ -238,47 +309,68 @@ impl Register {
             return false;
         }
         // The most specific wildcard decides: its owner owns the names below it.
-        let over = what.hostname().into_iter().flat_map(Hostname::covering).find_map(|wide| {
-            let over = what.with(wide.clone())?;
-            Some((wide, self.decided(&over)?.namespace.clone()))
-        });
+        let over = what
+            .hostname()
+            .into_iter()
+            .flat_map(Hostname::covering)
+            .find_map(|wide| {
+                let over = what.with(wide.clone())?;
+                Some((wide, self.decided(&over)?.namespace.clone()))
+            });
         over.is_none_or(|(wide, owner)| {
-            owner == claimant.namespace || is_public(&wide) || consents(claimant, what, &wide, &owner)
+            owner == claimant.namespace
+                || is_public(&wide)
+                || consents(claimant, what, &wide, &owner)
         })
     }
 
-    /// True if the platform granted a hostname to others than a claimant and the owner of the Gateway there.
+    /// True if the platform granted a hostname to others than a claimant and the owner of the
+    /// Gateway there.
     fn is_withheld(&self, what: &Ownable, namespaces: [&str; 2]) -> bool {
-        what.hostname().is_some_and(|name| self.granted.withholds(name, namespaces))
+        what.hostname()
+            .is_some_and(|name| self.granted.withholds(name, namespaces))
     }
 
-    /// The same of a wildcard: a namespace keeps the names that it had before a grant, and no wildcard.
+    /// The same of a wildcard: a namespace keeps the names that it had before a grant, and no
+    /// wildcard.
     fn is_withheld_wide(&self, what: &Ownable, namespaces: [&str; 2]) -> bool {
         what.hostname().is_some_and(Hostname::is_wildcard) && self.is_withheld(what, namespaces)
     }
 
-    /// Records the new owner of an item, or proposes it. Returns the change for the writer of the record, if any.
+    /// Records the new owner of an item, or proposes it. Returns the change for the writer of the
+    /// record, if any.
     pub(super) fn record(
         &mut self,
         what: &Ownable,
         owner: Option<OwnerRecord>,
         now_ms: u64,
     ) -> Option<Option<OwnerRecord>> {
-        let namespaces: BTreeSet<Arc<str>> = self.claims.of(what).map(|claimant| claimant.namespace.clone()).collect();
+        let namespaces: BTreeSet<Arc<str>> = self
+            .claims
+            .of(what)
+            .map(|claimant| claimant.namespace.clone())
+            .collect();
         for namespace in namespaces {
-            let denied = owner.as_ref().is_none_or(|owner| owner.namespace != namespace);
+            let denied = owner
+                .as_ref()
+                .is_none_or(|owner| owner.namespace != namespace);
             self.denied.set(&namespace, what, denied);
         }
         let held = self.records.get(what);
         let same = same_owner(held, owner.as_ref())
-            && held.and_then(|held| held.released) == owner.as_ref().and_then(|owner| owner.released);
+            && held.and_then(|held| held.released)
+                == owner.as_ref().and_then(|owner| owner.released);
         if same {
             self.proposed.remove(what);
             return None;
         }
         let anew = !same_owner(held, owner.as_ref());
         let owner = owner.map(|owner| {
-            let since = if anew { now_ms.max(self.latest + 1) } else { owner.since };
+            let since = if anew {
+                now_ms.max(self.latest + 1)
+            } else {
+                owner.since
+            };
             OwnerRecord { since, ..owner }
         });
         match self.recording {
@@ -306,16 +398,19 @@ impl Register {
     }
 }
 
-/// True if an item is a hostname below a wildcard, or below the catch-all, among the same namespaces.
+/// True if an item is a hostname below a wildcard, or below the catch-all, among the same
+/// namespaces.
 fn is_below(wide: &Ownable, what: &Ownable) -> bool {
     let names = wide.hostname().zip(what.hostname());
     names.is_some_and(|(wide, name)| name != wide && wide.covers(name))
 }
 
-/// True if a wildcard covers all domains below a public suffix, such as `*.co.uk`: its owner does not own these
-/// domains.
+/// True if a wildcard covers all domains below a public suffix, such as `*.co.uk`: its owner does
+/// not own these domains.
 fn is_public(wide: &Hostname) -> bool {
-    wide.as_str().strip_prefix("*.").is_some_and(public_suffix::is_public_suffix)
+    wide.as_str()
+        .strip_prefix("*.")
+        .is_some_and(public_suffix::is_public_suffix)
 }
 
 fn same_owner(a: Option<&OwnerRecord>, b: Option<&OwnerRecord>) -> bool {

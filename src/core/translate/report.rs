@@ -23,17 +23,20 @@ use super::resolutions::Resolutions;
 use super::routability::{self, Assignment};
 use super::settings::Settings;
 use super::status::{
-    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus,
+    StatusBody,
 };
 use super::statuses::Statuses;
 use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
 use super::wanted_index::ListenerOutcomes;
-use super::{bind, certificate_condition, default_gateways, exposure, features, fleet, named_service};
+use super::{
+    bind, certificate_condition, default_gateways, exposure, features, fleet, named_service,
+};
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey, SetKey};
 use crate::model::{
-    Condition, ConditionType, FrontendId, GatewayAddress, ListenerFilters, Reason, Routability, Status, StatusAddress,
-    TransportPort,
+    Condition, ConditionType, FrontendId, GatewayAddress, ListenerFilters, Reason, Routability,
+    Status, StatusAddress, TransportPort,
 };
 use crate::store::{Store, target_ports};
 
@@ -68,16 +71,27 @@ impl Report<'_> {
     }
 
     fn class_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
-        let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
+        let class = self
+            .store
+            .class(&key.name.name)
+            .filter(|c| c.controller == self.settings.controller)?;
         let fleet = fleet::of_class(class, self.store, self.settings);
         let (channel, bundles) = (self.settings.channel, self.store.has_trust_bundles());
-        let supported = |fleet: &Fleet| features::supported(*fleet, channel, bundles, self.store.definitions());
+        let supported =
+            |fleet: &Fleet| features::supported(*fleet, channel, bundles, self.store.definitions());
         let features = fleet.as_ref().map(supported);
         let features = features.unwrap_or_default();
-        let conditions = vec![condition(ConditionType::Accepted, fleet.map(|_| ()), Reason::Accepted)];
+        let conditions = vec![condition(
+            ConditionType::Accepted,
+            fleet.map(|_| ()),
+            Reason::Accepted,
+        )];
         Some(ObjectStatus {
             generation: class.meta.generation,
-            body: StatusBody::Class(ClassStatus { conditions, features }),
+            body: StatusBody::Class(ClassStatus {
+                conditions,
+                features,
+            }),
         })
     }
 
@@ -92,18 +106,32 @@ impl Report<'_> {
             _ => None,
         });
         let (addresses, reached) = match parent.placement.exposure.fleet {
-            Fleet::Dedicated | Fleet::Isolated => exposure::reached(parent, gateway, self.gateway_services, self.store),
+            Fleet::Dedicated | Fleet::Isolated => {
+                exposure::reached(parent, gateway, self.gateway_services, self.store)
+            }
             Fleet::Shared => self.reached(fleet::addresses(self.store, self.settings)),
             Fleet::Own => self.reached(
-                bind::addresses(self.settings, &gateway.addresses).into_iter().map(GatewayAddress::Ip).collect(),
+                bind::addresses(self.settings, &gateway.addresses)
+                    .into_iter()
+                    .map(GatewayAddress::Ip)
+                    .collect(),
             ),
         };
         let assignment = (self.settings.channel == Channel::Experimental).then(|| {
             let own = || addresses.clone();
-            let offered = routability::offered(&parent.placement.exposure, gateway, own, self.store, self.settings);
+            let offered = routability::offered(
+                &parent.placement.exposure,
+                gateway,
+                own,
+                self.store,
+                self.settings,
+            );
             routability::assign(&gateway.requests, &offered)
         });
-        let is_scoped = gateway.requests.iter().any(|request| request.routability != Routability::Default);
+        let is_scoped = gateway
+            .requests
+            .iter()
+            .any(|request| request.routability != Routability::Default);
         let reached = match &assignment {
             Some(assignment) if is_scoped => routability::reached(parent, assignment, reached),
             _ => reached,
@@ -112,27 +140,40 @@ impl Report<'_> {
             Err((Reason::Pending, accepted.message.clone()))
         } else if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
-        } else if let Some(wrong) = unusable.clone().or(malformed.map(|text| (Reason::AddressNotUsable, text))) {
+        } else if let Some(wrong) = unusable
+            .clone()
+            .or(malformed.map(|text| (Reason::AddressNotUsable, text)))
+        {
             Err(wrong)
         } else if let Err(nowhere) = reached {
             Err(nowhere)
         } else if let Some(text) = self.taken(parent) {
             Err((Reason::AddressNotUsable, text))
         } else {
-            any_programmed(&listeners, Reason::Invalid).map_err(|other| self.nowhere(parent).unwrap_or(other))
+            any_programmed(&listeners, Reason::Invalid)
+                .map_err(|other| self.nowhere(parent).unwrap_or(other))
         };
         // A Gateway that is not accepted is bound nowhere.
         let is_accepted = accepted.status == Status::True;
-        let (addresses, assigned) = self.assigned(addresses, assignment.filter(|_| is_accepted), unusable);
+        let (addresses, assigned) =
+            self.assigned(addresses, assignment.filter(|_| is_accepted), unusable);
         let addresses = if is_accepted { addresses } else { Vec::new() };
         let mut conditions = with_programmed(accepted, programmed);
         conditions.extend(assigned);
         if let Some(client) = &parent.client {
-            conditions.push(condition(ConditionType::ResolvedRefs, client.resolved.clone(), Reason::ResolvedRefs));
+            conditions.push(condition(
+                ConditionType::ResolvedRefs,
+                client.resolved.clone(),
+                Reason::ResolvedRefs,
+            ));
         }
         conditions.extend(certificate_condition::of_gateway(parent));
         if let Some(default) = &parent.default {
-            let mut default = condition(ConditionType::DefaultGateway, default.clone(), Reason::DefaultGateway);
+            let mut default = condition(
+                ConditionType::DefaultGateway,
+                default.clone(),
+                Reason::DefaultGateway,
+            );
             if default.status == Status::True {
                 default.message = "default scope All".to_owned();
             }
@@ -143,7 +184,8 @@ impl Report<'_> {
                 kind: ConditionType::InsecureFrontendValidationMode,
                 status: Status::True,
                 reason: Reason::ConfigurationChanged,
-                message: "AllowInsecureFallback: clients are let in without a valid certificate".to_owned(),
+                message: "AllowInsecureFallback: clients are let in without a valid certificate"
+                    .to_owned(),
             });
         }
         let body = StatusBody::Gateway(GatewayStatus {
@@ -152,27 +194,41 @@ impl Report<'_> {
             conditions,
             listeners,
         });
-        Some(ObjectStatus { generation: parent.generation, body })
+        Some(ObjectStatus {
+            generation: parent.generation,
+            body,
+        })
     }
 
-    /// The addresses that a status says, and whether they are those that the Gateway asks for, where the channel has a
-    /// condition for that.
+    /// The addresses that a status says, and whether they are those that the Gateway asks for,
+    /// where the channel has a condition for that.
     fn assigned(
         self,
         addresses: Vec<GatewayAddress>,
         assignment: Option<Assignment>,
         unusable: Option<(Reason, String)>,
     ) -> (Vec<StatusAddress>, Option<Condition>) {
-        let said = |verdict| condition(ConditionType::AddressesAssigned, verdict, Reason::AddressesAssigned);
+        let said = |verdict| {
+            condition(
+                ConditionType::AddressesAssigned,
+                verdict,
+                Reason::AddressesAssigned,
+            )
+        };
         match (assignment, unusable) {
-            (Some(_), Some((_, text))) => (Vec::new(), Some(said(Err((Reason::NotAssigned, text))))),
+            (Some(_), Some((_, text))) => {
+                (Vec::new(), Some(said(Err((Reason::NotAssigned, text)))))
+            }
             (None, Some(_)) => (Vec::new(), None),
             (Some(assignment), None) => {
                 let verdict = assignment.verdict();
                 (assignment.assigned, Some(said(verdict)))
             }
             (None, None) => {
-                let said = |address| StatusAddress { address, routability: None };
+                let said = |address| StatusAddress {
+                    address,
+                    routability: None,
+                };
                 (addresses.into_iter().map(said).collect(), None)
             }
         }
@@ -183,9 +239,14 @@ impl Report<'_> {
         let verdict = match (&all[..], &self.settings.envoys) {
             ([], Some(service)) => Err((
                 Reason::AddressNotAssigned,
-                format!("Service {service} has no address yet: check the load-balancer controller of the cluster"),
+                format!(
+                    "Service {service} has no address yet: check the load-balancer controller of the cluster"
+                ),
             )),
-            ([], None) => Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned())),
+            ([], None) => Err((
+                Reason::AddressNotAssigned,
+                "there is no address to serve on".to_owned(),
+            )),
             _ => Ok(()),
         };
         (all, verdict)
@@ -195,7 +256,8 @@ impl Report<'_> {
     fn nowhere(self, parent: &Parent) -> Option<(Reason, String)> {
         let mut ports = claiming(parent).map(ParentListener::transport_port);
         let none = ports.clone().all(|port| {
-            fleet::missing_shared_ports(parent, std::iter::once(port), self.store, self.settings).is_some()
+            fleet::missing_shared_ports(parent, std::iter::once(port), self.store, self.settings)
+                .is_some()
         });
         none.then(|| fleet::missing_shared_ports(parent, &mut ports, self.store, self.settings))
             .flatten()
@@ -204,9 +266,18 @@ impl Report<'_> {
 
     /// Ok if a listener has its port, if its Gateway stands on a Service.
     fn shared(self, parent: &Parent, listener: &ParentListener) -> Verdict {
-        let (at, Some(service)) = (listener.transport_port(), &parent.placement.service) else { return Ok(()) };
-        match self.gateway_services.port_outcomes(&parent.placement.gateway).get(&at) {
-            Some(Err(refusal)) => Err((Reason::PortUnavailable, named_service::refused(&service.name, at, refusal))),
+        let (at, Some(service)) = (listener.transport_port(), &parent.placement.service) else {
+            return Ok(());
+        };
+        match self
+            .gateway_services
+            .port_outcomes(&parent.placement.gateway)
+            .get(&at)
+        {
+            Some(Err(refusal)) => Err((
+                Reason::PortUnavailable,
+                named_service::refused(&service.name, at, refusal),
+            )),
             Some(Ok(_)) | None => Ok(()),
         }
     }
@@ -221,22 +292,33 @@ impl Report<'_> {
 
     /// The message about a socket of a Gateway that another Gateway holds.
     fn taken(self, parent: &Parent) -> Option<String> {
-        let mut ports: Vec<TransportPort> = claiming(parent).map(ParentListener::transport_port).collect();
+        let mut ports: Vec<TransportPort> = claiming(parent)
+            .map(ParentListener::transport_port)
+            .collect();
         ports.sort_unstable();
         ports.dedup();
         let ids = ports.into_iter().map(|port| parent.frontend(port));
-        let taken: Vec<(FrontendId, &FrontendId)> =
-            ids.filter_map(|id| Some((id.clone(), self.frontends.rival(&id, self.register)?))).collect();
+        let taken: Vec<(FrontendId, &FrontendId)> = ids
+            .filter_map(|id| Some((id.clone(), self.frontends.rival(&id, self.register)?)))
+            .collect();
         let (_, first) = taken.first()?;
-        let ports: Vec<String> = taken.iter().map(|(id, _)| id.transport_port().to_string()).collect();
+        let ports: Vec<String> = taken
+            .iter()
+            .map(|(id, _)| id.transport_port().to_string())
+            .collect();
         let (holder, remedy) = (holder(parent, first), self.remedy_for_address(parent));
-        Some(format!("port {}: {holder} holds it on the same address; {remedy}", ports.join(", ")))
+        Some(format!(
+            "port {}: {holder} holds it on the same address; {remedy}",
+            ports.join(", ")
+        ))
     }
 
     /// What to do if another Gateway has a port of a Gateway on the same address.
     fn remedy_for_address(self, parent: &Parent) -> &'static str {
         match self.store.is_governed(&parent.placement.gateway) {
-            true => "give its TenantGateway another address by the annotation gatewright.io/addresses",
+            true => {
+                "give its TenantGateway another address by the annotation gatewright.io/addresses"
+            }
             false => "give this one spec.addresses",
         }
     }
@@ -247,8 +329,13 @@ impl Report<'_> {
         let listeners = self.listener_statuses(parent);
         let mut accepted = listeners_verdict(parent, &listeners);
         // Their entries cannot be written: the schema of an XListenerSet's status has no port 0.
-        let unassigned = parent.listeners.iter().filter(|listener| listener.port == 0 && parent.accepted.is_ok());
-        for (name, text) in unassigned.filter_map(|l| Some((&l.name, &l.accepted.as_ref().err()?.1))) {
+        let unassigned = parent
+            .listeners
+            .iter()
+            .filter(|listener| listener.port == 0 && parent.accepted.is_ok());
+        for (name, text) in
+            unassigned.filter_map(|l| Some((&l.name, &l.accepted.as_ref().err()?.1)))
+        {
             let _ = write!(accepted.message, "; {name} {text}");
         }
         let programmed = match (&parent.accepted, accepted.status) {
@@ -260,29 +347,48 @@ impl Report<'_> {
             (Ok(()), Status::False) => Err((Reason::ListenersNotValid, accepted.message.clone())),
         };
         let conditions = with_programmed(accepted, programmed);
-        let body = StatusBody::ListenerSet(ListenerSetStatus { kind, conditions, listeners });
-        Some(ObjectStatus { generation: parent.generation, body })
+        let body = StatusBody::ListenerSet(ListenerSetStatus {
+            kind,
+            conditions,
+            listeners,
+        });
+        Some(ObjectStatus {
+            generation: parent.generation,
+            body,
+        })
     }
 
     fn listener_statuses(self, parent: &Parent) -> Vec<ListenerStatus> {
-        parent.listeners.iter().map(|listener| self.listener_status(parent, listener)).collect()
+        parent
+            .listeners
+            .iter()
+            .map(|listener| self.listener_status(parent, listener))
+            .collect()
     }
 
-    /// True if a wildcard or catch-all listener does not serve all hostnames that it covers: the platform granted some to
-    /// others.
+    /// True if a wildcard or catch-all listener does not serve all hostnames that it covers: the
+    /// platform granted some to others.
     fn keeps_granted(self, parent: &Parent, listener: &ParentListener) -> bool {
         let namespace = &parent.key.name().namespace;
-        let frontend = self.frontends.get(&parent.frontend(listener.transport_port()));
+        let frontend = self
+            .frontends
+            .get(&parent.frontend(listener.transport_port()));
         let winner = frontend.and_then(|frontend| frontend.winner(&listener.hostname));
         if winner.is_none_or(|(winner, _)| *winner != parent.id(listener)) {
             return false;
         }
         let decides = is_shared(&parent.placement.frontend_owner) || admitted(parent).is_some();
         let mut below = self.register.granted().below(&listener.hostname);
-        decides && listener.has_hostnames() && below.any(|name| !self.register.granted().has(name, namespace))
+        decides
+            && listener.has_hostnames()
+            && below.any(|name| !self.register.granted().has(name, namespace))
     }
 
-    pub(super) fn listener_status(self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
+    pub(super) fn listener_status(
+        self,
+        parent: &Parent,
+        listener: &ParentListener,
+    ) -> ListenerStatus {
         let id = parent.id(listener);
         let port = listener.transport_port();
         let frontend = parent.frontend(port);
@@ -291,33 +397,58 @@ impl Report<'_> {
         let conflict_text = |reason| self.conflict_text(reason, parent, listener);
         // A Gateway that is bound nowhere has no rivals.
         let is_bound = listener.accepted.is_ok() && parent.placement.unusable.is_none();
-        let rival = self.frontends.rival(&frontend, self.register).filter(|_| is_bound);
+        let rival = self
+            .frontends
+            .rival(&frontend, self.register)
+            .filter(|_| is_bound);
         let accepted = match (conflict, &parent.accepted, rival) {
             (Some(reason), _, _) => Err((reason, conflict_text(reason))),
             (None, Err((_, text)), _) => Err((Reason::Pending, text.clone())),
             (None, Ok(()), Some(rival)) => {
                 let (holder, remedy) = (holder(parent, rival), self.remedy_for_address(parent));
-                Err((Reason::PortUnavailable, format!("{holder} holds port {port} on the same address; {remedy}")))
+                Err((
+                    Reason::PortUnavailable,
+                    format!("{holder} holds port {port} on the same address; {remedy}"),
+                ))
             }
             (None, Ok(()), None) => {
-                let own = listener.accepted.clone().and(self.shared(parent, listener)).and(listener.clients.verdict());
+                let own = listener
+                    .accepted
+                    .clone()
+                    .and(self.shared(parent, listener))
+                    .and(listener.clients.verdict());
                 own.and(listener.guard.accepted.clone())
             }
         };
         let programmed = if let Err((reason, text)) = &accepted {
             let as_accepted = conflict.is_some() || *reason == Reason::Pending;
-            Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
+            Err((
+                if as_accepted {
+                    *reason
+                } else {
+                    Reason::Invalid
+                },
+                text.clone(),
+            ))
         } else if let Some((_, text)) = &parent.placement.unusable {
             Err((Reason::Invalid, text.clone()))
-        } else if let Some(text) = fleet::missing_shared_ports(parent, std::iter::once(port), self.store, self.settings)
+        } else if let Some(text) =
+            fleet::missing_shared_ports(parent, std::iter::once(port), self.store, self.settings)
         {
             Err((Reason::Pending, text))
-        } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses().is_empty()) {
+        } else if self
+            .frontends
+            .get(&frontend)
+            .is_none_or(|f| f.addresses().is_empty())
+        {
             match parent.placement.exposure.fleet {
-                Fleet::Dedicated | Fleet::Isolated => Err((Reason::Pending, self.unled(parent, port))),
-                Fleet::Own | Fleet::Shared => {
-                    Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
+                Fleet::Dedicated | Fleet::Isolated => {
+                    Err((Reason::Pending, self.unled(parent, port)))
                 }
+                Fleet::Own | Fleet::Shared => Err((
+                    Reason::Invalid,
+                    "the Gateway has no address to serve on".to_owned(),
+                )),
             }
         } else {
             self.listener_programmed(parent, listener)
@@ -325,40 +456,66 @@ impl Report<'_> {
         let is_accepted = accepted.is_ok() && parent.placement.unusable.is_none();
         let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
         if accepted.status == Status::True && self.keeps_granted(parent, listener) {
-            accepted.message = "serves no names that the platform granted to other namespaces".to_owned();
+            accepted.message =
+                "serves no names that the platform granted to other namespaces".to_owned();
         }
         conditions.extend(with_programmed(accepted, programmed));
         let mut resolved = listener.resolved.clone();
-        // A listener whose certificate is being issued may lack something else, such as the CA certificates of clients.
+        // A listener whose certificate is being issued may lack something else, such as the CA
+        // certificates of clients.
         if let (Err((Reason::InvalidCertificateRef, message)), Some(text)) =
             (&mut resolved, self.awaits(parent, listener))
         {
             *message = text;
         }
         if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
-            // The specification has no such reason for ResolvedRefs: for a listener without references the condition is
-            // True.
-            resolved = if listener.protocol.is_some() { Ok(()) } else { Err((reason, text)) };
+            // The specification has no such reason for ResolvedRefs: for a listener without
+            // references the condition is True.
+            resolved = if listener.protocol.is_some() {
+                Ok(())
+            } else {
+                Err((reason, text))
+            };
         }
-        if let (Ok(()), Some(ListenerFilters::Ask(servers))) = (&resolved, listener.guard.filters.as_deref()) {
-            resolved = self.service_endpoints.verdict(servers.iter().map(|auth| auth.server.port.clone()));
+        if let (Ok(()), Some(ListenerFilters::Ask(servers))) =
+            (&resolved, listener.guard.filters.as_deref())
+        {
+            resolved = self
+                .service_endpoints
+                .verdict(servers.iter().map(|auth| auth.server.port.clone()));
         }
-        conditions.push(condition(ConditionType::ResolvedRefs, resolved, Reason::ResolvedRefs));
+        conditions.push(condition(
+            ConditionType::ResolvedRefs,
+            resolved,
+            Reason::ResolvedRefs,
+        ));
         if let Some(reason) = conflict.filter(|reason| *reason != Reason::Pending) {
             let message = conflict_text(reason);
-            conditions.push(Condition { kind: ConditionType::Conflicted, status: Status::True, reason, message });
+            conditions.push(Condition {
+                kind: ConditionType::Conflicted,
+                status: Status::True,
+                reason,
+                message,
+            });
         }
         let terminates = listener.protocol.is_some_and(Protocol::terminates);
-        let overlap = self.frontends.get(&frontend).filter(|_| is_accepted && terminates).and_then(|frontend| {
-            // Overlapping certificates are the graver case: clients reuse connections by them.
-            if frontend.overlaps_by_certificate(&listener.hostname) {
-                Some((Reason::OverlappingCertificates, "a certificate for names that overlap with this one's"))
-            } else if frontend.overlaps(&listener.hostname) {
-                Some((Reason::OverlappingHostnames, "a hostname that overlaps"))
-            } else {
-                None
-            }
-        });
+        let overlap = self
+            .frontends
+            .get(&frontend)
+            .filter(|_| is_accepted && terminates)
+            .and_then(|frontend| {
+                // Overlapping certificates are the graver case: clients reuse connections by them.
+                if frontend.overlaps_by_certificate(&listener.hostname) {
+                    Some((
+                        Reason::OverlappingCertificates,
+                        "a certificate for names that overlap with this one's",
+                    ))
+                } else if frontend.overlaps(&listener.hostname) {
+                    Some((Reason::OverlappingHostnames, "a hostname that overlaps"))
+                } else {
+                    None
+                }
+            });
         if let Some((reason, what)) = overlap {
             conditions.push(Condition {
                 kind: ConditionType::OverlappingTLSConfig,
@@ -367,11 +524,17 @@ impl Report<'_> {
                 message: format!("another listener of port {} has {what}", listener.port),
             });
         }
-        conditions.extend(certificate_condition::of_listener(listener, self.issuance).filter(|_| is_accepted));
+        conditions.extend(
+            certificate_condition::of_listener(listener, self.issuance).filter(|_| is_accepted),
+        );
         ListenerStatus {
             name: listener.name.clone(),
             port: listener.port,
-            supported_kinds: listener.kinds.iter().map(|k| (k.kind().group(), k.kind().as_str())).collect(),
+            supported_kinds: listener
+                .kinds
+                .iter()
+                .map(|k| (k.kind().group(), k.kind().as_str()))
+                .collect(),
             attached_routes: self.attachments.count(&id),
             conditions,
         }
@@ -381,12 +544,19 @@ impl Report<'_> {
         let route = self.store.route(key)?;
         let resolved = self.resolutions.get(key)?;
         let attachments = self.attachments.get(key)?;
-        let references = resolved.references.clone().and_then(|()| self.service_endpoints.verdict(target_ports(route)));
+        let references = resolved
+            .references
+            .clone()
+            .and_then(|()| self.service_endpoints.verdict(target_ports(route)));
         let mut parents = Vec::new();
-        // A grant may reach several parents by one parentRef: it is accepted if one of them accepts the route.
+        // A grant may reach several parents by one parentRef: it is accepted if one of them accepts
+        // the route.
         for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b && *a != Way::Default) {
             let (way, parent, first) = &reached[0];
-            let verdict = reached.iter().map(|(.., attachment)| attachment).find(|a| a.accepted.is_ok());
+            let verdict = reached
+                .iter()
+                .map(|(.., attachment)| attachment)
+                .find(|a| a.accepted.is_ok());
             let accepted = match (&verdict.unwrap_or(first).accepted, &resolved.invalid) {
                 (Ok(()), Some(invalid)) => Err((**invalid).clone()),
                 (Ok(()), None) => self.admission().names_verdict(key, reached),
@@ -395,11 +565,18 @@ impl Report<'_> {
             let is_accepted = accepted.is_ok();
             let mut conditions = vec![
                 condition(ConditionType::Accepted, accepted, Reason::Accepted),
-                condition(ConditionType::ResolvedRefs, references.clone(), Reason::ResolvedRefs),
+                condition(
+                    ConditionType::ResolvedRefs,
+                    references.clone(),
+                    Reason::ResolvedRefs,
+                ),
             ];
             if is_accepted {
-                let default = (*way == Way::Default).then(|| default_gateways::note(route, attachments));
-                let notes = default.into_iter().chain(resolved.note.as_deref().map(str::to_owned));
+                let default =
+                    (*way == Way::Default).then(|| default_gateways::note(route, attachments));
+                let notes = default
+                    .into_iter()
+                    .chain(resolved.note.as_deref().map(str::to_owned));
                 conditions[0].message = notes.collect::<Vec<_>>().join("; ");
             }
             if let (true, Some(text)) = (is_accepted, &resolved.partial) {
@@ -414,21 +591,42 @@ impl Report<'_> {
                 Way::Reference(index) => route.parents[*index].clone(),
                 Way::Default => default_gateways::reference(parent.name()),
             };
-            let warning = certificate_condition::of_route(reached, attachments, self.parents, self.issuance);
+            let warning =
+                certificate_condition::of_route(reached, attachments, self.parents, self.issuance);
             conditions.extend(warning.filter(|_| is_accepted));
             parents.push((reference, conditions));
         }
         let body = StatusBody::Route(RouteStatus { parents });
-        Some(ObjectStatus { generation: route.meta.generation, body })
+        Some(ObjectStatus {
+            generation: route.meta.generation,
+            body,
+        })
     }
 
     fn admission(&self) -> Admission<'_> {
-        Admission { parents: self.parents, attachments: self.attachments, register: self.register }
+        Admission {
+            parents: self.parents,
+            attachments: self.attachments,
+            register: self.register,
+        }
     }
 
     pub(super) fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
-        let Self { store, parents, frontends, gateway_services, register, .. } = self;
-        ListenerOutcomes { store, parents, frontends, gateway_services, register }
+        let Self {
+            store,
+            parents,
+            frontends,
+            gateway_services,
+            register,
+            ..
+        } = self;
+        ListenerOutcomes {
+            store,
+            parents,
+            frontends,
+            gateway_services,
+            register,
+        }
     }
 }
 
@@ -441,7 +639,9 @@ impl Report<'_> {
         if let Err((_, text)) = &listener.guard.resolved {
             return Err((Reason::Invalid, text.clone()));
         }
-        if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
+        if !listener.protocol.is_some_and(Protocol::terminates)
+            || listener.served.certificate().is_some()
+        {
             return Ok(());
         }
         if let Some(text) = self.awaits(parent, listener) {
@@ -454,23 +654,35 @@ impl Report<'_> {
         }
     }
 
-    /// The message about a listener whose certificate is being issued: the issuer, and the latest failure.
+    /// The message about a listener whose certificate is being issued: the issuer, and the latest
+    /// failure.
     fn awaits(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let (secret, what, by) = match &listener.served {
-            Served::Issued(want, None) => {
-                (&want.secret, format!("the certificate for {}", want.names[0]), want.issuer.to_string())
-            }
+            Served::Issued(want, None) => (
+                &want.secret,
+                format!("the certificate for {}", want.names[0]),
+                want.issuer.to_string(),
+            ),
             Served::Missing(secret) => {
                 let by = self.issuance.awaited(secret)?;
-                (secret, format!("Secret {secret} does not exist yet: its certificate"), by.to_string())
+                (
+                    secret,
+                    format!("Secret {secret} does not exist yet: its certificate"),
+                    by.to_string(),
+                )
             }
-            Served::None | Served::Certificate(..) | Served::Issued(_, Some(_)) | Served::NotAllowed(..) => {
+            Served::None
+            | Served::Certificate(..)
+            | Served::Issued(_, Some(_))
+            | Served::NotAllowed(..) => {
                 return None;
             }
         };
         Some(match self.issuance.trouble(secret) {
             _ if !self.listener_outcomes().is_granted(parent, listener) => {
-                format!("{what} is not issued: nothing is ordered for a listener that is not accepted")
+                format!(
+                    "{what} is not issued: nothing is ordered for a listener that is not accepted"
+                )
             }
             Some(trouble) => format!("{what} is not issued by {by} yet: {trouble}"),
             None => format!("{what} is being issued by {by}"),
@@ -479,8 +691,8 @@ impl Report<'_> {
 }
 
 impl Report<'_> {
-    /// The message why a listener does not get its hostname. It contains only the reader's own hostname and port: the
-    /// owner of the name may be another tenant.
+    /// The message why a listener does not get its hostname. It contains only the reader's own
+    /// hostname and port: the owner of the name may be another tenant.
     fn conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
         let (port, place) = (listener.transport_port(), &parent.placement.frontend_owner);
         if !listener.has_hostnames() && reason != Reason::ProtocolConflict {
@@ -524,8 +736,8 @@ impl Report<'_> {
 }
 
 impl Report<'_> {
-    /// The message why the protocol of a listener cannot share its port. A listener of another object may be another
-    /// tenant's, and is not named.
+    /// The message why the protocol of a listener cannot share its port. A listener of another
+    /// object may be another tenant's, and is not named.
     fn protocol_conflict_text(self, parent: &Parent, listener: &ParentListener) -> String {
         let port = listener.transport_port();
         let is_contrary = |other: &&ParentListener| {
@@ -533,26 +745,41 @@ impl Report<'_> {
                 && other.protocol.map(Protocol::family) != listener.protocol.map(Protocol::family)
         };
         let other = parent.listeners.iter().find(is_contrary);
-        if let Some((other, protocol)) = other.and_then(|other| Some((&other.name, other.protocol?.as_str()))) {
+        if let Some((other, protocol)) =
+            other.and_then(|other| Some((&other.name, other.protocol?.as_str())))
+        {
             return format!(
                 "port {port} conflicts with listener {other}, whose protocol {protocol} cannot share the port: take another port"
             );
         }
-        match self.frontends.get(&parent.frontend(port)).and_then(|frontend| frontend.claims().family()) {
+        match self
+            .frontends
+            .get(&parent.frontend(port))
+            .and_then(|frontend| frontend.claims().family())
+        {
             Some(family) => format!(
                 "port {port} conflicts with another listener, which has it for {}: take another port",
                 family.as_str()
             ),
-            None => format!("port {port} conflicts with another listener, whose protocol cannot share the port"),
+            None => format!(
+                "port {port} conflicts with another listener, whose protocol cannot share the port"
+            ),
         }
     }
 
     /// The message why a listener without hostname does not get its port.
-    fn port_conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
+    fn port_conflict_text(
+        self,
+        reason: Reason,
+        parent: &Parent,
+        listener: &ParentListener,
+    ) -> String {
         let port = listener.transport_port();
         match reason {
             Reason::Pending => {
-                format!("port {port} is being recorded as this namespace's, and is served once that is written")
+                format!(
+                    "port {port} is being recorded as this namespace's, and is served once that is written"
+                )
             }
             _ if self.admission().is_port_of_another(parent, port) => format!(
                 "port {port} of the shared fleet belongs to another namespace: the first one keeps it; take another port, or \
@@ -563,7 +790,8 @@ impl Report<'_> {
     }
 }
 
-/// The Gateway that holds a port instead of another one: its name is told within its namespace alone.
+/// The Gateway that holds a port instead of another one: its name is told within its namespace
+/// alone.
 fn holder(parent: &Parent, rival: &FrontendId) -> String {
     if rival.gateway.namespace == parent.placement.gateway.namespace {
         format!("gateway {}", rival.gateway)

@@ -15,8 +15,8 @@ use super::route_notes;
 use super::settings::Settings;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule, ServicePort, Target,
-    WeightedTarget, clipped,
+    Action, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule,
+    ServicePort, Target, WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -40,11 +40,16 @@ impl Resolving<'_> {
             return;
         }
         dirty.statuses.insert(key.object());
-        let Admission { parents, attachments, .. } = self.admission;
+        let Admission {
+            parents,
+            attachments,
+            ..
+        } = self.admission;
         for (listener, hostname, _) in handed_out(key, attachments.of(key)) {
             if let Some(id) = parents.frontend_of(&listener) {
                 attachments.touch_solved(&id, &listener, &hostname, dirty);
-                self.admission.touch_kept(&id, &listener, &hostname, key, dirty);
+                self.admission
+                    .touch_kept(&id, &listener, &hostname, key, dirty);
                 dirty.units.insert((id, hostname));
             }
             dirty.counted.insert((listener, key.clone()));
@@ -56,7 +61,11 @@ impl Resolving<'_> {
 pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Resolved {
     let (limits, channel) = (&settings.limits, settings.channel);
     let mut regexes = 0;
-    let mut resolver = Resolver { route, store, references: Ok(()) };
+    let mut resolver = Resolver {
+        route,
+        store,
+        references: Ok(()),
+    };
     let mut rules = Vec::new();
     let mut problems = route.unreadable.clone();
     let mut reason = Reason::UnsupportedValue;
@@ -68,7 +77,11 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
             Some(text) => problems.push(format!("rule {label}: {text}")),
             None => {
                 let matches = &rule.matches;
-                let name = format!("{}/{}/{label}", route.kind.kind().as_str().to_lowercase(), route.meta.name);
+                let name = format!(
+                    "{}/{}/{label}",
+                    route.kind.kind().as_str().to_lowercase(),
+                    route.meta.name
+                );
                 let filters = limits::allowed(rule, limits).and_then(|()| {
                     let filters = resolver.filters(rule)?;
                     experimental::allowed(filters, channel)?;
@@ -78,17 +91,26 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                     Ok((filters, (session, in_vain))) => {
                         served += 1;
                         let (retry, fewer) = limits::retries(rule, limits);
-                        let of_rule = fewer.into_iter().chain(in_vain).chain(route_notes::notes(rule, filters));
+                        let of_rule = fewer
+                            .into_iter()
+                            .chain(in_vain)
+                            .chain(route_notes::notes(rule, filters));
                         let of_rule = of_rule.chain(resolver.unspoken(rule));
                         notes.extend(of_rule.map(|text| format!("rule {label}: {text}")));
                         match resolver.auth(filters) {
-                            Ok(auth) => Rule { retry, session, auth, ..resolver.rule(rule, filters) },
+                            Ok(auth) => Rule {
+                                retry,
+                                session,
+                                auth,
+                                ..resolver.rule(rule, filters)
+                            },
                             // The server cannot be asked, so no request passes.
                             Err(Unresolved) => respond(500),
                         }
                     }
                     Err(unsupported) => {
-                        // Requests that a filter would have changed or stopped must not pass without it.
+                        // Requests that a filter would have changed or stopped must not pass
+                        // without it.
                         let text = match unsupported {
                             Unsupported::Value(text) => text,
                             Unsupported::Incompatible(text) => {
@@ -102,23 +124,42 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                     }
                 };
                 let matches = Box::from(matches.as_slice());
-                rules.push(ResolvedRule { index, name: Arc::from(name), matches, rule: Arc::new(rule) });
+                rules.push(ResolvedRule {
+                    index,
+                    name: Arc::from(name),
+                    matches,
+                    rule: Arc::new(rule),
+                });
             }
         }
     }
     rules.shrink_to_fit();
-    let invalid = (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; "))));
+    let invalid =
+        (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; "))));
     notes.extend(experimental::defaults_in_vain(route, channel));
-    for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
+    for error in route
+        .hostnames
+        .iter()
+        .filter_map(|hostname| hostname.as_ref().err())
+    {
         problems.push(error.to_string());
     }
     if !refused.is_empty() {
-        problems.push(format!("requests for rule {} are answered 500", refused.join(", ")));
+        problems.push(format!(
+            "requests for rule {} are answered 500",
+            refused.join(", ")
+        ));
     }
-    let partial =
-        (invalid.is_none() && !problems.is_empty()).then(|| clipped(format!("Dropped Rule: {}", problems.join("; "))));
+    let partial = (invalid.is_none() && !problems.is_empty())
+        .then(|| clipped(format!("Dropped Rule: {}", problems.join("; "))));
     let note = (invalid.is_none() && !notes.is_empty()).then(|| clipped(notes.join("; ")));
-    Resolved { rules, references: resolver.references, partial, note, invalid }
+    Resolved {
+        rules,
+        references: resolver.references,
+        partial,
+        note,
+        invalid,
+    }
 }
 
 /// The name of a rule in messages and in Envoy: its own, or its index.
@@ -128,13 +169,24 @@ pub(super) fn label(index: usize, rule: &RouteRule) -> String {
 
 /// Why a backendRef of a route does not resolve.
 pub(super) fn unresolved(route: &Route, backend: &BackendRef, store: &Store) -> Option<String> {
-    let resolver = Resolver { route, store, references: Ok(()) };
-    resolver.look_up(&backend.target, backend.port, "backendRef").err().map(|(_, text)| text)
+    let resolver = Resolver {
+        route,
+        store,
+        references: Ok(()),
+    };
+    resolver
+        .look_up(&backend.target, backend.port, "backendRef")
+        .err()
+        .map(|(_, text)| text)
 }
 
 /// The note about a Service port with an `appProtocol` that Envoy does not speak by itself.
 fn unspoken(backend: &BackendId, store: &Store) -> Option<String> {
-    let ServicePort { service, port, transport } = &backend.port;
+    let ServicePort {
+        service,
+        port,
+        transport,
+    } = &backend.port;
     let spec = store.service(service)?.port(*port, *transport)?;
     let protocol = spec.unknown_protocol.as_deref()?;
     let instead = if spec.expects_tls() {
@@ -142,7 +194,9 @@ fn unspoken(backend: &BackendId, store: &Store) -> Option<String> {
     } else {
         "HTTP/1.1 is spoken, and HTTP/2 where it is kubernetes.io/h2c"
     };
-    Some(format!("Service {service} port {port} has appProtocol {protocol}: {instead}"))
+    Some(format!(
+        "Service {service} port {port} has appProtocol {protocol}: {instead}"
+    ))
 }
 
 /// A rule that answers every request with one status.
@@ -183,7 +237,9 @@ impl Resolver<'_> {
 
     /// The authorization server of a rule that has one.
     fn auth(&mut self, filters: &Filters) -> Result<Option<Box<ExternalAuth>>, Unresolved> {
-        let Some(filter) = &filters.auth else { return Ok(None) };
+        let Some(filter) = &filters.auth else {
+            return Ok(None);
+        };
         match self.referrer().auth(filter, "externalAuth.backendRef") {
             Ok(auth) => Ok(Some(Box::new(auth))),
             Err(error) => {
@@ -197,12 +253,22 @@ impl Resolver<'_> {
     fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
         let action = match &filters.redirect {
             Some(redirect) => Action::Redirect(redirect.clone()),
-            None => Action::Forward(rule.backends.iter().map(|backend| self.share(backend)).collect()),
+            None => Action::Forward(
+                rule.backends
+                    .iter()
+                    .map(|backend| self.share(backend))
+                    .collect(),
+            ),
         };
         let mut mirrors = Vec::new();
         for (reference, port, fraction) in &filters.mirrors {
-            if let Target::Backend(backend) = self.target(reference, *port, "requestMirror.backendRef") {
-                mirrors.push(Mirror { backend, fraction: *fraction });
+            if let Target::Backend(backend) =
+                self.target(reference, *port, "requestMirror.backendRef")
+            {
+                mirrors.push(Mirror {
+                    backend,
+                    fraction: *fraction,
+                });
             }
         }
         Rule {
@@ -221,7 +287,10 @@ impl Resolver<'_> {
 
     fn share(&mut self, backend: &BackendRef) -> WeightedTarget {
         let target = self.target(&backend.target, backend.port, "backendRef");
-        let filters = backend.filters.as_ref().expect("rules with unsupported backend filters are answered 500");
+        let filters = backend
+            .filters
+            .as_ref()
+            .expect("rules with unsupported backend filters are answered 500");
         let filters = filters.as_deref().cloned().unwrap_or_default();
         WeightedTarget {
             target,
@@ -250,7 +319,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn look_up(&self, r: &LocalRef, port: Option<u16>, field: &str) -> Result<BackendId, (Reason, String)> {
+    fn look_up(
+        &self,
+        r: &LocalRef,
+        port: Option<u16>,
+        field: &str,
+    ) -> Result<BackendId, (Reason, String)> {
         let kind = self.route.kind;
         let (at, spoken) = self.referrer().look_up(r, port, field)?;
         let protocol = match kind {
@@ -268,12 +342,22 @@ impl Resolver<'_> {
         if self.route.kind != RouteKind::Http {
             return Vec::new();
         }
-        let found = rule.backends.iter().filter_map(|backend| self.look_up(&backend.target, backend.port, "").ok());
-        found.filter_map(|backend| unspoken(&backend, self.store)).collect()
+        let found = rule
+            .backends
+            .iter()
+            .filter_map(|backend| self.look_up(&backend.target, backend.port, "").ok());
+        found
+            .filter_map(|backend| unspoken(&backend, self.store))
+            .collect()
     }
 
     fn referrer(&self) -> Referrer<'_> {
         let Self { route, store, .. } = self;
-        Referrer { store, kind: route.kind.kind(), name: &route.meta.name, transport: route.kind.transport() }
+        Referrer {
+            store,
+            kind: route.kind.kind(),
+            name: &route.meta.name,
+            transport: route.kind.transport(),
+        }
     }
 }

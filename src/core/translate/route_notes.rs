@@ -1,4 +1,5 @@
-//! Notes on a rule that is served, though not as its author may expect. They are in the message of `Accepted`.
+//! Notes on a rule that is served, though not as its author may expect. They are in the message of
+//! `Accepted`.
 
 use crate::inputs::{Filters, RouteRule};
 use crate::model::StringMatch;
@@ -8,7 +9,8 @@ pub(super) fn notes(rule: &RouteRule, filters: &Filters) -> impl Iterator<Item =
     exposed(filters).into_iter().chain(unmatched_value(rule))
 }
 
-/// A note on exposed headers: to a request with credentials `*` is the name of a header (Fetch standard, 3.3.5).
+/// A note on exposed headers: to a request with credentials `*` is the name of a header (Fetch
+/// standard, 3.3.5).
 fn exposed(filters: &Filters) -> Option<String> {
     let cors = filters.cors.as_ref()?;
     let in_vain = cors.allow_credentials && cors.expose_headers.iter().any(|name| name == "*");
@@ -17,8 +19,9 @@ fn exposed(filters: &Filters) -> Option<String> {
     })
 }
 
-/// A note on the first value of a query parameter that no request has. Envoy compares a query as clients send it, in which
-/// a space is encoded, `&` ends a value, and `#` ends the query (RFC 3986, 3.4).
+/// A note on the first value of a query parameter that no request has. Envoy compares a query as
+/// clients send it, in which a space is encoded, `&` ends a value, and `#` ends the query (RFC
+/// 3986, 3.4).
 fn unmatched_value(rule: &RouteRule) -> Option<String> {
     let parameters = rule.matches.iter().flat_map(|matches| &matches.query);
     let mut exact = parameters.filter_map(|parameter| match &parameter.value {
@@ -27,7 +30,10 @@ fn unmatched_value(rule: &RouteRule) -> Option<String> {
     });
     let (name, value) = exact.find(|(_, value)| value.contains([' ', '&', '#']))?;
     let value: String = value.chars().take(100).collect();
-    let encoded = value.replace(' ', "%20").replace('&', "%26").replace('#', "%23");
+    let encoded = value
+        .replace(' ', "%20")
+        .replace('&', "%26")
+        .replace('#', "%23");
     Some(format!(
         "queryParams {name}: no request has the value {value:?}, since a query is compared as clients send it: write \
          {encoded:?} (clients that send forms write + for a space)"
@@ -70,10 +76,17 @@ mod tests {
         let query = |kind: &str, value: &str| json!({"matches": [{"queryParams": [{"type": kind, "name": "q", "value": value}]}]});
         for value in ["a b", "a&b", "a#b"] {
             let told = notes(&query("Exact", value));
-            assert!(told.len() == 1 && told[0].starts_with("queryParams q: "), "{value}: {told:?}");
+            assert!(
+                told.len() == 1 && told[0].starts_with("queryParams q: "),
+                "{value}: {told:?}"
+            );
         }
         assert!(notes(&query("Exact", "a b"))[0].contains("write \"a%20b\""));
-        for (kind, value) in [("Exact", "a%20b"), ("Exact", "a+b"), ("RegularExpression", "a b")] {
+        for (kind, value) in [
+            ("Exact", "a%20b"),
+            ("Exact", "a+b"),
+            ("RegularExpression", "a b"),
+        ] {
             assert!(notes(&query(kind, value)).is_empty(), "{value}");
         }
     }

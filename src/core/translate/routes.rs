@@ -12,7 +12,9 @@ use super::resolve::resolve;
 use super::settings::Settings;
 use super::slashes::escaped_slashes;
 use crate::inputs::Route as InputRoute;
-use crate::model::{Action, Hostname, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget};
+use crate::model::{
+    Action, Hostname, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget,
+};
 use crate::store::Store;
 
 /// The states from which routes are compiled.
@@ -34,8 +36,8 @@ pub(super) struct Port {
 }
 
 impl<'a> Routing<'a> {
-    /// The routes that serve a hostname through a listener, in order of precedence; with `only`, those of the
-    /// listener's own namespace and of this one.
+    /// The routes that serve a hostname through a listener, in order of precedence; with `only`,
+    /// those of the listener's own namespace and of this one.
     pub(super) fn routes(
         self,
         at: Port,
@@ -45,12 +47,18 @@ impl<'a> Routing<'a> {
     ) -> Vec<Route> {
         let mut ranked = Vec::new();
         let routes = self.routes_of(hostname, listener, only);
-        let resolved: Vec<Resolved> =
-            routes.iter().map(|(_, route)| resolve(route, self.store, self.settings)).collect();
+        let resolved: Vec<Resolved> = routes
+            .iter()
+            .map(|(_, route)| resolve(route, self.store, self.settings))
+            .collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
-                    ranked.push((match_rank(own, &route.meta, m, (rule.index, place)), rule, m));
+                    ranked.push((
+                        match_rank(own, &route.meta, m, (rule.index, place)),
+                        rule,
+                        m,
+                    ));
                 }
             }
         }
@@ -59,30 +67,49 @@ impl<'a> Routing<'a> {
         let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
             name: rule.name.clone(),
             matches: m.clone(),
-            rule: self.policies.with_client(self.served(&rule.rule, hostname, at), client),
+            rule: self
+                .policies
+                .with_client(self.served(&rule.rule, hostname, at), client),
         };
         let routes: Vec<Route> = ranked.into_iter().map(route).collect();
-        let guard = escaped_slashes(self.admission.parents, listener).filter(|_| !routes.is_empty());
-        let guard = guard.map(|guard| Route { rule: derived(&guard.rule, hostname, at), ..guard });
+        let guard =
+            escaped_slashes(self.admission.parents, listener).filter(|_| !routes.is_empty());
+        let guard = guard.map(|guard| Route {
+            rule: derived(&guard.rule, hostname, at),
+            ..guard
+        });
         guard.into_iter().chain(routes).collect()
     }
 
     /// A rule as a port serves it.
     fn served(self, rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
-        self.policies.with_sessions(derived(rule, hostname, at), at.tls)
+        self.policies
+            .with_sessions(derived(rule, hostname, at), at.tls)
     }
 
-    /// The routes of the next wider hostname, for a hostname without routes of its own: all of them, or, if the
-    /// hostname is kept from others, those of its own namespace and of the listener's.
-    pub(super) fn wider_routes(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
+    /// The routes of the next wider hostname, for a hostname without routes of its own: all of
+    /// them, or, if the hostname is kept from others, those of its own namespace and of the
+    /// listener's.
+    pub(super) fn wider_routes(
+        self,
+        at: Port,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> Vec<Route> {
         let only = self.admission.kept_for(hostname, listener);
         let wider = hostname.covering().chain([Hostname::any()]);
         let mut all = wider.map(|wide| self.routes(at, &wide, listener, only));
         all.find(|routes| !routes.is_empty()).unwrap_or_default()
     }
 
-    /// The routes that follow those of a hostname that only solvers contribute: those of the next wider hostname.
-    pub(super) fn behind_solvers(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
+    /// The routes that follow those of a hostname that only solvers contribute: those of the next
+    /// wider hostname.
+    pub(super) fn behind_solvers(
+        self,
+        at: Port,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> Vec<Route> {
         if !self.admission.attachments.is_solved(listener, hostname) {
             return Vec::new();
         }
@@ -97,23 +124,34 @@ impl<'a> Routing<'a> {
         only: Option<&Arc<str>>,
     ) -> Option<RouteKey> {
         let all = self.routes_of(hostname, listener, only);
-        let (_, best) = all
-            .into_iter()
-            .min_by(|(a, left), (b, right)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
-        Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
+        let (_, best) = all.into_iter().min_by(|(a, left), (b, right)| {
+            route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta))
+        })?;
+        Some(RouteKey {
+            kind: best.kind,
+            name: best.meta.name.clone(),
+        })
     }
 
     /// The backends of a route that gets whole connections.
     pub(super) fn shares(self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules =
-            self.store.route(route).map(|route| resolve(route, self.store, self.settings).rules).unwrap_or_default();
+        let rules = self
+            .store
+            .route(route)
+            .map(|route| resolve(route, self.store, self.settings).rules)
+            .unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
-            Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
+            Some(Action::Forward(shares)) => shares
+                .iter()
+                .filter(|share| share.weight > 0)
+                .cloned()
+                .collect(),
             _ => Vec::new(),
         }
     }
 
-    /// The routes that contribute a hostname to a listener, each with the most specific of its own hostnames.
+    /// The routes that contribute a hostname to a listener, each with the most specific of its own
+    /// hostnames.
     fn routes_of<'b>(
         self,
         hostname: &'b Hostname,
@@ -123,47 +161,73 @@ impl<'a> Routing<'a> {
         let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
         let is_among = |key: &RouteKey| {
             let namespace = &key.name.namespace;
-            only.is_none_or(|only| namespace == only || *namespace == listener.parent.name().namespace)
+            only.is_none_or(|only| {
+                namespace == only || *namespace == listener.parent.name().namespace
+            })
         };
-        for (key, own) in self.admission.served(hostname, listener).filter(|(key, _)| is_among(key)) {
+        for (key, own) in self
+            .admission
+            .served(hostname, listener)
+            .filter(|(key, _)| is_among(key))
+        {
             let slot = best.entry(key).or_insert(own);
             if own.precedence(slot).is_lt() {
                 *slot = own;
             }
         }
         let found = |(key, own)| {
-            self.resolutions.get(key).filter(|resolved| resolved.invalid.is_none())?;
+            self.resolutions
+                .get(key)
+                .filter(|resolved| resolved.invalid.is_none())?;
             Some((own, &**self.store.route(key)?))
         };
         best.into_iter().filter_map(found).collect()
     }
 }
 
-/// Derives the port in a redirect (`HTTPRequestRedirectFilter.port`): the port of the filter; else the default port of
-/// the scheme if the filter has one; else the listener's. The default port is omitted, and if the hostname is known, so
-/// is the port of the request's `Host`.
+/// Derives the port in a redirect (`HTTPRequestRedirectFilter.port`): the port of the filter; else
+/// the default port of the scheme if the filter has one; else the listener's. The default port is
+/// omitted, and if the hostname is known, so is the port of the request's `Host`.
 fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
-    let Action::Redirect(redirect) = &rule.action else { return secured(rule, at) };
+    let Action::Redirect(redirect) = &rule.action else {
+        return secured(rule, at);
+    };
     let own = match redirect.scheme.as_deref() {
         Some("http") => 80,
         Some("https") => 443,
         _ if at.tls => 443,
         _ => 80,
     };
-    let given = redirect.port.or_else(|| redirect.scheme.is_none().then_some(at.number));
+    let given = redirect
+        .port
+        .or_else(|| redirect.scheme.is_none().then_some(at.number));
     let port = given.filter(|port| *port != own);
     let known = || (port.is_none() && hostname.is_exact()).then(|| hostname.to_string());
     let hostname = redirect.hostname.clone().or_else(known);
-    let redirect = Redirect { hostname, port, default_port: own, ..redirect.clone() };
-    Arc::new(Rule { action: Action::Redirect(redirect), ..(**rule).clone() })
+    let redirect = Redirect {
+        hostname,
+        port,
+        default_port: own,
+        ..redirect.clone()
+    };
+    Arc::new(Rule {
+        action: Action::Redirect(redirect),
+        ..(**rule).clone()
+    })
 }
 
 /// Sets the attribute Secure of a session cookie if its route is served over TLS.
 fn secured(rule: &Arc<Rule>, at: Port) -> Arc<Rule> {
     match rule.session.as_deref() {
         Some(Session::Cookie(cookie)) if cookie.secure != at.tls => {
-            let session = Session::Cookie(SessionCookie { secure: at.tls, ..cookie.clone() });
-            Arc::new(Rule { session: Some(Box::new(session)), ..(**rule).clone() })
+            let session = Session::Cookie(SessionCookie {
+                secure: at.tls,
+                ..cookie.clone()
+            });
+            Arc::new(Rule {
+                session: Some(Box::new(session)),
+                ..(**rule).clone()
+            })
         }
         Some(Session::Cookie(_) | Session::Header(_)) | None => rule.clone(),
     }

@@ -1,5 +1,5 @@
-//! Certificates on one port that are valid for each other's names: clients then reuse connections between their hosts
-//! (RFC 9113, 9.1.1; GEP-3567, `OverlappingCertificates`).
+//! Certificates on one port that are valid for each other's names: clients then reuse connections
+//! between their hosts (RFC 9113, 9.1.1; GEP-3567, `OverlappingCertificates`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,15 +17,23 @@ pub(super) struct Sans {
 }
 
 impl Sans {
-    /// Sets the certificate of a listener. Returns the listeners that may begin or cease to overlap with another.
-    pub(super) fn set(&mut self, listener: &Hostname, certificate: Option<&Arc<Certificate>>) -> BTreeSet<Hostname> {
+    /// Sets the certificate of a listener. Returns the listeners that may begin or cease to overlap
+    /// with another.
+    pub(super) fn set(
+        &mut self,
+        listener: &Hostname,
+        certificate: Option<&Arc<Certificate>>,
+    ) -> BTreeSet<Hostname> {
         let mut touched = BTreeSet::new();
         let old = match certificate {
             Some(new) => self.certificates.insert(listener.clone(), new.clone()),
             None => self.certificates.remove(listener),
         };
         let names = |certificate: Option<&Arc<Certificate>>| -> BTreeSet<Hostname> {
-            certificate.into_iter().flat_map(|certificate| certificate.names.iter().cloned()).collect()
+            certificate
+                .into_iter()
+                .flat_map(|certificate| certificate.names.iter().cloned())
+                .collect()
         };
         let (before, after) = (names(old.as_ref()), names(certificate));
         for name in before.difference(&after) {
@@ -41,21 +49,30 @@ impl Sans {
         touched
     }
 
-    /// True if another listener's certificate is valid for a name of this listener's, or the reverse.
+    /// True if another listener's certificate is valid for a name of this listener's, or the
+    /// reverse.
     pub(super) fn overlap(&self, listener: &Hostname) -> bool {
-        let names = self.certificates.get(listener).map(|certificate| certificate.names.as_slice()).unwrap_or_default();
+        let names = self
+            .certificates
+            .get(listener)
+            .map(|certificate| certificate.names.as_slice())
+            .unwrap_or_default();
         let others = |name: &Hostname| self.listeners.of(name).any(|other| other != listener);
         names.iter().any(|name| {
             others(name)
                 || match wildcard_over(name) {
                     Some(wildcard) => others(&wildcard),
-                    None => self.under(name).any(|(_, mut by)| by.any(|other| other != listener)),
+                    None => self
+                        .under(name)
+                        .any(|(_, mut by)| by.any(|other| other != listener)),
                 }
         })
     }
 
     fn count(&mut self, name: &Hostname, there: bool) {
-        let Some(wildcard) = wildcard_over(name) else { return };
+        let Some(wildcard) = wildcard_over(name) else {
+            return;
+        };
         let count = self.under.entry(wildcard.clone()).or_insert(0);
         if there {
             *count += 1
@@ -67,8 +84,8 @@ impl Sans {
         }
     }
 
-    /// The listeners that an added or removed name may affect: if there are more of a kind, the present ones overlap
-    /// already.
+    /// The listeners that an added or removed name may affect: if there are more of a kind, the
+    /// present ones overlap already.
     fn touch(&self, name: &Hostname, touched: &mut BTreeSet<Hostname>) {
         let few = |name: &Hostname| self.listeners.of(name).take(3).cloned().collect::<Vec<_>>();
         touched.extend(few(name));
@@ -77,7 +94,9 @@ impl Sans {
                 touched.extend(few(&wildcard))
             }
             Some(_) => {}
-            None if self.listeners.count(name) <= 2 => touched.extend(self.under(name).flat_map(|(_, by)| by.cloned())),
+            None if self.listeners.count(name) <= 2 => {
+                touched.extend(self.under(name).flat_map(|(_, by)| by.cloned()))
+            }
             None => {}
         }
     }
@@ -88,7 +107,10 @@ impl Sans {
         wildcard: &'a Hostname,
     ) -> impl Iterator<Item = (&'a Hostname, impl Iterator<Item = &'a Hostname>)> {
         let there = self.under.contains_key(wildcard);
-        let all = there.then(|| self.listeners.from(Hostname::any())).into_iter().flatten();
+        let all = there
+            .then(|| self.listeners.from(Hostname::any()))
+            .into_iter()
+            .flatten();
         all.filter(move |(name, _)| wildcard_over(name).as_ref() == Some(wildcard))
     }
 }
@@ -128,9 +150,17 @@ mod tests {
         let meet = |a: &Hostname, b: &Hostname| {
             a == b || wildcard_over(a).as_ref() == Some(b) || wildcard_over(b).as_ref() == Some(a)
         };
-        let clash = |a: &[String], b: &[String]| a.iter().any(|a| b.iter().any(|b| meet(&host(a), &host(b))));
-        let others = |name: &Hostname, names: &[String]| all.iter().any(|(n, other)| n != name && clash(names, other));
-        all.iter().filter(|(name, names)| others(name, names)).map(|(name, _)| name.clone()).collect()
+        let clash = |a: &[String], b: &[String]| {
+            a.iter().any(|a| b.iter().any(|b| meet(&host(a), &host(b))))
+        };
+        let others = |name: &Hostname, names: &[String]| {
+            all.iter()
+                .any(|(n, other)| n != name && clash(names, other))
+        };
+        all.iter()
+            .filter(|(name, names)| others(name, names))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     proptest! {

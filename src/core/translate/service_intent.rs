@@ -42,7 +42,8 @@ pub struct DesiredSlices {
     pub service: ObjectName,
     /// The Gateway.
     pub gateway: ObjectName,
-    /// The Envoy ports by the names of the Service's ports; empty if nothing is to lead to the Gateway.
+    /// The Envoy ports by the names of the Service's ports; empty if nothing is to lead to the
+    /// Gateway.
     pub ports: BTreeMap<String, TransportPort>,
     /// Their labels.
     pub labels: BTreeMap<String, String>,
@@ -59,7 +60,8 @@ pub enum ServiceIntent {
     Wanted(Box<DesiredService>),
     /// The Service belongs to a user; create or update lent slices behind it.
     Slices(Box<DesiredSlices>),
-    /// Leave the Service as it is, with its address: the Gateway is not served now for a reason that may be temporary.
+    /// Leave the Service as it is, with its address: the Gateway is not served now for a reason
+    /// that may be temporary.
     Left,
 }
 

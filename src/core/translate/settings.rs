@@ -19,12 +19,13 @@ pub struct Settings {
     pub controller: String,
     /// Addresses of Gateways that request none.
     pub default_addresses: Vec<IpAddr>,
-    /// The addresses that Envoys bind, instead of those of the Gateways: there is a load balancer in between, or the
-    /// latter belong to several machines.
+    /// The addresses that Envoys bind, instead of those of the Gateways: there is a load balancer
+    /// in between, or the latter belong to several machines.
     pub bind: Vec<IpAddr>,
     /// The fleet of Gateways whose parameters choose none.
     pub fleet: Fleet,
-    /// The Service with all Envoys of the shared fleet behind it. Without it no Gateway gets a Service of its own.
+    /// The Service with all Envoys of the shared fleet behind it. Without it no Gateway gets a
+    /// Service of its own.
     pub envoys: Option<ObjectName>,
     /// The Envoys that serve Gateways of the dedicated fleet.
     pub dedicated: DedicatedEnvoys,
@@ -36,20 +37,24 @@ pub struct Settings {
     pub channel: Channel,
     /// The writer of the record of ownership.
     pub recording: Recording,
-    /// The number of seconds for which a hostname of the shared fleet stays reserved for the namespace that released
-    /// it.
+    /// The number of seconds for which a hostname of the shared fleet stays reserved for the
+    /// namespace that released it.
     pub hold: u64,
-    /// True if creation times of objects are trusted: an API server sets them, in a file they may be any.
+    /// True if creation times of objects are trusted: an API server sets them, in a file they may
+    /// be any.
     pub believes_creation_times: bool,
-    /// The issuer policy: which namespaces may request certificates from which issuers, for which hostnames.
+    /// The issuer policy: which namespaces may request certificates from which issuers, for which
+    /// hostnames.
     pub issuers: IssuerPolicy,
     /// The addresses that endpoints may have.
     pub endpoints: EndpointPolicy,
-    /// The sockets on which the program itself listens, where Envoys reach them: no endpoints of Services of others.
+    /// The sockets on which the program itself listens, where Envoys reach them: no endpoints of
+    /// Services of others.
     pub own_sockets: Vec<OwnSocket>,
     /// The unique name of this installation; in a cluster, its Namespace's UID is used.
     pub installation: Arc<str>,
-    /// The path of the file with the system's CA certificates at each Envoy; `None` if there is none.
+    /// The path of the file with the system's CA certificates at each Envoy; `None` if there is
+    /// none.
     pub system_roots: Option<Arc<str>>,
     /// The namespaces that are watched: objects of others are unknown, and messages say so.
     pub namespaces: Namespaces,
@@ -70,8 +75,8 @@ pub enum DedicatedEnvoys {
     /// Those of the shared fleet, which see all resources.
     #[default]
     OfSharedFleet,
-    /// Those behind a Service of their own, or, while it has none, those of the shared fleet: for the migration to
-    /// separate Envoys. All see all resources.
+    /// Those behind a Service of their own, or, while it has none, those of the shared fleet: for
+    /// the migration to separate Envoys. All see all resources.
     Joining(ObjectName),
     /// Those behind a Service of their own and no others. Each fleet sees its own resources.
     Apart(ObjectName),
@@ -87,12 +92,13 @@ impl DedicatedEnvoys {
     }
 }
 
-/// The file with the system's CA certificates: on Debian, Ubuntu and Alpine, and in the images of Envoy.
+/// The file with the system's CA certificates: on Debian, Ubuntu and Alpine, and in the images of
+/// Envoy.
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 impl Settings {
-    /// Every Gateway has addresses of its own, or `default_addresses` if it requests none. Every listener may use every
-    /// issuer.
+    /// Every Gateway has addresses of its own, or `default_addresses` if it requests none. Every
+    /// listener may use every issuer.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
         Self {
             controller: controller.to_owned(),

@@ -1,5 +1,5 @@
-//! Parts of Envoy's configuration that objects of a namespace share: a cluster, or a port. The oldest object that has a
-//! part pays for it, so that it is counted once.
+//! Parts of Envoy's configuration that objects of a namespace share: a cluster, or a port. The
+//! oldest object that has a part pays for it, so that it is counted once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,20 +13,29 @@ pub(super) struct SharedParts<P, K> {
 
 impl<P, K> Default for SharedParts<P, K> {
     fn default() -> Self {
-        Self { users: MultiMap::default() }
+        Self {
+            users: MultiMap::default(),
+        }
     }
 }
 
 impl<P: Ord + Clone, K: Ord + Clone> SharedParts<P, K> {
-    /// Adds or removes an object of a namespace as a user of a part. Returns another object that pays more or less now.
+    /// Adds or removes an object of a namespace as a user of a part. Returns another object that
+    /// pays more or less now.
     fn set(&mut self, namespace: &Arc<str>, part: &P, user: &(i64, K), there: bool) -> Option<K> {
         let part = (namespace.clone(), part.clone());
         let before = self.users.first(&part).cloned();
         self.users.set(&part, user, there);
         let after = self.users.first(&part);
-        let other = if after == Some(user) { before.as_ref() } else { after };
+        let other = if after == Some(user) {
+            before.as_ref()
+        } else {
+            after
+        };
         let has_changed = before.as_ref() != after;
-        other.filter(|other| has_changed && *other != user).map(|(_, key)| key.clone())
+        other
+            .filter(|other| has_changed && *other != user)
+            .map(|(_, key)| key.clone())
     }
 
     /// True if an object pays for a part.
@@ -34,7 +43,8 @@ impl<P: Ord + Clone, K: Ord + Clone> SharedParts<P, K> {
         self.users.first(&(namespace.clone(), part.clone())) == Some(user)
     }
 
-    /// Replaces the parts of an object, each with its creation time. Returns the other objects that pay more or less now.
+    /// Replaces the parts of an object, each with its creation time. Returns the other objects that
+    /// pay more or less now.
     pub(super) fn replace(
         &mut self,
         namespace: &Arc<str>,
@@ -43,10 +53,16 @@ impl<P: Ord + Clone, K: Ord + Clone> SharedParts<P, K> {
         key: &K,
     ) -> BTreeSet<K> {
         let mut others = BTreeSet::new();
-        for part in before.iter().filter(|part| old != new || !after.contains(*part)) {
+        for part in before
+            .iter()
+            .filter(|part| old != new || !after.contains(*part))
+        {
             others.extend(self.set(namespace, part, &(old, key.clone()), false));
         }
-        for part in after.iter().filter(|part| old != new || !before.contains(*part)) {
+        for part in after
+            .iter()
+            .filter(|part| old != new || !before.contains(*part))
+        {
             others.extend(self.set(namespace, part, &(new, key.clone()), true));
         }
         others

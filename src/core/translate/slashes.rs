@@ -11,10 +11,16 @@ use crate::model::{Action, Match, PathMatch, PathRewrite, Redirect, Route, Rule}
 /// A regular expression for a path with a percent-encoded slash or backslash.
 const ESCAPED: &str = ".*%(?:2[Ff]|5[Cc]).*";
 
-/// The route that precedes all others of a listener's hosts, and handles requests with escaped slashes. It is a route,
-/// since Gateways share connection managers. The port of its redirect is not derived yet.
+/// The route that precedes all others of a listener's hosts, and handles requests with escaped
+/// slashes. It is a route, since Gateways share connection managers. The port of its redirect is
+/// not derived yet.
 pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Option<Route> {
-    let rule = match parents.get(&listener.parent)?.placement.exposure.escaped_slashes {
+    let rule = match parents
+        .get(&listener.parent)?
+        .placement
+        .exposure
+        .escaped_slashes
+    {
         EscapedSlashes::Keep => return None,
         EscapedSlashes::Reject => respond(400),
         EscapedSlashes::Redirect => {
@@ -26,10 +32,23 @@ pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Optio
                 path: Some(PathRewrite::PlainSlashes),
                 status: 307,
             };
-            Rule { action: Action::Redirect(redirect), ..respond(400) }
+            Rule {
+                action: Action::Redirect(redirect),
+                ..respond(400)
+            }
         }
     };
     let path = PathMatch::Regex(ESCAPED.to_owned());
-    let matches = Match { path, call: None, method: None, headers: Vec::new(), query: Vec::new() };
-    Some(Route { name: Arc::from("escaped-slashes"), matches, rule: Arc::new(rule) })
+    let matches = Match {
+        path,
+        call: None,
+        method: None,
+        headers: Vec::new(),
+        query: Vec::new(),
+    };
+    Some(Route {
+        name: Arc::from("escaped-slashes"),
+        matches,
+        rule: Arc::new(rule),
+    })
 }

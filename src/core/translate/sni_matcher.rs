@@ -6,10 +6,12 @@ use std::ops::Bound;
 use super::chain_class::{ChainClass, Purpose};
 use crate::model::{ChainName, Hostname};
 
-/// The number of siblings with one chain from which on their parent's wildcard replaces them (collapse).
+/// The number of siblings with one chain from which on their parent's wildcard replaces them
+/// (collapse).
 ///
-/// Every entry costs about 21 bytes in each Listener update, so thousands of hosts must not have one each. With a
-/// wildcard entry a handshake for a name that is not ours requests a certificate, and is refused then.
+/// Every entry costs about 21 bytes in each Listener update, so thousands of hosts must not have
+/// one each. With a wildcard entry a handshake for a name that is not ours requests a certificate,
+/// and is refused then.
 const MIN_SIBLINGS: usize = 16;
 
 /// Entries by hostname, of which only those that differ from wider ones are sent to Envoy.
@@ -48,7 +50,8 @@ impl SniMatcher {
             None => self.entries.remove(hostname),
         };
         let broad = !hostname.is_exact();
-        let flipped = hostname.is_exact() && self.count_sibling(hostname, before.as_ref(), name.as_ref());
+        let flipped =
+            hostname.is_exact() && self.count_sibling(hostname, before.as_ref(), name.as_ref());
         if broad || flipped {
             changed |= self.recompute_sent();
         } else {
@@ -76,9 +79,14 @@ impl SniMatcher {
     pub(super) fn has_table(&self, listener: &Hostname) -> bool {
         let start = ChainClass::table_prefix(listener);
         let from = (Bound::Included(start.as_str()), Bound::Unbounded);
-        let named = self.chains.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&start));
+        let named = self
+            .chains
+            .range::<str, _>(from)
+            .take_while(|(name, _)| name.starts_with(&start));
         let mut classes = named.map(|(_, (class, _))| class);
-        classes.any(|class| class.purpose == Purpose::Table && class.listener.as_ref() == Some(listener))
+        classes.any(|class| {
+            class.purpose == Purpose::Table && class.listener.as_ref() == Some(listener)
+        })
     }
 
     /// True if there are no entries.
@@ -86,16 +94,26 @@ impl SniMatcher {
         self.entries.is_empty()
     }
 
-    /// Adds an entry of a class, for a hostname whose chain was named `before`. Returns the chain's name, and whether
-    /// the class replaced another one under that name: a hostname may change a chain that no other hostname has.
+    /// Adds an entry of a class, for a hostname whose chain was named `before`. Returns the chain's
+    /// name, and whether the class replaced another one under that name: a hostname may change a
+    /// chain that no other hostname has.
     fn hold(&mut self, class: ChainClass, before: Option<&ChainName>) -> (ChainName, bool) {
         let name = class.to_string();
-        let known = self.chains.get_key_value(name.as_str()).map(|(name, _)| name.clone());
+        let known = self
+            .chains
+            .get_key_value(name.as_str())
+            .map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| ChainName::from(name));
-        let (held, count) = self.chains.entry(name.clone()).or_insert_with(|| (class.clone(), 0));
+        let (held, count) = self
+            .chains
+            .entry(name.clone())
+            .or_insert_with(|| (class.clone(), 0));
         let is_another = *held != class;
         if is_another {
-            assert!(*count == 1 && before == Some(&name), "two classes of filter chains have the name {name}");
+            assert!(
+                *count == 1 && before == Some(&name),
+                "two classes of filter chains have the name {name}"
+            );
             *held = class;
         }
         *count += 1;
@@ -111,9 +129,17 @@ impl SniMatcher {
         }
     }
 
-    /// Updates the counts of a name's siblings. Returns whether their parent's wildcard must be evaluated again.
-    fn count_sibling(&mut self, hostname: &Hostname, old: Option<&ChainName>, new: Option<&ChainName>) -> bool {
-        let Some(parent) = hostname.parent() else { return false };
+    /// Updates the counts of a name's siblings. Returns whether their parent's wildcard must be
+    /// evaluated again.
+    fn count_sibling(
+        &mut self,
+        hostname: &Hostname,
+        old: Option<&ChainName>,
+        new: Option<&ChainName>,
+    ) -> bool {
+        let Some(parent) = hostname.parent() else {
+            return false;
+        };
         let counts = self.siblings.entry(parent.clone()).or_default();
         if let Some(new) = new {
             *counts.entry(new.clone()).or_insert(0) += 1;
@@ -132,27 +158,43 @@ impl SniMatcher {
         self.suffix(&parent) != self.suffixes.get(&parent).cloned()
     }
 
-    /// The chain that a parent's wildcard may have as a collapse: none if a listener's own entry covers the parent,
-    /// since names without an owner would change their chain.
+    /// The chain that a parent's wildcard may have as a collapse: none if a listener's own entry
+    /// covers the parent, since names without an owner would change their chain.
     fn suffix(&self, parent: &Hostname) -> Option<ChainName> {
         let covered = self.entries.contains_key(parent)
-            || parent.covering().any(|wider| self.entries.contains_key(&wider))
+            || parent
+                .covering()
+                .any(|wider| self.entries.contains_key(&wider))
             || self.entries.contains_key(&Hostname::any());
         if covered {
             return None;
         }
-        let (name, count) = self.siblings.get(parent)?.iter().max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)))?;
+        let (name, count) = self
+            .siblings
+            .get(parent)?
+            .iter()
+            .max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)))?;
         (*count >= MIN_SIBLINGS).then(|| name.clone())
     }
 
     /// The chain of the closest wildcard over a hostname.
     fn above(&self, hostname: &Hostname) -> Option<&ChainName> {
-        let wider = hostname.covering().find_map(|w| self.entries.get(&w).or_else(|| self.suffixes.get(&w)));
-        wider.or_else(|| self.entries.get(&Hostname::any()).filter(|_| !hostname.is_any()))
+        let wider = hostname
+            .covering()
+            .find_map(|w| self.entries.get(&w).or_else(|| self.suffixes.get(&w)));
+        wider.or_else(|| {
+            self.entries
+                .get(&Hostname::any())
+                .filter(|_| !hostname.is_any())
+        })
     }
 
     fn update_sent(&mut self, hostname: &Hostname) -> bool {
-        let entry = self.entries.get(hostname).filter(|chain| self.above(hostname) != Some(chain)).cloned();
+        let entry = self
+            .entries
+            .get(hostname)
+            .filter(|chain| self.above(hostname) != Some(chain))
+            .cloned();
         match entry {
             Some(chain) => self.sent.insert(hostname.clone(), chain.clone()) != Some(chain),
             None => self.sent.remove(hostname).is_some(),
@@ -162,7 +204,10 @@ impl SniMatcher {
     /// Computes everything again; this is for rare changes.
     fn recompute_sent(&mut self) -> bool {
         let parents: Vec<Hostname> = self.siblings.keys().cloned().collect();
-        self.suffixes = parents.into_iter().filter_map(|p| Some((p.clone(), self.suffix(&p)?))).collect();
+        self.suffixes = parents
+            .into_iter()
+            .filter_map(|p| Some((p.clone(), self.suffix(&p)?)))
+            .collect();
         let mut sent: BTreeMap<_, _> = self
             .entries
             .iter()
@@ -181,7 +226,9 @@ impl SniMatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CertificateSource, HeaderEdits, Rewrite, Target, Termination, TlsParams, WeightedTarget};
+    use crate::model::{
+        CertificateSource, HeaderEdits, Rewrite, Target, Termination, TlsParams, WeightedTarget,
+    };
     use proptest::prelude::*;
 
     /// A class whose chain has this name, or a name that contains it.
@@ -192,7 +239,11 @@ mod tests {
             params: TlsParams::default(),
             clients: None,
         };
-        ChainClass { purpose: Purpose::Scopes, listener: None, tls: Some(tls) }
+        ChainClass {
+            purpose: Purpose::Scopes,
+            listener: None,
+            tls: Some(tls),
+        }
     }
 
     fn refused() -> WeightedTarget {
@@ -214,7 +265,10 @@ mod tests {
     fn looked_up(matcher: &SniMatcher, hostname: &Hostname) -> Option<ChainName> {
         let sent = matcher.sent();
         let wider = || hostname.covering().find_map(|w| sent.get(&w));
-        sent.get(hostname).or_else(wider).or_else(|| sent.get(&Hostname::any())).cloned()
+        sent.get(hostname)
+            .or_else(wider)
+            .or_else(|| sent.get(&Hostname::any()))
+            .cloned()
     }
 
     #[test]
@@ -233,12 +287,22 @@ mod tests {
     fn a_hostname_changes_the_backends_of_its_own_chain() {
         let mut matcher = SniMatcher::default();
         let x = Hostname::parse("x.a.org").expect("a hostname");
-        let tcp = |shares| ChainClass { purpose: Purpose::Tcp(x.clone(), shares), listener: None, tls: None };
+        let tcp = |shares| ChainClass {
+            purpose: Purpose::Tcp(x.clone(), shares),
+            listener: None,
+            tls: None,
+        };
         assert!(matcher.set(&x, Some(tcp(Vec::new()))));
         let shares = vec![refused()];
         assert!(matcher.set(&x, Some(tcp(shares.clone()))));
         assert!(!matcher.set(&x, Some(tcp(shares.clone()))));
-        assert_eq!(matcher.chains().map(|(_, class)| class.clone()).collect::<Vec<_>>(), [tcp(shares)]);
+        assert_eq!(
+            matcher
+                .chains()
+                .map(|(_, class)| class.clone())
+                .collect::<Vec<_>>(),
+            [tcp(shares)]
+        );
     }
 
     #[test]
@@ -247,7 +311,11 @@ mod tests {
         let mut matcher = SniMatcher::default();
         let of = Hostname::parse("x.a.org").expect("a hostname");
         let other = Hostname::parse("y.a.org").expect("a hostname");
-        let tcp = |shares| ChainClass { purpose: Purpose::Tcp(of.clone(), shares), listener: None, tls: None };
+        let tcp = |shares| ChainClass {
+            purpose: Purpose::Tcp(of.clone(), shares),
+            listener: None,
+            tls: None,
+        };
         matcher.set(&of, Some(tcp(Vec::new())));
         matcher.set(&other, Some(tcp(vec![refused()])));
     }
@@ -260,7 +328,10 @@ mod tests {
             set(&mut matcher, &format!("h{i}.example.org"), Some("https"));
         }
         let unknown = Hostname::parse("unknown.example.org").expect("a hostname");
-        assert_eq!(looked_up(&matcher, &unknown).as_deref(), Some(chain("wild").to_string().as_str()));
+        assert_eq!(
+            looked_up(&matcher, &unknown).as_deref(),
+            Some(chain("wild").to_string().as_str())
+        );
     }
 
     proptest! {

@@ -1,8 +1,9 @@
-//! Routes by which cert-manager solves challenges: each has one path of a host, and leaves the rest of the host to
-//! others.
+//! Routes by which cert-manager solves challenges: each has one path of a host, and leaves the rest
+//! of the host to others.
 //!
-//! By its hostname alone such a route would get the whole host while the challenge lasts, and requests that a wider
-//! hostname serves there, with a redirect to HTTPS above all, would be answered 404.
+//! By its hostname alone such a route would get the whole host while the challenge lasts, and
+//! requests that a wider hostname serves there, with a redirect to HTTPS above all, would be
+//! answered 404.
 
 use super::admission::Admission;
 use super::attachments::Attachments;
@@ -22,12 +23,21 @@ pub(super) fn settle_solved(
     (listener, hostname): (&ListenerId, &Hostname),
     dirty: &mut Dirty,
 ) {
-    let admission = Admission { parents, attachments, register };
+    let admission = Admission {
+        parents,
+        attachments,
+        register,
+    };
     let solves = |key: &RouteKey| store.route(key).is_some_and(|route| route.challenge);
     let routes = || admission.served(hostname, listener);
     // Nearly always the first route is no solver's, and none was before.
-    let only = hostname.is_exact() && routes().next().is_some() && routes().all(|(key, _)| solves(key));
+    let only =
+        hostname.is_exact() && routes().next().is_some() && routes().all(|(key, _)| solves(key));
     if (only || attachments.has_solved()) && attachments.set_solved(listener, hostname, only) {
-        dirty.units.extend(parents.frontend_of(listener).map(|id| (id, hostname.clone())));
+        dirty.units.extend(
+            parents
+                .frontend_of(listener)
+                .map(|id| (id, hostname.clone())),
+        );
     }
 }

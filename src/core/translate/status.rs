@@ -17,7 +17,8 @@ pub struct ObjectStatus {
 impl ObjectStatus {
     /// All its conditions.
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
-        self.conditions_of_listeners().map(|(_, condition)| condition)
+        self.conditions_of_listeners()
+            .map(|(_, condition)| condition)
     }
 
     /// All its conditions, with the name of the listener for a listener's condition.
@@ -36,13 +37,25 @@ impl ObjectStatus {
         };
         let parents = match &self.body {
             StatusBody::Route(status) => status.parents.as_slice(),
-            StatusBody::Class(_) | StatusBody::Gateway(_) | StatusBody::ListenerSet(_) | StatusBody::Policy(_) => &[],
+            StatusBody::Class(_)
+            | StatusBody::Gateway(_)
+            | StatusBody::ListenerSet(_)
+            | StatusBody::Policy(_) => &[],
         };
-        let listeners = listeners
+        let listeners = listeners.iter().flat_map(|listener| {
+            listener
+                .conditions
+                .iter()
+                .map(|condition| (Some(&*listener.name), condition))
+        });
+        let parents = parents
             .iter()
-            .flat_map(|listener| listener.conditions.iter().map(|condition| (Some(&*listener.name), condition)));
-        let parents = parents.iter().flat_map(|(_, conditions)| conditions).map(|condition| (None, condition));
-        own.iter().map(|condition| (None, condition)).chain(listeners).chain(parents)
+            .flat_map(|(_, conditions)| conditions)
+            .map(|condition| (None, condition));
+        own.iter()
+            .map(|condition| (None, condition))
+            .chain(listeners)
+            .chain(parents)
     }
 
     /// True if all conditions are good.
@@ -69,8 +82,8 @@ pub(super) struct Reported {
 
 /// The content of a status, by kind.
 ///
-/// `Programmed` is true here if there is something to serve and it was translated; the publication combines it with the
-/// acknowledgements of the connected Envoys.
+/// `Programmed` is true here if there is something to serve and it was translated; the publication
+/// combines it with the acknowledgements of the connected Envoys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatusBody {
     /// The status of a GatewayClass.
@@ -127,7 +140,8 @@ pub struct ListenerStatus {
 /// Of a policy on Services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyStatus {
-    /// The Gateways with routes to its Services: its ancestors, those of its own namespace first, sorted by name.
+    /// The Gateways with routes to its Services: its ancestors, those of its own namespace first,
+    /// sorted by name.
     pub gateways: Vec<ObjectName>,
     /// The conditions, the same for each Gateway.
     pub conditions: Vec<Condition>,

@@ -33,7 +33,11 @@ impl Statuses {
 
     /// The number of statuses whose conditions are all good, and the number of others.
     pub(super) fn good_and_bad(&self) -> (usize, usize) {
-        let good = self.reported.values().filter(|reported| reported.is_healthy).count();
+        let good = self
+            .reported
+            .values()
+            .filter(|reported| reported.is_healthy)
+            .count();
         (good, self.reported.len() - good)
     }
 
@@ -43,13 +47,20 @@ impl Statuses {
     }
 
     /// Sets the status of an object, and adds it to the result if it changed.
-    pub(super) fn set(&mut self, key: &ObjectKey, status: Option<ObjectStatus>, parents: &Parents, dirty: &mut Dirty) {
+    pub(super) fn set(
+        &mut self,
+        key: &ObjectKey,
+        status: Option<ObjectStatus>,
+        parents: &Parents,
+        dirty: &mut Dirty,
+    ) {
         if let Some(set) = SetKey::of(key) {
             self.count_listener_set(&set, status.as_ref(), parents, dirty);
         }
-        let new = status
-            .as_ref()
-            .map(|status| Reported { fingerprint: fingerprint(status), is_healthy: status.is_healthy() });
+        let new = status.as_ref().map(|status| Reported {
+            fingerprint: fingerprint(status),
+            is_healthy: status.is_healthy(),
+        });
         let old = match new {
             Some(new) => self.reported.insert(key.clone(), new),
             None => self.reported.remove(key),
@@ -68,12 +79,15 @@ impl Statuses {
         dirty: &mut Dirty,
     ) {
         let accepted = status.is_some_and(|status| match &status.body {
-            StatusBody::ListenerSet(set) => {
-                set.conditions.iter().any(|c| c.kind == ConditionType::Accepted && c.status == Status::True)
-            }
+            StatusBody::ListenerSet(set) => set
+                .conditions
+                .iter()
+                .any(|c| c.kind == ConditionType::Accepted && c.status == Status::True),
             _ => false,
         });
-        let gateway = parents.get(&ParentKey::ListenerSet(set.clone())).map(|p| p.placement.gateway.clone());
+        let gateway = parents
+            .get(&ParentKey::ListenerSet(set.clone()))
+            .map(|p| p.placement.gateway.clone());
         let now = gateway.filter(|_| accepted);
         let before = match &now {
             Some(gateway) => self.gateway_of_set.insert(set.clone(), gateway.clone()),
@@ -88,7 +102,10 @@ impl Statuses {
         if let Some(new) = &now {
             self.accepted_sets.insert(new.clone(), set.clone());
         }
-        let gateways = [before, now].into_iter().flatten().map(|name| ObjectKey::new(Kind::Gateway, name));
+        let gateways = [before, now]
+            .into_iter()
+            .flatten()
+            .map(|name| ObjectKey::new(Kind::Gateway, name));
         dirty.statuses.extend(gateways);
     }
 }

@@ -14,13 +14,41 @@ pub const SELF_SIGNED: &str = "self-signed";
 
 /// Options under our domain: name, values, meaning.
 pub const OPTIONS: [(&str, &str, &str); 7] = [
-    ("issuer", "name of an issuer", "Who issues the certificate of a listener without `certificateRefs`."),
-    ("tls-alpn", "list of h2, http/1.1", "Protocols that are offered by ALPN, in order of preference."),
-    ("tls-ciphers", "list", "Cipher suites of TLS 1.2, by BoringSSL's names."),
-    ("tls-curves", "list", "Groups of the key exchange, in order of preference."),
-    ("tls-max-version", "1.2 or 1.3", "The highest version of TLS."),
-    ("tls-min-version", "1.2 or 1.3", "The lowest version of TLS."),
-    ("tls-signature-algorithms", "list", "Signature algorithms, in order of preference."),
+    (
+        "issuer",
+        "name of an issuer",
+        "Who issues the certificate of a listener without `certificateRefs`.",
+    ),
+    (
+        "tls-alpn",
+        "list of h2, http/1.1",
+        "Protocols that are offered by ALPN, in order of preference.",
+    ),
+    (
+        "tls-ciphers",
+        "list",
+        "Cipher suites of TLS 1.2, by BoringSSL's names.",
+    ),
+    (
+        "tls-curves",
+        "list",
+        "Groups of the key exchange, in order of preference.",
+    ),
+    (
+        "tls-max-version",
+        "1.2 or 1.3",
+        "The highest version of TLS.",
+    ),
+    (
+        "tls-min-version",
+        "1.2 or 1.3",
+        "The lowest version of TLS.",
+    ),
+    (
+        "tls-signature-algorithms",
+        "list",
+        "Signature algorithms, in order of preference.",
+    ),
 ];
 
 /// TLS settings of a listener.
@@ -33,18 +61,29 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Shared settings, since nearly all listeners have the default ones. By default ALPN offers HTTP/2 and HTTP/1.1
-    /// for HTTP, and nothing for other protocols, whose support by backends is unknown.
-    pub(super) fn shared(params: TlsParams, alpn: Option<Vec<String>>, speaks_http: bool) -> Arc<Self> {
+    /// Shared settings, since nearly all listeners have the default ones. By default ALPN offers
+    /// HTTP/2 and HTTP/1.1 for HTTP, and nothing for other protocols, whose support by backends is
+    /// unknown.
+    pub(super) fn shared(
+        params: TlsParams,
+        alpn: Option<Vec<String>>,
+        speaks_http: bool,
+    ) -> Arc<Self> {
         static HTTP: LazyLock<Arc<TlsSettings>> = LazyLock::new(|| {
             let alpn = vec!["h2".to_owned(), "http/1.1".to_owned()];
-            Arc::new(TlsSettings { params: Arc::default(), alpn })
+            Arc::new(TlsSettings {
+                params: Arc::default(),
+                alpn,
+            })
         });
         static OTHER: LazyLock<Arc<TlsSettings>> = LazyLock::new(Arc::default);
         let usual: &Arc<Self> = if speaks_http { &HTTP } else { &OTHER };
         match alpn {
             None if params == TlsParams::default() => usual.clone(),
-            alpn => Arc::new(Self { params: Arc::new(params), alpn: alpn.unwrap_or_else(|| usual.alpn.clone()) }),
+            alpn => Arc::new(Self {
+                params: Arc::new(params),
+                alpn: alpn.unwrap_or_else(|| usual.alpn.clone()),
+            }),
         }
     }
 }
@@ -59,18 +98,22 @@ pub(super) struct TlsOptions {
     pub(super) issuer: Option<String>,
 }
 
-/// Reads the options. Keys of other domains are ignored, as the specification requires; an unknown key or value of ours
-/// is an error that says what is expected.
+/// Reads the options. Keys of other domains are ignored, as the specification requires; an unknown
+/// key or value of ours is an error that says what is expected.
 pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, String> {
     let mut parsed = TlsOptions::default();
     for (key, value) in options {
-        let Some(name) = key.strip_prefix(DOMAIN) else { continue };
+        let Some(name) = key.strip_prefix(DOMAIN) else {
+            continue;
+        };
         match name {
             "tls-min-version" => parsed.params.min = Some(version(key, value)?),
             "tls-max-version" => parsed.params.max = Some(version(key, value)?),
             "tls-ciphers" => parsed.params.ciphers = list(key, value, CIPHERS)?,
             "tls-curves" => parsed.params.curves = list(key, value, CURVES)?,
-            "tls-signature-algorithms" => parsed.params.signature_algorithms = list(key, value, SIGNATURES)?,
+            "tls-signature-algorithms" => {
+                parsed.params.signature_algorithms = list(key, value, SIGNATURES)?
+            }
             "tls-alpn" => parsed.alpn = Some(list(key, value, &["h2", "http/1.1"])?),
             "issuer" => parsed.issuer = Some(issuer(key, value)?),
             _ => {
@@ -85,7 +128,9 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
     if let (Some(min), Some(max)) = (parsed.params.min, parsed.params.max)
         && min > max
     {
-        return Err(format!("tls.options: {DOMAIN}tls-min-version is higher than {DOMAIN}tls-max-version"));
+        return Err(format!(
+            "tls.options: {DOMAIN}tls-min-version is higher than {DOMAIN}tls-max-version"
+        ));
     }
     Ok(parsed)
 }
@@ -105,14 +150,22 @@ fn version(key: &str, value: &str) -> Result<TlsVersion, String> {
     match value {
         "1.2" => Ok(TlsVersion::V1_2),
         "1.3" => Ok(TlsVersion::V1_3),
-        _ => Err(format!("tls.options {key}: {value:?} is not supported: expected 1.2 or 1.3")),
+        _ => Err(format!(
+            "tls.options {key}: {value:?} is not supported: expected 1.2 or 1.3"
+        )),
     }
 }
 
 fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
-    let items: Vec<String> = value.split(',').map(|item| item.trim().to_owned()).collect();
+    let items: Vec<String> = value
+        .split(',')
+        .map(|item| item.trim().to_owned())
+        .collect();
     if let Some(item) = items.iter().find(|item| !known.contains(&item.as_str())) {
-        return Err(format!("tls.options {key}: {item:?} is not known: expected {}", known.join(", ")));
+        return Err(format!(
+            "tls.options {key}: {item:?} is not known: expected {}",
+            known.join(", ")
+        ));
     }
     // Envoy refuses a Listener with a duplicate curve or signature algorithm.
     let twice = |(index, item): &(usize, &String)| items[..*index].contains(item);
@@ -123,10 +176,14 @@ fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
 }
 
 /// The values that lists may have, by option.
-pub const VALUES: [(&str, &[&str]); 3] =
-    [("tls-ciphers", CIPHERS), ("tls-curves", CURVES), ("tls-signature-algorithms", SIGNATURES)];
+pub const VALUES: [(&str, &[&str]); 3] = [
+    ("tls-ciphers", CIPHERS),
+    ("tls-curves", CURVES),
+    ("tls-signature-algorithms", SIGNATURES),
+];
 
-/// BoringSSL's names of TLS 1.2 cipher suites that Envoy accepts (docs of `TlsParameters.cipher_suites`).
+/// BoringSSL's names of TLS 1.2 cipher suites that Envoy accepts (docs of
+/// `TlsParameters.cipher_suites`).
 const CIPHERS: &[&str] = &[
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -162,25 +219,45 @@ mod tests {
     use super::*;
 
     fn check(pairs: &[(&str, &str)]) -> Result<TlsOptions, String> {
-        parse(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        parse(
+            &pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+        )
     }
 
     #[test]
     fn options_of_other_domains_are_ignored_and_unknown_ones_of_ours_refused() {
         assert_eq!(check(&[("example.com/x", "y")]), Ok(TlsOptions::default()));
-        assert!(check(&[("gatewright.io/x", "y")]).is_err_and(|text| text.contains("tls-min-version")));
+        assert!(
+            check(&[("gatewright.io/x", "y")]).is_err_and(|text| text.contains("tls-min-version"))
+        );
     }
 
     #[test]
     fn values_are_checked() {
-        let options = check(&[("gatewright.io/tls-min-version", "1.3"), ("gatewright.io/tls-curves", "X25519, P-256")]);
+        let options = check(&[
+            ("gatewright.io/tls-min-version", "1.3"),
+            ("gatewright.io/tls-curves", "X25519, P-256"),
+        ]);
         let params = options.expect("valid").params;
-        assert_eq!((params.min, params.curves.len()), (Some(TlsVersion::V1_3), 2));
+        assert_eq!(
+            (params.min, params.curves.len()),
+            (Some(TlsVersion::V1_3), 2)
+        );
         assert!(check(&[("gatewright.io/tls-min-version", "1.1")]).is_err());
         assert!(check(&[("gatewright.io/tls-ciphers", "RC4")]).is_err());
         assert!(
-            check(&[("gatewright.io/tls-curves", "X25519,P-256,X25519")]).is_err_and(|text| text.contains("twice"))
+            check(&[("gatewright.io/tls-curves", "X25519,P-256,X25519")])
+                .is_err_and(|text| text.contains("twice"))
         );
-        assert!(check(&[("gatewright.io/tls-min-version", "1.3"), ("gatewright.io/tls-max-version", "1.2")]).is_err());
+        assert!(
+            check(&[
+                ("gatewright.io/tls-min-version", "1.3"),
+                ("gatewright.io/tls-max-version", "1.2")
+            ])
+            .is_err()
+        );
     }
 }

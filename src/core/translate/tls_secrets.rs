@@ -13,8 +13,8 @@ use super::parents::Parents;
 use super::surroundings::Surroundings;
 use crate::model::{ClientRoots, ObjectName, RootsName, Secret, SecretName};
 
-/// Emits the client roots that listeners need, as secrets of their own: they are replaced without a change of the
-/// chain.
+/// Emits the client roots that listeners need, as secrets of their own: they are replaced without a
+/// change of the chain.
 pub(super) fn place_roots(
     key: &ParentKey,
     (old, new): (Option<&Parent>, Option<&Parent>),
@@ -23,13 +23,26 @@ pub(super) fn place_roots(
     emissions: &mut Emissions,
     dirty: &mut Dirty,
 ) {
-    let (before, after) = (old.map(needed).unwrap_or_default(), new.map(needed).unwrap_or_default());
-    before.difference(&after).for_each(|name| parents.needs_roots(name, key, false));
-    after.difference(&before).for_each(|name| parents.needs_roots(name, key, true));
+    let (before, after) = (
+        old.map(needed).unwrap_or_default(),
+        new.map(needed).unwrap_or_default(),
+    );
+    before
+        .difference(&after)
+        .for_each(|name| parents.needs_roots(name, key, false));
+    after
+        .difference(&before)
+        .for_each(|name| parents.needs_roots(name, key, true));
     let mut touched: BTreeSet<RootsName> = before.symmetric_difference(&after).cloned().collect();
     if let ParentKey::Gateway(_) = key {
         // The contents of its ConfigMaps may have changed.
-        touched.extend([old, new].into_iter().flatten().flat_map(|parent| parent.placement.clients.roots()).cloned());
+        touched.extend(
+            [old, new]
+                .into_iter()
+                .flatten()
+                .flat_map(|parent| parent.placement.clients.roots())
+                .cloned(),
+        );
     }
     let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.placement.exposure.fleet);
     let is_moved = fleet(old) != fleet(new);
@@ -37,8 +50,16 @@ pub(super) fn place_roots(
         if is_moved {
             dirty.show([ResourceKey::Secret(SecretName::Roots(name.clone()))]);
         }
-        let roots = if parents.are_roots_needed(&name) { roots(&name, around) } else { None };
-        emissions.emit(ResourceKey::Secret(SecretName::Roots(name)), roots.map(Resource::Roots), dirty);
+        let roots = if parents.are_roots_needed(&name) {
+            roots(&name, around)
+        } else {
+            None
+        };
+        emissions.emit(
+            ResourceKey::Secret(SecretName::Roots(name)),
+            roots.map(Resource::Roots),
+            dirty,
+        );
     }
 }
 
@@ -54,19 +75,42 @@ fn needed(parent: &Parent) -> BTreeSet<RootsName> {
 
 /// The client roots under a name; `None` if there are no certificates.
 fn roots(name: &RootsName, around: &Surroundings<'_>) -> Option<ClientRoots> {
-    let frontend = around.store.gateway(&name.gateway)?.frontend_tls.as_deref()?;
+    let frontend = around
+        .store
+        .gateway(&name.gateway)?
+        .frontend_tls
+        .as_deref()?;
     let validation = match name.port {
         None => frontend.default.as_ref(),
         Some(port) => frontend.ports.get(&port)?.as_ref(),
     };
     let (certificates, _) = union(&name.gateway, validation?, around);
-    Some(ClientRoots { name: name.clone(), certificates: certificates? })
+    Some(ClientRoots {
+        name: name.clone(),
+        certificates: certificates?,
+    })
 }
 
 /// Emits the client certificate of a Gateway.
-pub(super) fn show_certificate(gateway: &ObjectName, parents: &Parents, emissions: &mut Emissions, dirty: &mut Dirty) {
-    let client = parents.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::client_certificate).cloned();
+pub(super) fn show_certificate(
+    gateway: &ObjectName,
+    parents: &Parents,
+    emissions: &mut Emissions,
+    dirty: &mut Dirty,
+) {
+    let client = parents
+        .get(&ParentKey::Gateway(gateway.clone()))
+        .and_then(Parent::client_certificate)
+        .cloned();
     let name = SecretName::Client(gateway.clone());
-    let secret = client.map(|certificate| Secret { name: name.clone(), certificate, params: Arc::default() });
-    emissions.emit(ResourceKey::Secret(name), secret.map(Resource::Secret), dirty);
+    let secret = client.map(|certificate| Secret {
+        name: name.clone(),
+        certificate,
+        params: Arc::default(),
+    });
+    emissions.emit(
+        ResourceKey::Secret(name),
+        secret.map(Resource::Secret),
+        dirty,
+    );
 }

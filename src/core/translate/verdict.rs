@@ -8,16 +8,31 @@ use crate::model::{Condition, ConditionType, Reason, Status};
 /// Converts a verdict into a condition; `good` is the reason if it holds.
 pub(super) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {
     match verdict {
-        Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
-        // A listener that was not evaluated is neither accepted nor refused (`ListenerReasonPending`).
-        Err((reason @ Reason::Pending, message)) if kind == ConditionType::Accepted => {
-            Condition { kind, status: Status::Unknown, reason, message }
-        }
-        Err((reason, message)) => Condition { kind, status: Status::False, reason, message },
+        Ok(()) => Condition {
+            kind,
+            status: Status::True,
+            reason: good,
+            message: String::new(),
+        },
+        // A listener that was not evaluated is neither accepted nor refused
+        // (`ListenerReasonPending`).
+        Err((reason @ Reason::Pending, message)) if kind == ConditionType::Accepted => Condition {
+            kind,
+            status: Status::Unknown,
+            reason,
+            message,
+        },
+        Err((reason, message)) => Condition {
+            kind,
+            status: Status::False,
+            reason,
+            message,
+        },
     }
 }
 
-/// `Accepted` with `Programmed`, which is unknown while it is unknown whether the object is accepted.
+/// `Accepted` with `Programmed`, which is unknown while it is unknown whether the object is
+/// accepted.
 pub(super) fn with_programmed(accepted: Condition, programmed: Verdict) -> Vec<Condition> {
     let mut programmed = condition(ConditionType::Programmed, programmed, Reason::Programmed);
     if accepted.status == Status::Unknown {
@@ -27,14 +42,22 @@ pub(super) fn with_programmed(accepted: Condition, programmed: Verdict) -> Vec<C
 }
 
 /// `Accepted` of a Gateway or ListenerSet, from its own verdict and its listeners' (Gateway API:
-/// `GatewayReasonListenersNotValid`): true if at least one listener is valid, and unknown while one may become valid. In
-/// a ListenerSet a listener that has nothing to serve because of its references is not valid either (conformance test
-/// `ListenerSetReferenceGrant`).
+/// `GatewayReasonListenersNotValid`): true if at least one listener is valid, and unknown while one
+/// may become valid. In a ListenerSet a listener that has nothing to serve because of its
+/// references is not valid either (conformance test `ListenerSetReferenceGrant`).
 pub(super) fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition {
     if let Err(error) = &parent.accepted {
-        return condition(ConditionType::Accepted, Err(error.clone()), Reason::Accepted);
+        return condition(
+            ConditionType::Accepted,
+            Err(error.clone()),
+            Reason::Accepted,
+        );
     }
-    let has = |l: &ListenerStatus, kind, status| l.conditions.iter().any(|c| c.kind == kind && c.status == status);
+    let has = |l: &ListenerStatus, kind, status| {
+        l.conditions
+            .iter()
+            .any(|c| c.kind == kind && c.status == status)
+    };
     let is_set = matches!(parent.key, ParentKey::ListenerSet(_));
     let is_valid = |l: &&ListenerStatus| {
         has(l, ConditionType::Accepted, Status::True)
@@ -43,9 +66,11 @@ pub(super) fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -
                 || has(l, ConditionType::Programmed, Status::True))
     };
     let others: Vec<&ListenerStatus> = listeners.iter().filter(|l| !is_valid(l)).collect();
-    let (pending, invalid): (Vec<&ListenerStatus>, Vec<_>) =
-        others.iter().partition(|l| has(l, ConditionType::Accepted, Status::Unknown));
-    let names = |all: &[&ListenerStatus]| all.iter().map(|l| &*l.name).collect::<Vec<_>>().join(", ");
+    let (pending, invalid): (Vec<&ListenerStatus>, Vec<_>) = others
+        .iter()
+        .partition(|l| has(l, ConditionType::Accepted, Status::Unknown));
+    let names =
+        |all: &[&ListenerStatus]| all.iter().map(|l| &*l.name).collect::<Vec<_>>().join(", ");
     let mut accepted = condition(ConditionType::Accepted, Ok(()), Reason::Accepted);
     if !invalid.is_empty() {
         accepted.reason = Reason::ListenersNotValid;
@@ -54,8 +79,15 @@ pub(super) fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -
     if others.len() == listeners.len() && pending.is_empty() {
         accepted.status = Status::False;
     } else if others.len() == listeners.len() {
-        let text = format!("listeners whose hostnames or ports are being recorded: {}", names(&pending));
-        accepted.message = if invalid.is_empty() { text } else { format!("{text}; {}", accepted.message) };
+        let text = format!(
+            "listeners whose hostnames or ports are being recorded: {}",
+            names(&pending)
+        );
+        accepted.message = if invalid.is_empty() {
+            text
+        } else {
+            format!("{text}; {}", accepted.message)
+        };
         accepted.status = Status::Unknown;
         accepted.reason = Reason::Pending;
     }
@@ -65,11 +97,18 @@ pub(super) fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -
 /// `Programmed` of an accepted Gateway or ListenerSet: true if one of its listeners is programmed.
 pub(super) fn any_programmed(listeners: &[ListenerStatus], reason: Reason) -> Verdict {
     let mut pending = false;
-    for condition in listeners.iter().flat_map(|l| &l.conditions).filter(|c| c.kind == ConditionType::Programmed) {
+    for condition in listeners
+        .iter()
+        .flat_map(|l| &l.conditions)
+        .filter(|c| c.kind == ConditionType::Programmed)
+    {
         match condition.status {
             Status::True => return Ok(()),
             _ => pending |= condition.reason == Reason::Pending,
         }
     }
-    Err((if pending { Reason::Pending } else { reason }, "no listener is programmed".to_owned()))
+    Err((
+        if pending { Reason::Pending } else { reason },
+        "no listener is programmed".to_owned(),
+    ))
 }

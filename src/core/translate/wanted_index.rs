@@ -1,4 +1,5 @@
-//! The wanted certificates, indexed by parent, so that the cost of a change depends on the changed parent alone.
+//! The wanted certificates, indexed by parent, so that the cost of a change depends on the changed
+//! parent alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::model::{Certificate, Hostname, ObjectName};
 use crate::store::Store;
 use crate::wanted::WantedCertificate;
 
-/// Wanted certificates by Secret and by parent. Two Gateways with the same hostname and issuer share a Secret.
+/// Wanted certificates by Secret and by parent. Two Gateways with the same hostname and issuer
+/// share a Secret.
 #[derive(Default)]
 pub(super) struct WantedIndex {
     /// Nearly always one parent; sorted.
@@ -36,19 +38,36 @@ struct Refused {
 impl WantedIndex {
     /// The wanted certificate of a Secret.
     pub(super) fn get(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
-        self.by_secret.get(secret).and_then(|all| all.first()).map(|(_, want)| want)
+        self.by_secret
+            .get(secret)
+            .and_then(|all| all.first())
+            .map(|(_, want)| want)
     }
 
     /// Sets the certificates that a parent wants, and adds the changes to the result.
-    pub(super) fn settle(&mut self, key: &ParentKey, outcomes: ListenerOutcomes<'_>, dirty: &mut Dirty) {
+    pub(super) fn settle(
+        &mut self,
+        key: &ParentKey,
+        outcomes: ListenerOutcomes<'_>,
+        dirty: &mut Dirty,
+    ) {
         self.settle_refused(key, outcomes, dirty);
-        let now: BTreeMap<ObjectName, WantedCertificate> =
-            outcomes.wanted_of(key).into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
+        let now: BTreeMap<ObjectName, WantedCertificate> = outcomes
+            .wanted_of(key)
+            .into_iter()
+            .map(|(want, _)| (want.secret.clone(), want))
+            .collect();
         let before = match now.is_empty() {
             true => self.by_parent.remove(key),
-            false => self.by_parent.insert(key.clone(), now.keys().cloned().collect()),
+            false => self
+                .by_parent
+                .insert(key.clone(), now.keys().cloned().collect()),
         };
-        for secret in before.unwrap_or_default().into_iter().filter(|secret| !now.contains_key(secret)) {
+        for secret in before
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|secret| !now.contains_key(secret))
+        {
             self.set_wanted(key, secret, None, dirty);
         }
         for (secret, want) in now {
@@ -56,11 +75,21 @@ impl WantedIndex {
         }
     }
 
-    /// Sets the Secrets of refused listeners of a parent, and adds those whose state changed to the result.
-    fn settle_refused(&mut self, key: &ParentKey, outcomes: ListenerOutcomes<'_>, dirty: &mut Dirty) {
+    /// Sets the Secrets of refused listeners of a parent, and adds those whose state changed to the
+    /// result.
+    fn settle_refused(
+        &mut self,
+        key: &ParentKey,
+        outcomes: ListenerOutcomes<'_>,
+        dirty: &mut Dirty,
+    ) {
         let mut now: BTreeMap<ObjectName, Refused> = BTreeMap::new();
         if let Some(parent) = outcomes.parents.get(key) {
-            for listener in parent.listeners.iter().filter(|listener| !outcomes.is_granted(parent, listener)) {
+            for listener in parent
+                .listeners
+                .iter()
+                .filter(|listener| !outcomes.is_granted(parent, listener))
+            {
                 for secret in outcomes.secrets_of_listener(key, listener) {
                     let refused = now.entry(secret.clone()).or_default();
                     refused.all += 1;
@@ -69,8 +98,12 @@ impl WantedIndex {
             }
             // A Secret that is refused for another parent may be served here.
             if !self.refused.is_empty() {
-                let all = parent.listeners.iter().flat_map(|listener| outcomes.secrets_of_listener(key, listener));
-                let shared = all.filter(|secret| outcomes.parents.of_secret(secret).nth(1).is_some());
+                let all = parent
+                    .listeners
+                    .iter()
+                    .flat_map(|listener| outcomes.secrets_of_listener(key, listener));
+                let shared =
+                    all.filter(|secret| outcomes.parents.of_secret(secret).nth(1).is_some());
                 dirty.note_secrets(shared.cloned());
             }
         }
@@ -79,14 +112,28 @@ impl WantedIndex {
             false => self.refused.insert(key.clone(), now.clone()),
         };
         let before = before.unwrap_or_default();
-        let differs = |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
+        let differs =
+            |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
         dirty.note_secrets(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
-        dirty.note_secrets(before.into_keys().filter(|secret| !now.contains_key(secret)));
+        dirty.note_secrets(
+            before
+                .into_keys()
+                .filter(|secret| !now.contains_key(secret)),
+        );
     }
 
-    fn set_wanted(&mut self, key: &ParentKey, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
+    fn set_wanted(
+        &mut self,
+        key: &ParentKey,
+        secret: ObjectName,
+        want: Option<WantedCertificate>,
+        dirty: &mut Dirty,
+    ) {
         let before = self.get(&secret).cloned();
-        let all = self.by_secret.entry(secret.clone()).or_insert_with(|| Vec::with_capacity(1));
+        let all = self
+            .by_secret
+            .entry(secret.clone())
+            .or_insert_with(|| Vec::with_capacity(1));
         match (all.binary_search_by(|(parent, _)| parent.cmp(key)), want) {
             (Ok(place), Some(want)) => all[place].1 = want,
             (Ok(place), None) => drop(all.remove(place)),
@@ -114,29 +161,38 @@ pub(super) struct ListenerOutcomes<'a> {
 }
 
 impl<'a> ListenerOutcomes<'a> {
-    /// True if a listener has its hostname on its port, and its Gateway has the port. No certificate is ordered for any
-    /// other listener: a namespace that does not own a hostname gets no certificate for it.
+    /// True if a listener has its hostname on its port, and its Gateway has the port. No
+    /// certificate is ordered for any other listener: a namespace that does not own a hostname gets
+    /// no certificate for it.
     fn has_won(self, parent: &Parent, listener: &ParentListener) -> bool {
         let id = parent.frontend(listener.transport_port());
-        let Some(frontend) = self.frontends.get(&id) else { return false };
-        let winner = frontend.winner(&listener.hostname).map(|(winner, _)| winner);
+        let Some(frontend) = self.frontends.get(&id) else {
+            return false;
+        };
+        let winner = frontend
+            .winner(&listener.hostname)
+            .map(|(winner, _)| winner);
         let has_port = self
             .gateway_services
             .port_outcomes(&parent.placement.gateway)
             .get(&id.transport_port())
             .is_none_or(Result::is_ok);
-        winner == Some(&parent.id(listener)) && has_port && self.frontends.rival(&id, self.register).is_none()
+        winner == Some(&parent.id(listener))
+            && has_port
+            && self.frontends.rival(&id, self.register).is_none()
     }
 
-    /// True if listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
+    /// True if listeners refer to a Secret and all of them are refused: no issuer may store a
+    /// certificate there.
     pub(super) fn is_refused(self, secret: &ObjectName) -> bool {
         let mut having = self.having(secret).peekable();
-        having.peek().is_some() && having.all(|(parent, listener)| !self.is_granted(parent, listener))
+        having.peek().is_some()
+            && having.all(|(parent, listener)| !self.is_granted(parent, listener))
     }
 
-    /// The hostnames of the listeners with a Secret, if by record another namespace owns each of them: a certificate
-    /// that we stored there must be removed. Empty if one listener may still serve it, or if no listener of the
-    /// Secret's own namespace refers to it.
+    /// The hostnames of the listeners with a Secret, if by record another namespace owns each of
+    /// them: a certificate that we stored there must be removed. Empty if one listener may still
+    /// serve it, or if no listener of the Secret's own namespace refers to it.
     pub(super) fn lost_hostnames(self, secret: &ObjectName) -> BTreeSet<Hostname> {
         let mut hostnames = BTreeSet::new();
         let mut has_own = false;
@@ -152,18 +208,26 @@ impl<'a> ListenerOutcomes<'a> {
 
     /// True if by record another namespace owns the hostname of a refused listener.
     fn has_lost(self, parent: &Parent, listener: &ParentListener) -> bool {
-        self.frontends.conflict(&parent.id(listener)).is_some_and(|conflict| conflict.is_recorded)
+        self.frontends
+            .conflict(&parent.id(listener))
+            .is_some_and(|conflict| conflict.is_recorded)
     }
 
-    /// The listeners that have a Secret: they refer to it, or their issuer stores the certificate there.
+    /// The listeners that have a Secret: they refer to it, or their issuer stores the certificate
+    /// there.
     fn having<'b>(
         self,
         secret: &'b ObjectName,
     ) -> impl Iterator<Item = (&'a Parent, &'a ParentListener)> + use<'a, 'b> {
         self.parents.of_secret(secret).flat_map(move |key| {
             let parent = self.parents.get(key);
-            let all = parent.into_iter().flat_map(|parent| parent.listeners.iter().map(move |l| (parent, l)));
-            all.filter(move |(_, listener)| self.secrets_of_listener(key, listener).any(|one| one == secret))
+            let all = parent
+                .into_iter()
+                .flat_map(|parent| parent.listeners.iter().map(move |l| (parent, l)));
+            all.filter(move |(_, listener)| {
+                self.secrets_of_listener(key, listener)
+                    .any(|one| one == secret)
+            })
         })
     }
 
@@ -173,9 +237,17 @@ impl<'a> ListenerOutcomes<'a> {
         key: &ParentKey,
         listener: &'a ParentListener,
     ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
-        let written = self.store.listeners(key).find(|written| written.name == listener.name);
-        let references = written.and_then(|written| written.tls.as_ref()).into_iter().flat_map(|tls| &tls.certificates);
-        references.map(|reference| &reference.name).chain(listener.served.secret())
+        let written = self
+            .store
+            .listeners(key)
+            .find(|written| written.name == listener.name);
+        let references = written
+            .and_then(|written| written.tls.as_ref())
+            .into_iter()
+            .flat_map(|tls| &tls.certificates);
+        references
+            .map(|reference| &reference.name)
+            .chain(listener.served.secret())
     }
 
     /// True if a listener is accepted, and has its hostname and port.
@@ -184,12 +256,23 @@ impl<'a> ListenerOutcomes<'a> {
         served && listener.accepted.is_ok() && self.has_won(parent, listener)
     }
 
-    pub(super) fn wanted_of(self, key: &ParentKey) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
-        let Some(parent) = self.parents.get(key) else { return Vec::new() };
-        let own = parent.listeners.iter().filter(|listener| self.is_granted(parent, listener));
+    pub(super) fn wanted_of(
+        self,
+        key: &ParentKey,
+    ) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
+        let Some(parent) = self.parents.get(key) else {
+            return Vec::new();
+        };
+        let own = parent
+            .listeners
+            .iter()
+            .filter(|listener| self.is_granted(parent, listener));
         own.filter_map(|listener| match &listener.served {
             Served::Issued(want, held) => Some((want.clone(), held.clone())),
-            Served::None | Served::Missing(_) | Served::Certificate(..) | Served::NotAllowed(..) => None,
+            Served::None
+            | Served::Missing(_)
+            | Served::Certificate(..)
+            | Served::NotAllowed(..) => None,
         })
         .collect()
     }
@@ -206,7 +289,8 @@ mod tests {
     use crate::model::Hostname;
     use crate::translate::certificate::issued_secret_name;
     use crate::translate::{
-        Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Resource, Settings, Unlisted,
+        Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Resource, Settings,
+        Unlisted,
     };
 
     fn put(kind: &str, namespace: &str, created: u32, spec: Value) -> Change {
@@ -233,35 +317,65 @@ mod tests {
             let rule: crate::translate::IssuerRule = rule.parse().expect("a rule");
             issuers.allow(&rule.issuer, rule.allow);
         }
-        let mut engine = Engine::new(Settings { issuers, ..Settings::new("ours", vec![[127, 0, 0, 1].into()]) });
-        engine.apply(vec![put("GatewayClass", "", 0, json!({"controllerName": "ours"}))], SystemTime::UNIX_EPOCH);
+        let mut engine = Engine::new(Settings {
+            issuers,
+            ..Settings::new("ours", vec![[127, 0, 0, 1].into()])
+        });
+        engine.apply(
+            vec![put(
+                "GatewayClass",
+                "",
+                0,
+                json!({"controllerName": "ours"}),
+            )],
+            SystemTime::UNIX_EPOCH,
+        );
         engine
     }
 
     fn wanted(engine: &Engine) -> Vec<String> {
-        engine.wants().iter().map(|(want, _)| format!("{} in {}", want.names[0], want.secret.namespace)).collect()
+        engine
+            .wants()
+            .iter()
+            .map(|(want, _)| format!("{} in {}", want.names[0], want.secret.namespace))
+            .collect()
     }
 
     #[test]
     fn a_certificate_is_wished_for_by_whom_the_issuer_is_allowed_and_who_has_hostname_and_port() {
         let now = SystemTime::UNIX_EPOCH;
-        let mut engine = engine(&["acme=alice:a.example.org", "acme=mallory:a.example.org,m.example.org"]);
+        let mut engine = engine(&[
+            "acme=alice:a.example.org",
+            "acme=mallory:a.example.org,m.example.org",
+        ]);
         engine.apply(vec![gateway("alice", 5, 443, "a.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice"]);
         // A ListenerSet with the same hostname does not get it; another hostname is not permitted.
         let set = |hostname: &str| {
             let parent = json!({"name": "edge", "namespace": "alice"});
-            put("ListenerSet", "mallory", 1, json!({"parentRef": parent, "listeners": [listener(443, hostname)]}))
+            put(
+                "ListenerSet",
+                "mallory",
+                1,
+                json!({"parentRef": parent, "listeners": [listener(443, hostname)]}),
+            )
         };
         for hostname in ["a.example.org", "b.example.org", "*.example.org"] {
             engine.apply(vec![set(hostname)], now);
             assert_eq!(wanted(&engine), ["a.example.org in alice"], "{hostname}");
         }
         engine.apply(vec![set("m.example.org")], now);
-        assert_eq!(wanted(&engine), ["a.example.org in alice", "m.example.org in mallory"]);
+        assert_eq!(
+            wanted(&engine),
+            ["a.example.org in alice", "m.example.org in mallory"]
+        );
         let set = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "edge"));
         let delta = engine.apply(vec![Change::delete(set)], now);
-        assert!(delta.wants.values().all(Option::is_none) && delta.wants.len() == 1, "{:?}", delta.wants);
+        assert!(
+            delta.wants.values().all(Option::is_none) && delta.wants.len() == 1,
+            "{:?}",
+            delta.wants
+        );
         // A younger Gateway does not get the port until the older one is deleted.
         engine.apply(vec![gateway("mallory", 9, 443, "m.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice"]);
@@ -282,25 +396,42 @@ mod tests {
                         "tls": {"certificateRefs": [{"name": "tls"}]}})
                 })
                 .collect();
-            put("Gateway", namespace, created, json!({"gatewayClassName": "edge", "listeners": listeners}))
+            put(
+                "Gateway",
+                namespace,
+                created,
+                json!({"gatewayClassName": "edge", "listeners": listeners}),
+            )
         };
         let mut engine = engine(&[]);
         let secret = ObjectName::new("bob", "tls");
         let told = |engine: &mut Engine, change: Change| {
-            let told = engine.apply(vec![change], now).refusal_changes.contains(&secret);
+            let told = engine
+                .apply(vec![change], now)
+                .refusal_changes
+                .contains(&secret);
             (told, engine.is_refused(&secret))
         };
-        assert_eq!(told(&mut engine, refers("alice", 1, 443, &["a.example.org"])), (false, false));
+        assert_eq!(
+            told(&mut engine, refers("alice", 1, 443, &["a.example.org"])),
+            (false, false)
+        );
         // Alice's Gateway has the port.
         let two = ["b.example.org", "c.example.org"];
         assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
-        assert_eq!(told(&mut engine, refers("bob", 2, 444, &two)), (true, false));
+        assert_eq!(
+            told(&mut engine, refers("bob", 2, 444, &two)),
+            (true, false)
+        );
         assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
         assert_eq!(told(&mut engine, Change::delete(alice)), (true, false));
         // Two listeners with one hostname conflict with each other; a third does not.
         let twice = ["b.example.org", "b.example.org", "c.example.org"];
-        assert_eq!(told(&mut engine, refers("bob", 2, 443, &twice[..2])), (true, true));
+        assert_eq!(
+            told(&mut engine, refers("bob", 2, 443, &twice[..2])),
+            (true, true)
+        );
         assert!(!told(&mut engine, refers("bob", 2, 443, &twice)).1);
         let bob = ObjectKey::new(Kind::Gateway, ObjectName::new("bob", "edge"));
         assert_eq!(told(&mut engine, Change::delete(bob)), (true, false));
@@ -310,41 +441,89 @@ mod tests {
     #[test]
     fn a_secret_is_lost_once_the_record_gives_each_of_its_hostnames_to_another_namespace() {
         let now = SystemTime::UNIX_EPOCH;
-        let settings = Settings { fleet: Fleet::Shared, ..Settings::new("ours", vec![[127, 0, 0, 1].into()]) };
+        let settings = Settings {
+            fleet: Fleet::Shared,
+            ..Settings::new("ours", vec![[127, 0, 0, 1].into()])
+        };
         let mut engine = Engine::new(settings);
-        engine.apply(vec![put("GatewayClass", "", 0, json!({"controllerName": "ours"}))], now);
+        engine.apply(
+            vec![put(
+                "GatewayClass",
+                "",
+                0,
+                json!({"controllerName": "ours"}),
+            )],
+            now,
+        );
         let shop = Hostname::parse("shop.example.org").expect("a hostname");
         let has = |namespace: &str, created: u32, listeners: Value| {
-            put("Gateway", namespace, created, json!({"gatewayClassName": "edge", "listeners": listeners}))
+            put(
+                "Gateway",
+                namespace,
+                created,
+                json!({"gatewayClassName": "edge", "listeners": listeners}),
+            )
         };
         let refers = |name: &str, hostname: &str| {
             json!({"name": name, "port": 443, "protocol": "HTTPS", "hostname": hostname,
                 "tls": {"certificateRefs": [{"name": "tls"}]}})
         };
         let told = |engine: &mut Engine, change: Change, secret: &ObjectName| {
-            let told = engine.apply(vec![change], now).refusal_changes.contains(secret);
-            (told, engine.lost_hostnames(secret).into_iter().collect::<Vec<_>>())
+            let told = engine
+                .apply(vec![change], now)
+                .refusal_changes
+                .contains(secret);
+            (
+                told,
+                engine
+                    .lost_hostnames(secret)
+                    .into_iter()
+                    .collect::<Vec<_>>(),
+            )
         };
         let tls = ObjectName::new("bob", "tls");
-        engine.apply(vec![has("alice", 5, json!([refers("l", "shop.example.org")]))], now);
+        engine.apply(
+            vec![has("alice", 5, json!([refers("l", "shop.example.org")]))],
+            now,
+        );
         // Alice's is younger, and recorded.
         let lost = has("bob", 1, json!([refers("l", "shop.example.org")]));
         assert_eq!(told(&mut engine, lost, &tls), (true, vec![shop.clone()]));
-        let both = has("bob", 1, json!([refers("l", "shop.example.org"), refers("m", "m.example.org")]));
+        let both = has(
+            "bob",
+            1,
+            json!([
+                refers("l", "shop.example.org"),
+                refers("m", "m.example.org")
+            ]),
+        );
         assert_eq!(told(&mut engine, both, &tls).1, [], "one of them is served");
-        assert_eq!(engine.lost_hostnames(&ObjectName::new("alice", "tls")), BTreeSet::new());
+        assert_eq!(
+            engine.lost_hostnames(&ObjectName::new("alice", "tls")),
+            BTreeSet::new()
+        );
         // A Secret that an issuer fills.
         let issued = has("bob", 1, json!([listener(443, "shop.example.org")]));
-        assert_eq!(told(&mut engine, issued, &tls).1, [], "nobody refers to it any more");
+        assert_eq!(
+            told(&mut engine, issued, &tls).1,
+            [],
+            "nobody refers to it any more"
+        );
         let secret = ObjectName::new("bob", issued_secret_name("acme", &shop));
         assert_eq!(engine.lost_hostnames(&secret), BTreeSet::from([shop]));
         // Alice's Gateway is deleted, and bob's gets the hostname.
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
-        assert_eq!(told(&mut engine, Change::delete(alice), &secret), (true, vec![]));
+        assert_eq!(
+            told(&mut engine, Change::delete(alice), &secret),
+            (true, vec![])
+        );
         assert!(engine.want(&secret).is_some());
         // Two listeners of one namespace: the record is not involved.
         let twice = json!([refers("l", "m.example.org"), refers("m", "m.example.org")]);
-        assert_eq!(told(&mut engine, has("bob", 1, twice), &tls), (true, vec![]));
+        assert_eq!(
+            told(&mut engine, has("bob", 1, twice), &tls),
+            (true, vec![])
+        );
         assert!(engine.is_refused(&tls));
     }
 
@@ -352,22 +531,47 @@ mod tests {
     fn challenges_are_answered_where_who_asked_has_the_host() {
         let now = SystemTime::UNIX_EPOCH;
         let mut engine = engine(&["acme=*:*"]);
-        engine.apply(vec![gateway("alice", 5, 443, "a.example.org"), gateway("mallory", 6, 444, "a.example.org")], now);
+        engine.apply(
+            vec![
+                gateway("alice", 5, 443, "a.example.org"),
+                gateway("mallory", 6, 444, "a.example.org"),
+            ],
+            now,
+        );
         let told = |engine: &mut Engine, namespace: &str, thumbprint: &str| {
             let hostname = Hostname::parse("a.example.org").expect("a hostname");
-            let answer = ChallengeAnswer { port: 80, thumbprint: thumbprint.into() };
-            let asked = Asked { hostname, namespace: namespace.into() };
-            let delta = engine.apply(vec![Change::Fact(Fact::Challenge(asked, Some(answer)))], now);
-            let tables = delta.resources.into_values().filter_map(|resource| match resource {
-                Some(Resource::Table(table)) if !table.challenges.is_empty() => {
-                    Some(format!("{} {}", table.id.frontend, table.challenges[0].thumbprint))
-                }
-                _ => None,
-            });
+            let answer = ChallengeAnswer {
+                port: 80,
+                thumbprint: thumbprint.into(),
+            };
+            let asked = Asked {
+                hostname,
+                namespace: namespace.into(),
+            };
+            let delta = engine.apply(
+                vec![Change::Fact(Fact::Challenge(asked, Some(answer)))],
+                now,
+            );
+            let tables = delta
+                .resources
+                .into_values()
+                .filter_map(|resource| match resource {
+                    Some(Resource::Table(table)) if !table.challenges.is_empty() => Some(format!(
+                        "{} {}",
+                        table.id.frontend, table.challenges[0].thumbprint
+                    )),
+                    _ => None,
+                });
             tables.collect::<Vec<_>>()
         };
-        assert_eq!(told(&mut engine, "mallory", "hers"), ["mallory/edge:80 hers"]);
-        assert_eq!(told(&mut engine, "alice", "alices"), ["alice/edge:80 alices"]);
+        assert_eq!(
+            told(&mut engine, "mallory", "hers"),
+            ["mallory/edge:80 hers"]
+        );
+        assert_eq!(
+            told(&mut engine, "alice", "alices"),
+            ["alice/edge:80 alices"]
+        );
         assert_eq!(told(&mut engine, "zoe", "zoes"), Vec::<String>::new());
         let host = Hostname::parse("a.example.org").expect("a hostname");
         assert_eq!(engine.addresses_of(&host, Some("zoes")).len(), 0);

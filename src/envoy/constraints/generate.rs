@@ -2,16 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prost_reflect::{Cardinality, DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
+use prost_reflect::{
+    Cardinality, DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
+};
 
 use crate::descriptors;
 
-/// Collects the values of all rules that are set, by their path, e.g. `repeated.items.string.min_len`.
+/// Collects the values of all rules that are set, by their path, e.g.
+/// `repeated.items.string.min_len`.
 fn set(message: &DynamicMessage, before: &str, into: &mut Vec<(String, Value)>) {
     for (field, value) in message.fields() {
-        let path = if before.is_empty() { field.name().to_owned() } else { format!("{before}.{}", field.name()) };
+        let path = if before.is_empty() {
+            field.name().to_owned()
+        } else {
+            format!("{before}.{}", field.name())
+        };
         match value {
-            Value::Message(inner) if !field.is_list() && !is_duration(inner) => set(inner, &path, into),
+            Value::Message(inner) if !field.is_list() && !is_duration(inner) => {
+                set(inner, &path, into)
+            }
             other => into.push((path, other.clone())),
         }
     }
@@ -50,16 +59,22 @@ fn text(value: &Value) -> String {
 
 /// The rules of a field in the table's notation.
 fn rules(pool: &DescriptorPool, field: &FieldDescriptor) -> Vec<String> {
-    let extension = pool.get_extension_by_name("validate.rules").expect("the package has the rules");
+    let extension = pool
+        .get_extension_by_name("validate.rules")
+        .expect("the package has the rules");
     let options = field.options();
     if !options.has_extension(&extension) {
         return Vec::new();
     }
     let extended = options.get_extension(&extension);
-    let Value::Message(found) = &*extended else { panic!("rules are a message") };
+    let Value::Message(found) = &*extended else {
+        panic!("rules are a message")
+    };
     let mut all = Vec::new();
     set(found, "", &mut all);
-    let loose = all.iter().any(|(path, value)| path.ends_with("string.strict") && *value == Value::Bool(false));
+    let loose = all
+        .iter()
+        .any(|(path, value)| path.ends_with("string.strict") && *value == Value::Bool(false));
     let mut made = Vec::new();
     for (path, value) in all {
         let of_items = path.strip_prefix("repeated.items.").unwrap_or(&path);
@@ -75,13 +90,26 @@ fn rules(pool: &DescriptorPool, field: &FieldDescriptor) -> Vec<String> {
                 rule.to_owned()
             }
             ("string", "well_known_regex") => {
-                let kind = if value == Value::EnumNumber(1) { "name" } else { "value" };
+                let kind = if value == Value::EnumNumber(1) {
+                    "name"
+                } else {
+                    "value"
+                };
                 format!("characters={}{kind}", if loose { "loose-" } else { "" })
             }
             ("enum", "defined_only") => {
-                let Kind::Enum(values) = field.kind() else { panic!("{} is an enum", field.full_name()) };
+                let Kind::Enum(values) = field.kind() else {
+                    panic!("{} is an enum", field.full_name())
+                };
                 let numbers: BTreeSet<i32> = values.values().map(|value| value.number()).collect();
-                format!("defined={}", numbers.iter().map(i32::to_string).collect::<Vec<_>>().join("|"))
+                format!(
+                    "defined={}",
+                    numbers
+                        .iter()
+                        .map(i32::to_string)
+                        .collect::<Vec<_>>()
+                        .join("|")
+                )
             }
             ("bytes", "min_len") => format!("min_bytes={}", text(&value)),
             ("bytes", "max_len") => format!("max_bytes={}", text(&value)),
@@ -102,9 +130,9 @@ fn kind(field: &FieldDescriptor) -> Option<String> {
             "google.protobuf.Any" => "any".to_owned(),
             "google.protobuf.Duration" => "duration".to_owned(),
             "google.protobuf.StringValue" => "wrapped-text".to_owned(),
-            "google.protobuf.UInt32Value" | "google.protobuf.UInt64Value" | "google.protobuf.BoolValue" => {
-                "wrapped-integer".to_owned()
-            }
+            "google.protobuf.UInt32Value"
+            | "google.protobuf.UInt64Value"
+            | "google.protobuf.BoolValue" => "wrapped-integer".to_owned(),
             "google.protobuf.DoubleValue" => "wrapped-double".to_owned(),
             name if name.starts_with("google.protobuf.") => return None,
             name => name.to_owned(),
@@ -113,7 +141,11 @@ fn kind(field: &FieldDescriptor) -> Option<String> {
     })
 }
 
-fn lines(pool: &DescriptorPool, message: &MessageDescriptor, known: &BTreeSet<String>) -> Vec<String> {
+fn lines(
+    pool: &DescriptorPool,
+    message: &MessageDescriptor,
+    known: &BTreeSet<String>,
+) -> Vec<String> {
     let mut fields: Vec<FieldDescriptor> = message.fields().collect();
     fields.sort_by_key(FieldDescriptor::number);
     let mut made = Vec::new();
@@ -126,33 +158,56 @@ fn lines(pool: &DescriptorPool, message: &MessageDescriptor, known: &BTreeSet<St
         }
         let is_message = kind.contains('.');
         let is_known = known.contains(&kind);
-        if (rules.is_empty() && kind != "any" && !is_known) || (is_message && !is_known && rules.is_empty()) {
+        if (rules.is_empty() && kind != "any" && !is_known)
+            || (is_message && !is_known && rules.is_empty())
+        {
             continue;
         }
         // A required message without constraints of its own.
-        let kind = if is_message && !is_known { "bytes".to_owned() } else { kind };
+        let kind = if is_message && !is_known {
+            "bytes".to_owned()
+        } else {
+            kind
+        };
         let presence = match field.cardinality() {
             Cardinality::Repeated => "repeated",
             _ if field.supports_presence() => "explicit",
             _ => "implicit",
         };
-        let mut parts = vec![field.number().to_string(), field.name().to_owned(), presence.to_owned(), kind];
+        let mut parts = vec![
+            field.number().to_string(),
+            field.name().to_owned(),
+            presence.to_owned(),
+            kind,
+        ];
         parts.extend(rules);
         made.push(parts.join("\t"));
     }
-    let required = pool.get_extension_by_name("validate.required").expect("the package has the rules");
+    let required = pool
+        .get_extension_by_name("validate.required")
+        .expect("the package has the rules");
     for one in message.oneofs() {
         let options = one.options();
-        if options.has_extension(&required) && *options.get_extension(&required) == Value::Bool(true) {
+        if options.has_extension(&required)
+            && *options.get_extension(&required) == Value::Bool(true)
+        {
             let numbers: BTreeSet<u32> = one.fields().map(|field| field.number()).collect();
-            made.push(format!("oneof {}", numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")));
+            made.push(format!(
+                "oneof {}",
+                numbers
+                    .iter()
+                    .map(u32::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            ));
         }
     }
     made
 }
 
 fn table() -> String {
-    let pool = DescriptorPool::decode(descriptors::package().as_slice()).expect("the package's set");
+    let pool =
+        DescriptorPool::decode(descriptors::package().as_slice()).expect("the package's set");
     let reached: Vec<MessageDescriptor> = descriptors::pool()
         .all_messages()
         .filter(|message| !message.full_name().starts_with("google.protobuf."))
@@ -163,13 +218,19 @@ fn table() -> String {
     loop {
         let mut more = known.clone();
         let has = |message: &&MessageDescriptor| !lines(&pool, message, &known).is_empty();
-        more.extend(reached.iter().filter(has).map(|message| message.full_name().to_owned()));
+        more.extend(
+            reached
+                .iter()
+                .filter(has)
+                .map(|message| message.full_name().to_owned()),
+        );
         if more == known {
             break;
         }
         known = more;
     }
-    let by_name: BTreeMap<&str, &MessageDescriptor> = reached.iter().map(|m| (m.full_name(), m)).collect();
+    let by_name: BTreeMap<&str, &MessageDescriptor> =
+        reached.iter().map(|m| (m.full_name(), m)).collect();
     let mut made = String::from("# Made by `UPDATE=1 cargo test -p gatewright constraints`.\n");
     for (name, message) in by_name {
         if known.contains(name) {
@@ -197,7 +258,10 @@ mod tests {
             std::fs::write(&path, &made).expect("written");
         }
         let stored = std::fs::read_to_string(path).expect("the file");
-        assert!(made == stored, "rewrite it: UPDATE=1 cargo test -p gatewright constraints");
+        assert!(
+            made == stored,
+            "rewrite it: UPDATE=1 cargo test -p gatewright constraints"
+        );
         crate::constraints::Table::parse(&made).expect("a table");
     }
 }

@@ -43,7 +43,10 @@ pub(super) enum Kind {
 
 impl Kind {
     pub(super) fn is_scalar(self) -> bool {
-        matches!(self, Kind::Text | Kind::Bytes | Kind::Integer | Kind::Double | Kind::Float)
+        matches!(
+            self,
+            Kind::Text | Kind::Bytes | Kind::Integer | Kind::Double | Kind::Float
+        )
     }
 
     pub(super) fn is_text(self) -> bool {
@@ -61,8 +64,14 @@ impl Kind {
 
     /// Unwraps the value of a wrapper message; returns the nanoseconds of a duration.
     pub(super) fn unwrapped(self, value: Value<'_>) -> Value<'_> {
-        let Value::Bytes(bytes) = value else { return value };
-        let zero = if self == Kind::WrappedText { Value::Bytes(&[]) } else { Value::Number(0) };
+        let Value::Bytes(bytes) = value else {
+            return value;
+        };
+        let zero = if self == Kind::WrappedText {
+            Value::Bytes(&[])
+        } else {
+            Value::Number(0)
+        };
         match self {
             Kind::WrappedText | Kind::WrappedInteger | Kind::WrappedDouble => fields(bytes)
                 .flatten()
@@ -75,7 +84,8 @@ impl Kind {
                 for (number, value) in fields(bytes).flatten() {
                     let Value::Number(bits) = value else { continue };
                     let unit = if number == 1 { 1_000_000_000 } else { 1 };
-                    nanoseconds = nanoseconds.saturating_add(bits.cast_signed().saturating_mul(unit));
+                    nanoseconds =
+                        nanoseconds.saturating_add(bits.cast_signed().saturating_mul(unit));
                 }
                 Value::Number(nanoseconds.cast_unsigned())
             }
@@ -122,7 +132,9 @@ impl Characters {
                 let name = text.strip_prefix(':').unwrap_or(text);
                 !name.is_empty() && name.chars().all(token)
             }
-            Characters::Value => text.chars().all(|c| c == '\t' || !(c < ' ' || c == '\u{7f}')),
+            Characters::Value => text
+                .chars()
+                .all(|c| c == '\t' || !(c < ' ' || c == '\u{7f}')),
             // If not strict, a name may also be empty: most fields with this rule are unset.
             Characters::LooseName | Characters::LooseValue => text.chars().all(loose),
         }
@@ -195,14 +207,24 @@ impl Field {
             "wrapped-integer" => Kind::WrappedInteger,
             "wrapped-double" => Kind::WrappedDouble,
             "any" => Kind::Any,
-            message => Kind::Message(*messages.get(message).ok_or_else(|| wrong("no such message"))?),
+            message => Kind::Message(
+                *messages
+                    .get(message)
+                    .ok_or_else(|| wrong("no such message"))?,
+            ),
         };
         let mut rules = Rules::default();
         for rule in parts {
             rules.add(rule).map_err(|what| wrong(&what))?;
         }
         let number = number.parse().map_err(|_| wrong("no number"))?;
-        Ok(Self { number, name: name.to_owned(), presence, kind, rules })
+        Ok(Self {
+            number,
+            name: name.to_owned(),
+            presence,
+            kind,
+            rules,
+        })
     }
 }
 
@@ -210,8 +232,13 @@ impl Rules {
     fn add(&mut self, rule: &str) -> Result<(), String> {
         let (key, value) = rule.split_once('=').unwrap_or((rule, ""));
         let size = || value.parse::<usize>().map_err(|error| error.to_string());
-        let list =
-            || value.split('|').map(str::parse).collect::<Result<Vec<i64>, _>>().map_err(|error| error.to_string());
+        let list = || {
+            value
+                .split('|')
+                .map(str::parse)
+                .collect::<Result<Vec<i64>, _>>()
+                .map_err(|error| error.to_string())
+        };
         match key {
             "required" => self.required = true,
             "ignore_empty" => self.ignore_empty = true,
@@ -227,7 +254,9 @@ impl Rules {
             "in" => self.one_of = value.split('|').map(str::to_owned).collect(),
             "defined" => self.defined = list()?,
             "not_in" => self.not_in = list()?,
-            "pattern" => self.pattern = Some(regex::Regex::new(value).map_err(|error| error.to_string())?),
+            "pattern" => {
+                self.pattern = Some(regex::Regex::new(value).map_err(|error| error.to_string())?)
+            }
             "characters" => {
                 self.characters = Some(match value {
                     "name" => Characters::Name,
@@ -239,7 +268,10 @@ impl Rules {
             }
             _ => {
                 let order = Order::of(key).ok_or_else(|| format!("no rule {key:?}"))?;
-                self.compared.push((order, value.parse().map_err(|_| format!("no number {value:?}"))?));
+                self.compared.push((
+                    order,
+                    value.parse().map_err(|_| format!("no number {value:?}"))?,
+                ));
             }
         }
         Ok(())
@@ -275,26 +307,54 @@ impl Rules {
             && text.chars().count() < min
         {
             let s = if min == 1 { "" } else { "s" };
-            return Err(format!("at least {min} character{s} is expected, found {}", text.chars().count()));
+            return Err(format!(
+                "at least {min} character{s} is expected, found {}",
+                text.chars().count()
+            ));
         }
         if let Some(min) = self.min_bytes.filter(|min| bytes.len() < *min) {
-            return Err(format!("at least {min} bytes are expected, found {}", bytes.len()));
+            return Err(format!(
+                "at least {min} bytes are expected, found {}",
+                bytes.len()
+            ));
         }
         if let Some(max) = self.max_bytes.filter(|max| bytes.len() > *max) {
-            return Err(format!("at most {max} bytes are expected, found {}", bytes.len()));
+            return Err(format!(
+                "at most {max} bytes are expected, found {}",
+                bytes.len()
+            ));
         }
         if let Some(characters) = self.characters.filter(|characters| !characters.allow(text)) {
             let what = match characters {
                 Characters::Name | Characters::LooseName => "a header name",
                 Characters::Value | Characters::LooseValue => "a header value",
             };
-            return Err(format!("a character that {what} must not have, in {:?}", clipped(text)));
+            return Err(format!(
+                "a character that {what} must not have, in {:?}",
+                clipped(text)
+            ));
         }
-        let fits = self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(text))
-            && self.prefix.as_ref().is_none_or(|prefix| text.starts_with(prefix.as_str()))
-            && self.suffix.as_ref().is_none_or(|suffix| text.ends_with(suffix.as_str()))
+        let fits = self
+            .pattern
+            .as_ref()
+            .is_none_or(|pattern| pattern.is_match(text))
+            && self
+                .prefix
+                .as_ref()
+                .is_none_or(|prefix| text.starts_with(prefix.as_str()))
+            && self
+                .suffix
+                .as_ref()
+                .is_none_or(|suffix| text.ends_with(suffix.as_str()))
             && (self.one_of.is_empty() || self.one_of.iter().any(|known| known == text));
-        if fits { Ok(()) } else { Err(format!("{:?} is not of the form that is expected", clipped(text))) }
+        if fits {
+            Ok(())
+        } else {
+            Err(format!(
+                "{:?} is not of the form that is expected",
+                clipped(text)
+            ))
+        }
     }
 
     fn hold_of_number(&self, kind: &Kind, bits: u64) -> Result<(), String> {
@@ -311,8 +371,15 @@ impl Rules {
             Kind::Duration => bits.cast_signed() as f64,
             _ => bits as f64,
         };
-        match self.compared.iter().find(|(order, bound)| !order.holds(value, *bound)) {
-            Some((order, bound)) => Err(format!("{} {bound} is expected, found {value}", order.words())),
+        match self
+            .compared
+            .iter()
+            .find(|(order, bound)| !order.holds(value, *bound))
+        {
+            Some((order, bound)) => Err(format!(
+                "{} {bound} is expected, found {value}",
+                order.words()
+            )),
             None => Ok(()),
         }
     }

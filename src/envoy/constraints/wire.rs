@@ -38,7 +38,9 @@ fn field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Value<'a>)> {
             let length = usize::try_from(varint(rest)?).ok()?;
             Value::Bytes(take(rest, length)?)
         }
-        5 => Value::Number(u64::from(u32::from_le_bytes(take(rest, 4)?.try_into().ok()?))),
+        5 => Value::Number(u64::from(u32::from_le_bytes(
+            take(rest, 4)?.try_into().ok()?,
+        ))),
         _ => return None,
     };
     Some((number, value))
@@ -54,7 +56,10 @@ pub(super) fn packed(mut rest: &[u8], width: Option<usize>) -> impl Iterator<Ite
             None => varint(&mut rest)?,
             Some(width) => {
                 let bytes = take(&mut rest, width)?;
-                bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+                bytes
+                    .iter()
+                    .rev()
+                    .fold(0, |number, byte| number << 8 | u64::from(*byte))
             }
         };
         Some(Value::Number(number))

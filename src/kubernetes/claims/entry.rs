@@ -12,7 +12,8 @@ use gatewright_core::translate::{self, Ownable, OwnerRecord};
 /// The name prefixes of the ConfigMaps: for tenants of TenantGateways, and for addresses.
 const TENANTS: &str = "gatewright-claims-";
 const ADDRESSES: &str = "gatewright-owners-";
-/// The prefix that replaces `*.` in the key of a ConfigMap, where `*` is not allowed; no hostname has a `_`.
+/// The prefix that replaces `*.` in the key of a ConfigMap, where `*` is not allowed; no hostname
+/// has a `_`.
 const WILDCARD: &str = "_.";
 /// How often a ConfigMap can be split: the last ones have a 64-bit hash in their names.
 const DEPTH: usize = 8;
@@ -54,8 +55,8 @@ pub enum Recorded {
 }
 
 impl Entry {
-    /// Returns the names of the ConfigMaps that may have the entry: the first one, and those that take over when the
-    /// one before is split. Each has one more byte of the hash of the subject.
+    /// Returns the names of the ConfigMaps that may have the entry: the first one, and those that
+    /// take over when the one before is split. Each has one more byte of the hash of the subject.
     pub(super) fn path(&self) -> impl Iterator<Item = String> {
         let (mut name, subject) = match self {
             Entry::Tenants(hostname) => (TENANTS.to_owned(), hostname.as_str().to_owned()),
@@ -70,15 +71,30 @@ impl Entry {
 
     pub(super) fn key(&self) -> String {
         match self {
-            Entry::Tenants(hostname) | Entry::Addresses(Ownable::Hostname(hostname)) => key(hostname),
-            Entry::Addresses(Ownable::Port(port)) => format!("_port.{}", port.to_string().replace('/', ".")),
-            Entry::Addresses(Ownable::Socket(ip, port)) => {
-                format!("_socket.{}.{}", ip.to_string().replace(':', "_"), port.to_string().replace('/', "."))
+            Entry::Tenants(hostname) | Entry::Addresses(Ownable::Hostname(hostname)) => {
+                key(hostname)
             }
-            // The text would be too long for a key, so the key is its digest; the value has the full text.
+            Entry::Addresses(Ownable::Port(port)) => {
+                format!("_port.{}", port.to_string().replace('/', "."))
+            }
+            Entry::Addresses(Ownable::Socket(ip, port)) => {
+                format!(
+                    "_socket.{}.{}",
+                    ip.to_string().replace(':', "_"),
+                    port.to_string().replace('/', ".")
+                )
+            }
+            // The text would be too long for a key, so the key is its digest; the value has the
+            // full text.
             Entry::Addresses(what @ (Ownable::Admitted(..) | Ownable::Secret(_))) => {
                 let digest = Sha256::digest(what.to_string().as_bytes());
-                format!("_at.{}", digest[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+                format!(
+                    "_at.{}",
+                    digest[..16]
+                        .iter()
+                        .map(|byte| format!("{byte:02x}"))
+                        .collect::<String>()
+                )
             }
         }
     }
@@ -87,8 +103,22 @@ impl Entry {
         match (self, owner) {
             (Entry::Addresses(what), Owner::Namespace(owner)) => what.line(Some(owner)),
             (_, Owner::Namespace(owner)) => format!("{} {}", owner.since, owner.namespace),
-            (_, Owner::Tenant(Record { namespace, since, released: None })) => format!("{since} {namespace}"),
-            (_, Owner::Tenant(Record { namespace, since, released: Some(released) })) => {
+            (
+                _,
+                Owner::Tenant(Record {
+                    namespace,
+                    since,
+                    released: None,
+                }),
+            ) => format!("{since} {namespace}"),
+            (
+                _,
+                Owner::Tenant(Record {
+                    namespace,
+                    since,
+                    released: Some(released),
+                }),
+            ) => {
                 format!("{since} {namespace} {released}")
             }
         }
@@ -109,7 +139,11 @@ impl Entry {
         let mut words = value.split(' ');
         let (since, namespace) = (words.next()?.parse().ok()?, Arc::from(words.next()?));
         let released = words.next().map(str::parse).transpose().ok()?;
-        let record = Record { namespace, since, released };
+        let record = Record {
+            namespace,
+            since,
+            released,
+        };
         let entry = Entry::Tenants(hostname.ok().filter(|hostname| !hostname.is_any())?);
         let is_here = entry.path().any(|name| name == shard);
         is_here.then_some((entry, Owner::Tenant(record)))
@@ -122,34 +156,42 @@ impl Entry {
                     Some(Owner::Tenant(record)) => Some(record.clone()),
                     Some(Owner::Namespace(_)) | None => None,
                 };
-                Recorded::Tenancy(tenancy::Change::Fact(tenancy::Fact::Recorded(hostname.clone(), record)))
+                Recorded::Tenancy(tenancy::Change::Fact(tenancy::Fact::Recorded(
+                    hostname.clone(),
+                    record,
+                )))
             }
             Entry::Addresses(what) => {
                 let owner = match owner {
                     Some(Owner::Namespace(owner)) => Some(owner.clone()),
                     Some(Owner::Tenant(_)) | None => None,
                 };
-                Recorded::Translation(translate::Change::Fact(translate::Fact::Recorded(what.clone(), owner)))
+                Recorded::Translation(translate::Change::Fact(translate::Fact::Recorded(
+                    what.clone(),
+                    owner,
+                )))
             }
         }
     }
 
-    /// Returns the owner that the entry should have (`Some(None)`: the entry is to be removed); `None` where the record
-    /// is right.
+    /// Returns the owner that the entry should have (`Some(None)`: the entry is to be removed);
+    /// `None` where the record is right.
     pub(super) fn proposal(&self, pipeline: &Pipeline) -> Option<Option<Owner>> {
         match self {
-            Entry::Tenants(hostname) => {
-                pipeline.tenancy().proposal(hostname).map(|record| record.cloned().map(Owner::Tenant))
-            }
-            Entry::Addresses(what) => {
-                pipeline.engine().record_proposal(what).map(|owner| owner.cloned().map(Owner::Namespace))
-            }
+            Entry::Tenants(hostname) => pipeline
+                .tenancy()
+                .proposal(hostname)
+                .map(|record| record.cloned().map(Owner::Tenant)),
+            Entry::Addresses(what) => pipeline
+                .engine()
+                .record_proposal(what)
+                .map(|owner| owner.cloned().map(Owner::Namespace)),
         }
     }
 }
 
-/// The entries whose inputs are completely known. Others are not written, since unclaimed entries are removed from the
-/// record.
+/// The entries whose inputs are completely known. Others are not written, since unclaimed entries
+/// are removed from the record.
 #[derive(Clone, Copy, Debug)]
 pub struct CompleteInputs {
     /// TenantGateways and all objects that refer to them are known.
@@ -194,40 +236,103 @@ mod tests {
         let tenants = ["a.example.org", "*.example.org", "xn--bcher-kva.example"].map(|name| {
             (
                 Entry::Tenants(host(name)),
-                Owner::Tenant(Record { namespace: "tenant-a".into(), since: 42, released: None }),
+                Owner::Tenant(Record {
+                    namespace: "tenant-a".into(),
+                    since: 42,
+                    released: None,
+                }),
             )
         });
         let owner = |protocol, released| {
-            Owner::Namespace(OwnerRecord { namespace: "tenant-a".into(), since: 42, protocol, released })
+            Owner::Namespace(OwnerRecord {
+                namespace: "tenant-a".into(),
+                since: 42,
+                protocol,
+                released,
+            })
         };
-        let dns = TransportPort { number: 53, transport: Transport::Udp };
-        let at = |place: &str| Arc::new(ListenersOf { namespace: "infra".into(), place: place.into() });
+        let dns = TransportPort {
+            number: 53,
+            transport: Transport::Udp,
+        };
+        let at = |place: &str| {
+            Arc::new(ListenersOf {
+                namespace: "infra".into(),
+                place: place.into(),
+            })
+        };
         let addresses = [
             (Ownable::Hostname(host("a.example.org")), owner(None, None)),
-            (Ownable::Hostname(host("*.example.org")), owner(None, Some(7))),
+            (
+                Ownable::Hostname(host("*.example.org")),
+                owner(None, Some(7)),
+            ),
             (Ownable::Hostname(Hostname::any()), owner(None, None)),
-            (Ownable::Port(TransportPort::tcp(8443)), owner(Some(translate::Family::Tls), None)),
-            (Ownable::Port(dns), owner(Some(translate::Family::Udp), None)),
-            (Ownable::Socket([127, 0, 0, 1].into(), dns), owner(None, None)),
-            (Ownable::Socket([127, 0, 0, 1].into(), TransportPort::tcp(80)), owner(None, None)),
-            (Ownable::Socket("::1".parse().expect("an address"), TransportPort::tcp(80)), owner(None, None)),
-            (Ownable::Admitted(at("infra/edge"), host("a.example.org")), owner(None, Some(7))),
+            (
+                Ownable::Port(TransportPort::tcp(8443)),
+                owner(Some(translate::Family::Tls), None),
+            ),
+            (
+                Ownable::Port(dns),
+                owner(Some(translate::Family::Udp), None),
+            ),
+            (
+                Ownable::Socket([127, 0, 0, 1].into(), dns),
+                owner(None, None),
+            ),
+            (
+                Ownable::Socket([127, 0, 0, 1].into(), TransportPort::tcp(80)),
+                owner(None, None),
+            ),
+            (
+                Ownable::Socket("::1".parse().expect("an address"), TransportPort::tcp(80)),
+                owner(None, None),
+            ),
+            (
+                Ownable::Admitted(at("infra/edge"), host("a.example.org")),
+                owner(None, Some(7)),
+            ),
             (Ownable::Secret(host("a.example.org")), owner(None, None)),
-            (Ownable::Admitted(at("shared"), Hostname::any()), owner(None, None)),
+            (
+                Ownable::Admitted(at("shared"), Hostname::any()),
+                owner(None, None),
+            ),
         ];
-        let addresses = addresses.into_iter().map(|(what, owner)| (Entry::Addresses(what), owner));
+        let addresses = addresses
+            .into_iter()
+            .map(|(what, owner)| (Entry::Addresses(what), owner));
         for (entry, owner) in tenants.into_iter().chain(addresses) {
             let (shard, key) = (entry.path().last().expect("a name"), entry.key());
-            assert!(key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')), "{key}");
+            assert!(
+                key.bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')),
+                "{key}"
+            );
             let value = entry.value(&owner);
-            assert_eq!(Entry::parse(&shard, &key, &value), Some((entry, owner)), "{value}");
+            assert_eq!(
+                Entry::parse(&shard, &key, &value),
+                Some((entry, owner)),
+                "{value}"
+            );
         }
-        for (key, value) in [("a.example.org", "tenant-a"), ("a.example.org", "x tenant-a"), ("", "1 a"), ("_.", "1 a")]
-        {
-            assert_eq!(Entry::parse("gatewright-claims-00", key, value), None, "{key} {value}");
+        for (key, value) in [
+            ("a.example.org", "tenant-a"),
+            ("a.example.org", "x tenant-a"),
+            ("", "1 a"),
+            ("_.", "1 a"),
+        ] {
+            assert_eq!(
+                Entry::parse("gatewright-claims-00", key, value),
+                None,
+                "{key} {value}"
+            );
         }
         let line = Ownable::Port(TransportPort::tcp(81)).line(None);
-        assert_eq!(Entry::parse("gatewright-owners-00", "_port.80", &line), None, "another key's");
+        assert_eq!(
+            Entry::parse("gatewright-owners-00", "_port.80", &line),
+            None,
+            "another key's"
+        );
     }
 
     #[test]
@@ -236,7 +341,10 @@ mod tests {
         assert_eq!(path.len(), DEPTH);
         assert_eq!(path[0].len(), TENANTS.len() + 2, "{}", path[0]);
         for pair in path.windows(2) {
-            assert!(pair[1].starts_with(&pair[0]) && pair[1].len() == pair[0].len() + 2, "{pair:?}");
+            assert!(
+                pair[1].starts_with(&pair[0]) && pair[1].len() == pair[0].len() + 2,
+                "{pair:?}"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The next write into a ConfigMap of the record after the API server refused one. Pure.
 //!
-//! A refusal does not say which entry caused it. The batch is halved until one entry is left: that one waits, and the
-//! others are written. So a namespace whose entries cannot be written holds up no entry of others.
+//! A refusal does not say which entry caused it. The batch is halved until one entry is left: that
+//! one waits, and the others are written. So a namespace whose entries cannot be written holds up
+//! no entry of others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,8 +11,9 @@ use super::entry::Entry;
 
 /// The pause before a refused entry is tried again.
 const PAUSE: Duration = Duration::from_secs(60);
-/// The refusals without a success between them after which all waiting entries count as refused: the cause is a quota,
-/// or a policy for the whole ConfigMap. Twice the halvings of the largest batch, and some.
+/// The refusals without a success between them after which all waiting entries count as refused:
+/// the cause is a quota, or a policy for the whole ConfigMap. Twice the halvings of the largest
+/// batch, and some.
 const STRIKES: u32 = 24;
 /// The most entries of one write, some 100 KiB of the longest names.
 const LARGEST: usize = 256;
@@ -36,13 +38,30 @@ struct Refused {
 }
 
 impl Refusals {
-    /// Returns the entries of the next write. Namespaces with a refused entry come after all others.
-    pub(super) fn choose(&self, waiting: impl Iterator<Item = Waiting>, now: Instant) -> Vec<Waiting> {
-        let suspects: BTreeSet<&str> = self.entries.values().map(|refused| refused.namespace.as_str()).collect();
-        let due = waiting.filter(|(_, entry)| self.entries.get(entry).is_none_or(|refused| refused.again <= now));
+    /// Returns the entries of the next write. Namespaces with a refused entry come after all
+    /// others.
+    pub(super) fn choose(
+        &self,
+        waiting: impl Iterator<Item = Waiting>,
+        now: Instant,
+    ) -> Vec<Waiting> {
+        let suspects: BTreeSet<&str> = self
+            .entries
+            .values()
+            .map(|refused| refused.namespace.as_str())
+            .collect();
+        let due = waiting.filter(|(_, entry)| {
+            self.entries
+                .get(entry)
+                .is_none_or(|refused| refused.again <= now)
+        });
         let (of_suspects, of_others): (Vec<_>, Vec<_>) =
             due.partition(|(namespace, _)| suspects.contains(namespace.as_str()));
-        let mut chosen = if of_others.is_empty() { of_suspects } else { of_others };
+        let mut chosen = if of_others.is_empty() {
+            of_suspects
+        } else {
+            of_others
+        };
         // One namespace after the other, so that a limited write has few of them.
         chosen.sort();
         chosen.truncate(self.most.unwrap_or(LARGEST));
@@ -72,14 +91,24 @@ impl Refusals {
     /// Takes in that a batch was written.
     pub(super) fn written(&mut self, batch: &[Waiting]) {
         self.strikes = 0;
-        self.most = self.most.map(|most| most * 2).filter(|most| *most < LARGEST);
+        self.most = self
+            .most
+            .map(|most| most * 2)
+            .filter(|most| *most < LARGEST);
         for (_, entry) in batch {
             self.entries.remove(entry);
         }
     }
 
-    /// Takes in that a batch was refused; `waiting` are all entries that are to be written into the ConfigMap.
-    pub(super) fn refused(&mut self, batch: &[Waiting], waiting: &[Waiting], text: &str, now: Instant) {
+    /// Takes in that a batch was refused; `waiting` are all entries that are to be written into the
+    /// ConfigMap.
+    pub(super) fn refused(
+        &mut self,
+        batch: &[Waiting],
+        waiting: &[Waiting],
+        text: &str,
+        now: Instant,
+    ) {
         self.strikes = self.strikes.saturating_add(1);
         let refused = match batch {
             _ if self.strikes > STRIKES => waiting,
@@ -88,7 +117,11 @@ impl Refusals {
         };
         self.most = refused.is_empty().then_some(batch.len() / 2);
         for (namespace, entry) in refused {
-            let refused = Refused { namespace: namespace.clone(), text: text.to_owned(), again: now + PAUSE };
+            let refused = Refused {
+                namespace: namespace.clone(),
+                text: text.to_owned(),
+                again: now + PAUSE,
+            };
             self.entries.insert(entry.clone(), refused);
         }
     }
@@ -101,13 +134,21 @@ mod tests {
     use super::*;
 
     fn entries(namespace: &str, count: usize) -> Vec<Waiting> {
-        let name = |n| Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname");
-        (0..count).map(|n| (namespace.to_owned(), Entry::Tenants(name(n)))).collect()
+        let name =
+            |n| Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname");
+        (0..count)
+            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n))))
+            .collect()
     }
 
-    /// Writes until nothing is due, against a server that refuses every batch with one of `bad`. Returns the number of
-    /// writes.
-    fn settle(refusals: &mut Refusals, waiting: &mut Vec<Waiting>, bad: &[Waiting], now: Instant) -> usize {
+    /// Writes until nothing is due, against a server that refuses every batch with one of `bad`.
+    /// Returns the number of writes.
+    fn settle(
+        refusals: &mut Refusals,
+        waiting: &mut Vec<Waiting>,
+        bad: &[Waiting],
+        now: Instant,
+    ) -> usize {
         for writes in 0..1000 {
             let batch = refusals.choose(waiting.iter().cloned(), now);
             if batch.is_empty() {
@@ -152,7 +193,11 @@ mod tests {
         assert_eq!(waiting, bad, "what can be written is");
         let later = entries("carol", 1);
         waiting.extend(later);
-        assert_eq!(settle(&mut refusals, &mut waiting, &bad, now), 1, "a new entry of another waits for nothing");
+        assert_eq!(
+            settle(&mut refusals, &mut waiting, &bad, now),
+            1,
+            "a new entry of another waits for nothing"
+        );
         assert_eq!(waiting, bad, "it is written");
     }
 
@@ -162,9 +207,17 @@ mod tests {
         let mut refusals = Refusals::default();
         let mut waiting = all.clone();
         let writes = settle(&mut refusals, &mut waiting, &all, now);
-        assert_eq!(writes, STRIKES as usize + 1, "writes until it counts as refused");
+        assert_eq!(
+            writes,
+            STRIKES as usize + 1,
+            "writes until it counts as refused"
+        );
         assert_eq!(refusals.len(), 200, "all wait");
-        assert_eq!(settle(&mut refusals, &mut waiting, &all, now + PAUSE), 1, "one write a minute");
+        assert_eq!(
+            settle(&mut refusals, &mut waiting, &all, now + PAUSE),
+            1,
+            "one write a minute"
+        );
         settle(&mut refusals, &mut waiting, &[], now + 2 * PAUSE);
         assert_eq!(waiting, [], "the cause is gone");
     }
@@ -174,7 +227,11 @@ mod tests {
         let (all, now) = (entries("a", 2), Instant::now());
         let mut refusals = Refusals::default();
         refusals.refused(&all[..1], &all, "too long", now);
-        assert_eq!(refusals.choose(all.iter().cloned(), now), all[1..], "the first one waits");
+        assert_eq!(
+            refusals.choose(all.iter().cloned(), now),
+            all[1..],
+            "the first one waits"
+        );
         refusals.retain(|entry| *entry == all[1].1);
         assert_eq!(refusals.next(), None, "nothing is tried again");
     }

@@ -1,16 +1,17 @@
 //! The ConfigMaps of the record as last seen, and the place of an entry among them. Pure.
 //!
-//! An entry belongs to the ConfigMap with the first byte of its hash in the name. Tenants choose the hashed texts, so a
-//! namespace can aim at one ConfigMap: one that has become large is *split*, by an annotation. From then on it takes no
-//! new entries, and the ConfigMaps with one more byte of the hash do. The write that splits and the writes of entries
-//! are conditional on the same resource version, so two replicas never put an entry into two places.
+//! An entry belongs to the ConfigMap with the first byte of its hash in the name. Tenants choose
+//! the hashed texts, so a namespace can aim at one ConfigMap: one that has become large is *split*,
+//! by an annotation. From then on it takes no new entries, and the ConfigMaps with one more byte of
+//! the hash do. The write that splits and the writes of entries are conditional on the same
+//! resource version, so two replicas never put an entry into two places.
 
 use std::collections::BTreeMap;
 
 use super::entry::{Entry, Owner};
 
-/// The size of the data, in bytes, from which on a ConfigMap is split. A ConfigMap has 1 MiB at most, and its keys are a
-/// second time in `managedFields`.
+/// The size of the data, in bytes, from which on a ConfigMap is split. A ConfigMap has 1 MiB at
+/// most, and its keys are a second time in `managedFields`.
 const SPLIT_AT: usize = 256 << 10;
 
 /// A ConfigMap of the record, as last seen.
@@ -61,20 +62,34 @@ impl Shards {
 
     /// Returns the names of the ConfigMaps with entries that were deleted.
     pub(super) fn lost(&self) -> impl Iterator<Item = &String> {
-        self.0.iter().filter(|(_, shard)| shard.is_lost()).map(|(name, _)| name)
+        self.0
+            .iter()
+            .filter(|(_, shard)| shard.is_lost())
+            .map(|(name, _)| name)
     }
 
     /// Returns the ConfigMap that has an entry, or the one into which a new entry is written.
     pub(super) fn place(&self, entry: &Entry) -> String {
-        let has = |name: &String| self.0.get(name).is_some_and(|shard| shard.records.contains_key(entry));
+        let has = |name: &String| {
+            self.0
+                .get(name)
+                .is_some_and(|shard| shard.records.contains_key(entry))
+        };
         let is_open = |name: &String| self.0.get(name).is_none_or(|shard| !shard.is_split);
-        let found = entry.path().find(has).or_else(|| entry.path().find(is_open));
-        found.or_else(|| entry.path().last()).expect("a path has several names")
+        let found = entry
+            .path()
+            .find(has)
+            .or_else(|| entry.path().find(is_open));
+        found
+            .or_else(|| entry.path().last())
+            .expect("a path has several names")
     }
 
     /// Returns the recorded owner of an entry.
     pub(super) fn owner(&self, entry: &Entry) -> Option<&Owner> {
-        entry.path().find_map(|name| self.0.get(&name)?.records.get(entry))
+        entry
+            .path()
+            .find_map(|name| self.0.get(&name)?.records.get(entry))
     }
 }
 
@@ -90,22 +105,37 @@ mod tests {
     }
 
     fn owner() -> Owner {
-        Owner::Tenant(Record { namespace: "alice".into(), since: 1, released: None })
+        Owner::Tenant(Record {
+            namespace: "alice".into(),
+            since: 1,
+            released: None,
+        })
     }
 
     #[test]
     fn an_entry_stays_where_it_is_and_new_ones_go_below_a_split_config_map() {
         let mut shards = Shards::default();
         let (old, new) = (entry("old.example"), entry("new.example"));
-        let (first, below) = (old.path().next().expect("a name"), old.path().nth(1).expect("a name"));
+        let (first, below) = (
+            old.path().next().expect("a name"),
+            old.path().nth(1).expect("a name"),
+        );
         assert_eq!(shards.place(&old), first, "nothing is there yet");
         let shard = shards.entry(&first);
         shard.version = "1".to_owned();
         shard.is_split = true;
-        assert_eq!(shards.place(&old), below, "a new entry of a split ConfigMap");
+        assert_eq!(
+            shards.place(&old),
+            below,
+            "a new entry of a split ConfigMap"
+        );
         shards.entry(&first).records.insert(old.clone(), owner());
         assert_eq!(shards.place(&old), first, "an entry that was there before");
-        assert_eq!(shards.place(&new), new.path().next().expect("a name"), "another ConfigMap is not split");
+        assert_eq!(
+            shards.place(&new),
+            new.path().next().expect("a name"),
+            "another ConfigMap is not split"
+        );
         assert_eq!(shards.owner(&old), Some(&owner()));
     }
 
@@ -117,9 +147,16 @@ mod tests {
             if shard.is_full() {
                 break;
             }
-            shard.records.insert(entry(&format!("h{n}.{long}.{long}.{long}.example")), owner());
+            shard.records.insert(
+                entry(&format!("h{n}.{long}.{long}.{long}.example")),
+                owner(),
+            );
         }
-        let size: usize = shard.records.iter().map(|(entry, owner)| entry.key().len() + entry.value(owner).len()).sum();
+        let size: usize = shard
+            .records
+            .iter()
+            .map(|(entry, owner)| entry.key().len() + entry.value(owner).len())
+            .sum();
         assert!((SPLIT_AT..SPLIT_AT + 1000).contains(&size), "{size}");
     }
 }

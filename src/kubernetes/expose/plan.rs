@@ -1,7 +1,8 @@
-//! Plans the writes that bring the Service of a Gateway of the dedicated fleet to the desired state. Pure.
+//! Plans the writes that bring the Service of a Gateway of the dedicated fleet to the desired
+//! state. Pure.
 //!
-//! Compares the fields that we want with those of the Service and its slices; fields that the server or other managers
-//! add are ignored. Objects that we do not own are left alone.
+//! Compares the fields that we want with those of the Service and its slices; fields that the
+//! server or other managers add are ignored. Objects that we do not own are left alone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,7 +11,9 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::deviation::{Deviation, Place, deviations};
-use gatewright_core::inputs::{EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType, SliceEndpoint};
+use gatewright_core::inputs::{
+    EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType, SliceEndpoint,
+};
 use gatewright_core::model::{ObjectName, Transport, TransportPort};
 use gatewright_core::translate::{DesiredService, DesiredSlices};
 
@@ -31,15 +34,15 @@ pub(crate) enum ServiceAction {
 pub(crate) struct Plan {
     /// The writes, in order.
     pub(crate) steps: Vec<ServiceAction>,
-    /// Our slices that no Envoy belongs into any more, with their UIDs: their endpoints are Envoys that no longer
-    /// exist.
+    /// Our slices that no Envoy belongs into any more, with their UIDs: their endpoints are Envoys
+    /// that no longer exist.
     pub(crate) idle: Vec<(ObjectName, String)>,
     /// The message about an object of another owner that has a name which we need.
     pub(crate) trouble: Option<String>,
 }
 
-/// Returns the plan for a Gateway with this UID. `slices` looks up a slice by its name; `behind` iterates over all
-/// slices of the Service.
+/// Returns the plan for a Gateway with this UID. `slices` looks up a slice by its name; `behind`
+/// iterates over all slices of the Service.
 pub(crate) fn plan<'a>(
     desired: &DesiredService,
     gateway_uid: &str,
@@ -49,28 +52,47 @@ pub(crate) fn plan<'a>(
 ) -> Plan {
     let mut plan = Plan::default();
     match service.map(|service| service.made.as_deref()) {
-        None => {
-            plan.steps.push(ServiceAction::Create(service_document(desired, gateway_uid, None, desired.cluster_ip)))
-        }
+        None => plan.steps.push(ServiceAction::Create(service_document(
+            desired,
+            gateway_uid,
+            None,
+            desired.cluster_ip,
+        ))),
         // A Service that we do not own, or one of a deleted Gateway of the same name.
         Some(None) => return plan,
-        Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => return plan,
+        Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => {
+            return plan;
+        }
         Some(Some(there)) => {
             // The one that it has it keeps (`ServiceSpec.clusterIP`), which the Gateway says.
-            let held = |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
-            let document = service_document(desired, gateway_uid, Some(there), desired.cluster_ip.filter(held));
+            let held =
+                |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
+            let document = service_document(
+                desired,
+                gateway_uid,
+                Some(there),
+                desired.cluster_ip.filter(held),
+            );
             if !is_as_desired(there, desired, &document) {
-                plan.steps.push(ServiceAction::Apply(document, there.uid.clone()));
+                plan.steps
+                    .push(ServiceAction::Apply(document, there.uid.clone()));
             }
         }
     }
     let service_changes = !plan.steps.is_empty();
-    plan_slices(&mut plan, &behind_ours(desired), gateway_uid, service_changes, slices, behind);
+    plan_slices(
+        &mut plan,
+        &behind_ours(desired),
+        gateway_uid,
+        service_changes,
+        slices,
+        behind,
+    );
     plan
 }
 
-/// Returns the plan of the slices behind a Service that the Gateway names, for a Gateway with this UID. `behind`
-/// iterates over all slices that were made for it behind any such Service.
+/// Returns the plan of the slices behind a Service that the Gateway names, for a Gateway with this
+/// UID. `behind` iterates over all slices that were made for it behind any such Service.
 pub(crate) fn plan_behind<'a>(
     desired: &DesiredSlices,
     gateway_uid: &str,
@@ -93,7 +115,10 @@ fn plan_slices<'a>(
 ) {
     let mut idle: BTreeMap<ObjectName, String> = behind
         .filter_map(|slice| {
-            let made = slice.made.as_ref().filter(|made| made.owner == gateway_uid)?;
+            let made = slice
+                .made
+                .as_ref()
+                .filter(|made| made.owner == gateway_uid)?;
             Some((slice.meta.name.clone(), made.uid.clone()))
         })
         .collect();
@@ -106,16 +131,17 @@ fn plan_slices<'a>(
             continue;
         };
         let Some(made) = there.made.as_ref().filter(|made| made.owner == gateway_uid) else {
-            let text =
-                format!("EndpointSlice {name} belongs to another owner: remove it, or give the Gateway another name");
+            let text = format!(
+                "EndpointSlice {name} belongs to another owner: remove it, or give the Gateway another name"
+            );
             plan.trouble.get_or_insert(text);
             continue;
         };
-        // Of a slice behind a Service of ours we keep no labels: they are written together with those of the Service.
-        let marked = made
-            .lent
-            .as_ref()
-            .is_none_or(|there| has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations));
+        // Of a slice behind a Service of ours we keep no labels: they are written together with
+        // those of the Service.
+        let marked = made.lent.as_ref().is_none_or(|there| {
+            has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations)
+        });
         let document = document();
         let mut wanted = document.clone();
         if let Some(fields) = wanted.as_object_mut() {
@@ -124,7 +150,8 @@ fn plan_slices<'a>(
         let same = there.service.as_ref() == Some(&desired.service)
             && deviations(&wanted, &made.content, &|_| false).is_empty();
         if !same || !marked || all {
-            plan.steps.push(ServiceAction::Apply(document, made.uid.clone()));
+            plan.steps
+                .push(ServiceAction::Apply(document, made.uid.clone()));
         }
     }
     plan.idle.extend(idle);
@@ -145,7 +172,9 @@ fn behind_ours(desired: &DesiredService) -> DesiredSlices {
 
 /// Returns whether all wanted entries are present with their values.
 fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
-    wanted.iter().all(|(key, value)| there.get(key) == Some(value))
+    wanted
+        .iter()
+        .all(|(key, value)| there.get(key) == Some(value))
 }
 
 fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value) -> bool {
@@ -156,8 +185,8 @@ fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value
         && has(&there.annotations, &desired.annotations)
 }
 
-/// The fields of a Service that the API server fills in, or that the platform may set. Any other field, such as
-/// `selector`, would change where requests go.
+/// The fields of a Service that the API server fills in, or that the platform may set. Any other
+/// field, such as `selector`, would change where requests go.
 const OF_THE_PLATFORM: [&str; 16] = [
     "spec.allocateLoadBalancerNodePorts",
     "spec.clusterIP",
@@ -177,7 +206,8 @@ const OF_THE_PLATFORM: [&str; 16] = [
     "spec.trafficDistribution",
 ];
 
-/// Returns whether an object may have a field that we do not write: labels and annotations are anybody's.
+/// Returns whether an object may have a field that we do not write: labels and annotations are
+/// anybody's.
 pub(crate) fn may_have(place: &Place) -> bool {
     place.fields.starts_with("metadata.") || OF_THE_PLATFORM.contains(&place.fields.as_str())
 }
@@ -198,7 +228,13 @@ pub(crate) fn differences(document: &Value, object: &DynamicObject) -> Vec<Devia
 /// Returns the port of the Envoys for each port name of the Service.
 fn port_names(desired: &DesiredService) -> BTreeMap<String, TransportPort> {
     let target = |(port, target): (&TransportPort, &u16)| {
-        (port_name(*port), TransportPort { number: *target, transport: port.transport })
+        (
+            port_name(*port),
+            TransportPort {
+                number: *target,
+                transport: port.transport,
+            },
+        )
     };
     desired.targets.iter().map(target).collect()
 }
@@ -214,8 +250,8 @@ fn port_name(port: TransportPort) -> String {
 /// An Envoy behind a Service.
 type Envoy = (IpAddr, SliceEndpoint);
 
-/// Returns the slices: the name, whether it is of IPv4, and its endpoints, sorted by address; the API allows one address
-/// family per slice. Empty where there is no port.
+/// Returns the slices: the name, whether it is of IPv4, and its endpoints, sorted by address; the
+/// API allows one address family per slice. Empty where there is no port.
 fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<Envoy>)> {
     let mut all = Vec::new();
     if desired.ports.is_empty() {
@@ -232,7 +268,11 @@ fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<Envoy>)> {
             chunks.push(Vec::new());
         }
         for (index, chunk) in chunks.into_iter().enumerate() {
-            let number = if index == 0 { String::new() } else { format!("-{index}") };
+            let number = if index == 0 {
+                String::new()
+            } else {
+                format!("-{index}")
+            };
             all.push((format!("{}-{family}{number}", desired.prefix), v4, chunk));
         }
     }
@@ -240,7 +280,11 @@ fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<Envoy>)> {
 }
 
 /// Returns the metadata of an object that is made for a Gateway, with these labels and annotations.
-fn metadata(name: &ObjectName, marks: [&BTreeMap<String, String>; 2], gateway: (&ObjectName, &str)) -> Value {
+fn metadata(
+    name: &ObjectName,
+    marks: [&BTreeMap<String, String>; 2],
+    gateway: (&ObjectName, &str),
+) -> Value {
     let ([labels, annotations], (gateway, uid)) = (marks, gateway);
     json!({
         "name": &*name.name, "namespace": &*name.namespace, "labels": labels, "annotations": annotations,
@@ -258,12 +302,14 @@ fn service_document(
     cluster_ip: Option<IpAddr>,
 ) -> Value {
     let port = |(port, target): (&TransportPort, &u16)| json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()});
-    let mut spec =
-        json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
-    // The class of an existing load balancer is immutable (`ServiceSpec.loadBalancerClass`): with another class the
-    // whole write would be rejected.
-    let balanced = there.filter(|there| there.is_balanced() && desired.kind == ServiceType::LoadBalancer);
-    let class = balanced.map_or(&desired.load_balancer_class, |there| &there.load_balancer_class);
+    let mut spec = json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
+    // The class of an existing load balancer is immutable (`ServiceSpec.loadBalancerClass`): with
+    // another class the whole write would be rejected.
+    let balanced =
+        there.filter(|there| there.is_balanced() && desired.kind == ServiceType::LoadBalancer);
+    let class = balanced.map_or(&desired.load_balancer_class, |there| {
+        &there.load_balancer_class
+    });
     if let Some(class) = class {
         spec["loadBalancerClass"] = json!(class);
     }
@@ -323,7 +369,10 @@ mod tests {
 
     /// Ready Envoys without a known node.
     fn envoys(addresses: &[&str]) -> BTreeMap<IpAddr, SliceEndpoint> {
-        addresses.iter().map(|ip| (ip.parse().expect("an address"), SliceEndpoint::default())).collect()
+        addresses
+            .iter()
+            .map(|ip| (ip.parse().expect("an address"), SliceEndpoint::default()))
+            .collect()
     }
 
     fn desired() -> DesiredService {
@@ -349,7 +398,13 @@ mod tests {
     /// Returns the plan when these objects exist.
     fn check(there: &[Value], desired: &DesiredService, uid: &str) -> Plan {
         let objects: Vec<Object> = there.iter().cloned().map(parsed).collect();
-        let service = objects.iter().find_map(|o| if let Object::Service(s) = o { Some(s) } else { None });
+        let service = objects.iter().find_map(|o| {
+            if let Object::Service(s) = o {
+                Some(s)
+            } else {
+                None
+            }
+        });
         let slice = |name: &ObjectName| {
             objects.iter().find_map(|o| match o {
                 Object::EndpointSlice(slice) if slice.meta.name == *name => Some(slice),
@@ -357,7 +412,9 @@ mod tests {
             })
         };
         let behind = objects.iter().filter_map(|o| match o {
-            Object::EndpointSlice(slice) if slice.service.as_ref() == Some(&desired.name) => Some(slice),
+            Object::EndpointSlice(slice) if slice.service.as_ref() == Some(&desired.name) => {
+                Some(slice)
+            }
             _ => None,
         });
         plan(desired, uid, service, slice, behind)
@@ -370,8 +427,10 @@ mod tests {
         };
         let mut all: Vec<Value> = plan.steps.iter().map(document).collect();
         for document in &mut all {
-            document["metadata"]["uid"] =
-                json!(format!("uid of the {}", document["kind"].as_str().unwrap_or_default()));
+            document["metadata"]["uid"] = json!(format!(
+                "uid of the {}",
+                document["kind"].as_str().unwrap_or_default()
+            ));
         }
         all
     }
@@ -379,67 +438,137 @@ mod tests {
     #[test]
     fn an_equal_object_is_not_written_again_and_a_different_one_is() {
         let made = written(&check(&[], &desired(), "u"));
-        assert_eq!(made.iter().map(|m| &m["kind"]).collect::<Vec<_>>(), ["Service", "EndpointSlice"]);
+        assert_eq!(
+            made.iter().map(|m| &m["kind"]).collect::<Vec<_>>(),
+            ["Service", "EndpointSlice"]
+        );
         assert_eq!(check(&made, &desired(), "u"), Plan::default());
         let moved = check(
             &made,
-            &DesiredService { targets: BTreeMap::from([(TransportPort::tcp(443), 20_002)]), ..desired() },
+            &DesiredService {
+                targets: BTreeMap::from([(TransportPort::tcp(443), 20_002)]),
+                ..desired()
+            },
             "u",
         );
-        let uids: Vec<&str> =
-            moved.steps.iter().map(|step| if let ServiceAction::Apply(_, uid) = step { &**uid } else { "" }).collect();
-        assert_eq!(uids, ["uid of the Service", "uid of the EndpointSlice"], "both have the port");
-        let more = DesiredService { envoys: envoys(&["10.0.0.2"]), ..desired() };
-        assert_eq!(check(&made, &more, "u").steps.len(), 1, "only the slice has the Envoys");
-        let none = DesiredService { envoys: BTreeMap::new(), ..desired() };
-        assert_eq!(check(&made, &none, "u").steps.len(), 1, "an empty slice is written, not left with who is gone");
-    }
-
-    /// Service proxies forward `Local` connections to endpoints of their node, and to terminating ones while none is ready.
-    #[test]
-    fn slices_say_where_envoys_run_and_which_terminate() {
-        let on = |node: &str, terminating| SliceEndpoint { terminating, node: Some(node.into()) };
-        let of = |all: [(&str, SliceEndpoint); 2]| DesiredService {
-            envoys: all.map(|(ip, envoy)| (ip.parse().expect("an address"), envoy)).into(),
+        let uids: Vec<&str> = moved
+            .steps
+            .iter()
+            .map(|step| {
+                if let ServiceAction::Apply(_, uid) = step {
+                    &**uid
+                } else {
+                    ""
+                }
+            })
+            .collect();
+        assert_eq!(
+            uids,
+            ["uid of the Service", "uid of the EndpointSlice"],
+            "both have the port"
+        );
+        let more = DesiredService {
+            envoys: envoys(&["10.0.0.2"]),
             ..desired()
         };
-        let both = of([("10.0.0.1", on("one", false)), ("10.0.0.2", on("two", true))]);
+        assert_eq!(
+            check(&made, &more, "u").steps.len(),
+            1,
+            "only the slice has the Envoys"
+        );
+        let none = DesiredService {
+            envoys: BTreeMap::new(),
+            ..desired()
+        };
+        assert_eq!(
+            check(&made, &none, "u").steps.len(),
+            1,
+            "an empty slice is written, not left with who is gone"
+        );
+    }
+
+    /// Service proxies forward `Local` connections to endpoints of their node, and to terminating
+    /// ones while none is ready.
+    #[test]
+    fn slices_say_where_envoys_run_and_which_terminate() {
+        let on = |node: &str, terminating| SliceEndpoint {
+            terminating,
+            node: Some(node.into()),
+        };
+        let of = |all: [(&str, SliceEndpoint); 2]| DesiredService {
+            envoys: all
+                .map(|(ip, envoy)| (ip.parse().expect("an address"), envoy))
+                .into(),
+            ..desired()
+        };
+        let both = of([
+            ("10.0.0.1", on("one", false)),
+            ("10.0.0.2", on("two", true)),
+        ]);
         let made = written(&check(&[], &both, "u"));
         let endpoints = json!([
             {"addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": "one"},
             {"addresses": ["10.0.0.2"], "conditions": {"ready": false, "serving": true, "terminating": true}, "nodeName": "two"},
         ]);
         assert_eq!(made[1]["endpoints"], endpoints);
-        assert_eq!(check(&made, &both, "u"), Plan::default(), "what was written is as desired");
+        assert_eq!(
+            check(&made, &both, "u"),
+            Plan::default(),
+            "what was written is as desired"
+        );
         for other in [
             of([("10.0.0.1", on("one", true)), ("10.0.0.2", on("two", true))]),
-            of([("10.0.0.1", on("other", false)), ("10.0.0.2", on("two", true))]),
+            of([
+                ("10.0.0.1", on("other", false)),
+                ("10.0.0.2", on("two", true)),
+            ]),
         ] {
-            assert_eq!(check(&made, &other, "u").steps.len(), 1, "the slice is written");
+            assert_eq!(
+                check(&made, &other, "u").steps.len(),
+                1,
+                "the slice is written"
+            );
         }
     }
 
     #[test]
     fn a_service_with_another_policy_for_outside_connections_is_written() {
         use gatewright_core::inputs::ExternalTrafficPolicy::{Cluster, Local};
-        let by =
-            |policy| DesiredService { kind: ServiceType::NodePort, external_traffic_policy: Some(policy), ..desired() };
+        let by = |policy| DesiredService {
+            kind: ServiceType::NodePort,
+            external_traffic_policy: Some(policy),
+            ..desired()
+        };
         let made = written(&check(&[], &by(Local), "u"));
         assert_eq!(made[0]["spec"]["externalTrafficPolicy"], "Local");
-        assert_eq!(check(&made, &by(Local), "u"), Plan::default(), "what was written is as desired");
+        assert_eq!(
+            check(&made, &by(Local), "u"),
+            Plan::default(),
+            "what was written is as desired"
+        );
         let moved = written(&check(&made, &by(Cluster), "u"));
         assert_eq!(moved[0]["spec"]["externalTrafficPolicy"], "Cluster");
     }
 
     #[test]
     fn tcp_and_udp_of_one_number_are_two_ports() {
-        let dns = |transport| TransportPort { number: 53, transport };
-        let targets = BTreeMap::from([(dns(Transport::Tcp), 20_001), (dns(Transport::Udp), 20_002)]);
-        let both = DesiredService { targets, ..desired() };
+        let dns = |transport| TransportPort {
+            number: 53,
+            transport,
+        };
+        let targets =
+            BTreeMap::from([(dns(Transport::Tcp), 20_001), (dns(Transport::Udp), 20_002)]);
+        let both = DesiredService {
+            targets,
+            ..desired()
+        };
         let made = written(&check(&[], &both, "u"));
         let shown = |ports: &Value| -> Vec<(String, u64, String)> {
             let port = |port: &Value| {
-                let number = port["targetPort"].as_u64().or(port["port"].as_u64()).expect("a number");
+                let number = port["targetPort"]
+                    .as_u64()
+                    .or(port["port"].as_u64())
+                    .expect("a number");
                 (
                     port["name"].as_str().expect("a name").to_owned(),
                     number,
@@ -448,7 +577,10 @@ mod tests {
             };
             ports.as_array().expect("ports").iter().map(port).collect()
         };
-        let expected = [("p53".to_owned(), 20_001, "TCP".to_owned()), ("p53-udp".to_owned(), 20_002, "UDP".to_owned())];
+        let expected = [
+            ("p53".to_owned(), 20_001, "TCP".to_owned()),
+            ("p53-udp".to_owned(), 20_002, "UDP".to_owned()),
+        ];
         assert_eq!(shown(&made[0]["spec"]["ports"]), expected);
         assert_eq!(shown(&made[1]["ports"]), expected);
         assert_eq!(check(&made, &both, "u"), Plan::default());
@@ -456,7 +588,10 @@ mod tests {
 
     #[test]
     fn a_slice_goes_with_the_last_envoy_of_its_family_and_no_other_does() {
-        let both = DesiredService { envoys: envoys(&["10.0.0.1", "fd00::1"]), ..desired() };
+        let both = DesiredService {
+            envoys: envoys(&["10.0.0.1", "fd00::1"]),
+            ..desired()
+        };
         let mut made = written(&check(&[], &both, "u"));
         assert_eq!(made.len(), 3);
         assert_eq!(check(&made, &both, "u"), Plan::default());
@@ -465,7 +600,10 @@ mod tests {
         let uid = "uid of the EndpointSlice".to_owned();
         assert_eq!(gone.idle, [(ObjectName::new("a", "g-c-v6"), uid)]);
         // A slice of another owner behind the Service.
-        made[2]["metadata"]["labels"].as_object_mut().expect("labels").remove(SLICES_BY);
+        made[2]["metadata"]["labels"]
+            .as_object_mut()
+            .expect("labels")
+            .remove(SLICES_BY);
         assert_eq!(check(&made, &desired(), "u"), Plan::default());
     }
 
@@ -481,17 +619,26 @@ mod tests {
         theirs[0]["metadata"]["labels"] = json!({});
         assert_eq!(check(&theirs, &desired(), "u"), Plan::default());
 
-        // A slice of another owner: the Service and the slice of the other family are made all the same, and the
-        // conflict is reported.
-        let more = DesiredService { envoys: envoys(&["10.0.0.2", "::1"]), ..desired() };
+        // A slice of another owner: the Service and the slice of the other family are made all the
+        // same, and the conflict is reported.
+        let more = DesiredService {
+            envoys: envoys(&["10.0.0.2", "::1"]),
+            ..desired()
+        };
         for (field, value) in [("labels", json!({})), ("ownerReferences", json!([]))] {
             let mut slice = made[1].clone();
             slice["metadata"][field] = value;
             let plan = check(&[slice], &more, "u");
-            let names: Vec<Value> = written(&plan).iter().map(|m| m["metadata"]["name"].clone()).collect();
+            let names: Vec<Value> = written(&plan)
+                .iter()
+                .map(|m| m["metadata"]["name"].clone())
+                .collect();
             assert_eq!(names, ["g-c", "g-c-v6"]);
             let text = plan.trouble.expect("it is told");
-            assert!(text.contains("EndpointSlice a/g-c-v4 belongs to another owner"), "{text}");
+            assert!(
+                text.contains("EndpointSlice a/g-c-v4 belongs to another owner"),
+                "{text}"
+            );
         }
     }
 
@@ -508,35 +655,71 @@ mod tests {
         }
     }
 
-    /// Returns the plan behind a named Service when these slices exist, which were made for the Gateway `g`.
+    /// Returns the plan behind a named Service when these slices exist, which were made for the
+    /// Gateway `g`.
     fn check_behind(there: &[Value], desired: &DesiredSlices) -> Plan {
         let objects: Vec<Object> = there.iter().cloned().map(parsed).collect();
-        let slices = || objects.iter().filter_map(|o| if let Object::EndpointSlice(s) = o { Some(s) } else { None });
-        let lent = |slice: &&EndpointSlice| slice.made.as_ref().is_some_and(|made| made.lent.is_some());
-        plan_behind(desired, "u", |name| slices().find(|slice| slice.meta.name == *name), slices().filter(lent))
+        let slices = || {
+            objects.iter().filter_map(|o| {
+                if let Object::EndpointSlice(s) = o {
+                    Some(s)
+                } else {
+                    None
+                }
+            })
+        };
+        let lent =
+            |slice: &&EndpointSlice| slice.made.as_ref().is_some_and(|made| made.lent.is_some());
+        plan_behind(
+            desired,
+            "u",
+            |name| slices().find(|slice| slice.meta.name == *name),
+            slices().filter(lent),
+        )
     }
 
     #[test]
     fn behind_a_service_of_somebodys_are_slices_of_ours_and_nothing_else_is_written() {
         let made = written(&check_behind(&[], &behind(&[("https", 20_001)])));
-        assert_eq!(made.iter().map(|made| &made["kind"]).collect::<Vec<_>>(), ["EndpointSlice"]);
+        assert_eq!(
+            made.iter().map(|made| &made["kind"]).collect::<Vec<_>>(),
+            ["EndpointSlice"]
+        );
         assert_eq!(made[0]["metadata"]["name"], "g-web-v4");
-        assert_eq!(made[0]["metadata"]["labels"]["kubernetes.io/service-name"], "web");
-        assert_eq!(made[0]["ports"], json!([{"name": "https", "port": 20_001, "protocol": "TCP"}]));
-        assert_eq!(check_behind(&made, &behind(&[("https", 20_001)])), Plan::default());
+        assert_eq!(
+            made[0]["metadata"]["labels"]["kubernetes.io/service-name"],
+            "web"
+        );
+        assert_eq!(
+            made[0]["ports"],
+            json!([{"name": "https", "port": 20_001, "protocol": "TCP"}])
+        );
+        assert_eq!(
+            check_behind(&made, &behind(&[("https", 20_001)])),
+            Plan::default()
+        );
         // A changed port, label or annotation is written, since no Service of ours has it.
         let label = |key: &str| {
             let mut desired = behind(&[("https", 20_001)]);
             desired.labels.insert(key.to_owned(), "x".to_owned());
             desired
         };
-        for other in [behind(&[("https", 20_002)]), behind(&[("https", 20_001), ("more", 20_002)]), label("team")] {
+        for other in [
+            behind(&[("https", 20_002)]),
+            behind(&[("https", 20_001), ("more", 20_002)]),
+            label("team"),
+        ] {
             let plan = check_behind(&made, &other);
-            assert!(matches!(&plan.steps[..], [ServiceAction::Apply(_, uid)] if uid == "uid of the EndpointSlice"));
+            assert!(
+                matches!(&plan.steps[..], [ServiceAction::Apply(_, uid)] if uid == "uid of the EndpointSlice")
+            );
             assert!(plan.idle.is_empty());
         }
         // After a change to another Service, or to none, the existing slices are removed.
-        let idle = [(ObjectName::new("a", "g-web-v4"), "uid of the EndpointSlice".to_owned())];
+        let idle = [(
+            ObjectName::new("a", "g-web-v4"),
+            "uid of the EndpointSlice".to_owned(),
+        )];
         let elsewhere = DesiredSlices {
             prefix: "g-other".to_owned(),
             service: ObjectName::new("a", "other"),
@@ -551,7 +734,11 @@ mod tests {
         theirs[0]["metadata"]["ownerReferences"] = json!([]);
         let plan = check_behind(&theirs, &behind(&[("https", 20_002)]));
         assert!(plan.steps.is_empty() && plan.idle.is_empty());
-        assert!(plan.trouble.expect("it is told").contains("EndpointSlice a/g-web-v4 belongs to another owner"));
+        assert!(
+            plan.trouble
+                .expect("it is told")
+                .contains("EndpointSlice a/g-web-v4 belongs to another owner")
+        );
     }
 
     #[test]
@@ -564,14 +751,26 @@ mod tests {
         };
         let made = written(&check(&[], &balanced(Some("example.org/a"), 20_001), "u"));
         for other in [Some("example.org/b"), None] {
-            assert_eq!(check(&made, &balanced(other, 20_001), "u"), Plan::default(), "a write would be refused");
+            assert_eq!(
+                check(&made, &balanced(other, 20_001), "u"),
+                Plan::default(),
+                "a write would be refused"
+            );
             let moved = written(&check(&made, &balanced(other, 20_002), "u"));
             assert_eq!(moved[0]["spec"]["loadBalancerClass"], "example.org/a");
             assert_eq!(moved[0]["spec"]["ports"][0]["targetPort"], 20_002);
         }
         let plain = written(&check(&made, &desired(), "u"));
-        assert_eq!(plain[0]["spec"]["loadBalancerClass"], Value::Null, "one of another type has none");
-        let again = written(&check(&plain, &balanced(Some("example.org/b"), 20_001), "u"));
+        assert_eq!(
+            plain[0]["spec"]["loadBalancerClass"],
+            Value::Null,
+            "one of another type has none"
+        );
+        let again = written(&check(
+            &plain,
+            &balanced(Some("example.org/b"), 20_001),
+            "u",
+        ));
         assert_eq!(again[0]["spec"]["loadBalancerClass"], "example.org/b");
     }
 }

@@ -1,5 +1,5 @@
-//! Writes the Services of Gateways of the dedicated fleet and the EndpointSlices behind them, and deletes those that
-//! are no longer wanted.
+//! Writes the Services of Gateways of the dedicated fleet and the EndpointSlices behind them, and
+//! deletes those that are no longer wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -34,7 +34,8 @@ pub(crate) struct Services {
     wanted: MultiMap<ObjectName, ObjectName>,
     /// The observed Services of ours, with their Gateways and UIDs.
     ours: BTreeMap<ObjectName, (ObjectName, String)>,
-    /// The index from a Gateway to our slices behind the Services that it names; `lent_to` is the reverse.
+    /// The index from a Gateway to our slices behind the Services that it names; `lent_to` is the
+    /// reverse.
     lent: MultiMap<ObjectName, ObjectName>,
     lent_to: BTreeMap<ObjectName, ObjectName>,
     worker: Worker<ObjectName, Done>,
@@ -95,7 +96,8 @@ impl Services {
                 self.forget(&service.meta.name);
                 if let Some(exposure) = &service.made {
                     let name = service.meta.name.clone();
-                    self.ours.insert(name, (exposure.gateway.clone(), exposure.uid.clone()));
+                    self.ours
+                        .insert(name, (exposure.gateway.clone(), exposure.uid.clone()));
                     self.worker.want(exposure.gateway.clone(), Instant::now());
                 }
             }
@@ -142,7 +144,8 @@ impl Services {
         }
     }
 
-    /// Takes in the deletion of a slice; behind a Service of ours, its name has that of the Service as a prefix.
+    /// Takes in the deletion of a slice; behind a Service of ours, its name has that of the Service
+    /// as a prefix.
     fn forget_slice(&mut self, slice: &ObjectName) {
         self.set_lent(slice, None);
         if let Some((service, _)) = slice.name.rsplit_once("-v") {
@@ -171,10 +174,17 @@ impl Services {
         }
     }
 
-    /// Starts writes for the queued Gateways, up to the limit. `seen` has the UIDs of the existing Gateways.
-    pub(crate) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<ObservedObject>>, may_write: bool) {
+    /// Starts writes for the queued Gateways, up to the limit. `seen` has the UIDs of the existing
+    /// Gateways.
+    pub(crate) fn write(
+        &mut self,
+        store: &Store,
+        seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
+        may_write: bool,
+    ) {
         let uid = |gateway: &ObjectName| {
-            seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
+            seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone()))
+                .map(|seen| seen.uid.clone())
         };
         while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
@@ -189,14 +199,28 @@ impl Services {
             }
             let actions: Vec<&'static str> = work.iter().map(Work::label).collect();
             let client = self.client.clone();
-            self.worker.begin_several("expose", &actions, &format!("gateway {gateway}"), async move {
-                let outcome = run(&client, work).await;
-                Done { gateway, outcome, trouble }
-            });
+            self.worker.begin_several(
+                "expose",
+                &actions,
+                &format!("gateway {gateway}"),
+                async move {
+                    let outcome = run(&client, work).await;
+                    Done {
+                        gateway,
+                        outcome,
+                        trouble,
+                    }
+                },
+            );
         }
     }
 
-    fn work(&self, store: &Store, gateway: &ObjectName, uid: Option<Box<str>>) -> (Vec<Work>, Option<String>) {
+    fn work(
+        &self,
+        store: &Store,
+        gateway: &ObjectName,
+        uid: Option<Box<str>>,
+    ) -> (Vec<Work>, Option<String>) {
         let intent = self.intents.get(gateway);
         let (mut work, mut in_the_way) = (Vec::new(), None);
         let slice = |name: &ObjectName| store.slice(name).map(AsRef::as_ref);
@@ -204,30 +228,59 @@ impl Services {
         let planned = match (intent, &uid) {
             (Some(ServiceIntent::Wanted(desired)), Some(uid)) => {
                 let service = store.service(&desired.name).map(AsRef::as_ref);
-                Some(plan(desired, uid, service, slice, store.slices(&desired.name).map(AsRef::as_ref)))
+                Some(plan(
+                    desired,
+                    uid,
+                    service,
+                    slice,
+                    store.slices(&desired.name).map(AsRef::as_ref),
+                ))
             }
-            (Some(ServiceIntent::Slices(desired)), Some(uid)) => Some(plan_behind(desired, uid, slice, lent())),
+            (Some(ServiceIntent::Slices(desired)), Some(uid)) => {
+                Some(plan_behind(desired, uid, slice, lent()))
+            }
             _ => None,
         };
-        if let Some(Plan { steps, idle, trouble }) = planned {
+        if let Some(Plan {
+            steps,
+            idle,
+            trouble,
+        }) = planned
+        {
             work.extend(steps.into_iter().map(Work::Write));
-            work.extend(idle.into_iter().map(|(name, uid)| Work::DeleteSlice(name, uid)));
+            work.extend(
+                idle.into_iter()
+                    .map(|(name, uid)| Work::DeleteSlice(name, uid)),
+            );
             in_the_way = trouble;
         }
         if matches!(intent, Some(ServiceIntent::Wanted(_)) | None) {
             // The Gateway does not stand on a named Service any more.
-            let made = lent().filter_map(|slice| Some((slice.meta.name.clone(), slice.made.as_ref()?.uid.clone())));
+            let made = lent().filter_map(|slice| {
+                Some((slice.meta.name.clone(), slice.made.as_ref()?.uid.clone()))
+            });
             work.extend(made.map(|(name, uid)| Work::DeleteSlice(name, uid)));
         }
         if !matches!(intent, Some(ServiceIntent::Left)) {
             let wanted = intent.and_then(ServiceIntent::name);
             // Services of a Gateway are in its namespace.
             let start = ObjectName::new(gateway.namespace.clone(), "");
-            let near = self.ours.range(start..).take_while(|(name, _)| name.namespace == gateway.namespace);
-            for (name, (_, uid)) in near.filter(|(name, (of, _))| of == gateway && Some(*name) != wanted) {
-                let owner = store.service(name).and_then(|service| service.made.as_ref()).map(|there| &there.owner);
+            let near = self
+                .ours
+                .range(start..)
+                .take_while(|(name, _)| name.namespace == gateway.namespace);
+            for (name, (_, uid)) in
+                near.filter(|(name, (of, _))| of == gateway && Some(*name) != wanted)
+            {
+                let owner = store
+                    .service(name)
+                    .and_then(|service| service.made.as_ref())
+                    .map(|there| &there.owner);
                 let made = |slice: &EndpointSlice| {
-                    let made = slice.made.as_ref().filter(|made| Some(&made.owner) == owner)?;
+                    let made = slice
+                        .made
+                        .as_ref()
+                        .filter(|made| Some(&made.owner) == owner)?;
                     Some(Work::DeleteSlice(slice.meta.name.clone(), made.uid.clone()))
                 };
                 work.extend(store.slices(name).filter_map(|slice| made(slice)));
@@ -244,7 +297,14 @@ impl Services {
 
     /// Takes in the outcome of a write.
     pub(crate) fn take_event(&mut self, event: WorkerEvent) {
-        let Some(Done { gateway, outcome, trouble }) = event.0 else { return };
+        let Some(Done {
+            gateway,
+            outcome,
+            trouble,
+        }) = event.0
+        else {
+            return;
+        };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
             self.troubles.tell(&gateway, "conflict", trouble);
@@ -288,9 +348,10 @@ enum Work {
     DeleteSlice(ObjectName, String),
 }
 
-/// Runs the writes in order. Each starts only during a term of the Lease, see [`crate::fence`]. After a rejection the
-/// other writes go on, since the endpoints of a Service that cannot be changed still change. But nothing is deleted
-/// then, since the existing object may serve in place of the rejected one.
+/// Runs the writes in order. Each starts only during a term of the Lease, see [`crate::fence`].
+/// After a rejection the other writes go on, since the endpoints of a Service that cannot be
+/// changed still change. But nothing is deleted then, since the existing object may serve in place
+/// of the rejected one.
 async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
     let mut refused = None;
     for one in work {
@@ -300,7 +361,9 @@ async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
         let goes_on = !one.makes_service();
         match one.run(client).await {
             Ok(()) => {}
-            Err(failure @ (Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_))) if goes_on => {
+            Err(
+                failure @ (Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_)),
+            ) if goes_on => {
                 refused.get_or_insert(failure);
             }
             Err(failure) => return Err(failure),
@@ -329,11 +392,17 @@ impl Work {
             Work::Write(ServiceAction::Create(document)) => {
                 let api = api_of(client, &document);
                 let object = in_time(create(&api, document.clone())).await?;
-                corrected(&api, object, |object| differences(&document, object)).await.map(drop)
+                corrected(&api, object, |object| differences(&document, object))
+                    .await
+                    .map(drop)
             }
             Work::Write(ServiceAction::Apply(document, uid)) => {
                 let api = api_of(client, &document);
-                applied_over(&api, &document, &uid, |object| differences(&document, object)).await.map(drop)
+                applied_over(&api, &document, &uid, |object| {
+                    differences(&document, object)
+                })
+                .await
+                .map(drop)
             }
             Work::Delete(name, uid) => {
                 let api = api(client, "", "Service", &name.namespace);
@@ -349,7 +418,12 @@ impl Work {
 
 /// Returns the API of the kind and namespace of a manifest.
 fn api_of(client: &Client, document: &Value) -> Api<DynamicObject> {
-    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let text = |pointer: &str| {
+        document
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let version = text("/apiVersion");
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
     api(client, group, text("/kind"), text("/metadata/namespace"))
@@ -380,7 +454,11 @@ mod tests {
         let notes = asked.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let path = request.uri().path().to_owned();
-            let code = if path.contains("/services/") { 422 } else { 200 };
+            let code = if path.contains("/services/") {
+                422
+            } else {
+                200
+            };
             notes.lock().expect("nobody panics").push(path);
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
                 "message": "no", "metadata": {}});
@@ -397,8 +475,12 @@ mod tests {
 
     #[tokio::test]
     async fn envoys_come_and_go_behind_a_service_whose_change_is_refused() {
-        let slice =
-            || Work::Write(ServiceAction::Apply(document("discovery.k8s.io/v1", "EndpointSlice", "s-v4"), "2".into()));
+        let slice = || {
+            Work::Write(ServiceAction::Apply(
+                document("discovery.k8s.io/v1", "EndpointSlice", "s-v4"),
+                "2".into(),
+            ))
+        };
         let service = || document("v1", "Service", "s");
         for (first, asked_for) in [
             // The refused change, the look at what is there, and the slice.
@@ -409,13 +491,22 @@ mod tests {
             let (client, asked) = client();
             let old = Work::Delete(ObjectName::new("a", "old"), "3".into());
             let ended = run(&client, vec![first, slice(), old]).await;
-            assert_eq!(ended, Err(Failure::Refused("no".into())), "it is told all the same");
-            assert_eq!(asked.lock().expect("nobody panics").len(), asked_for, "{asked:?}");
+            assert_eq!(
+                ended,
+                Err(Failure::Refused("no".into())),
+                "it is told all the same"
+            );
+            assert_eq!(
+                asked.lock().expect("nobody panics").len(),
+                asked_for,
+                "{asked:?}"
+            );
         }
     }
 
     #[tokio::test]
-    async fn slices_behind_a_service_of_somebodys_go_with_the_gateway_and_before_a_service_of_ours_is_made() {
+    async fn slices_behind_a_service_of_somebodys_go_with_the_gateway_and_before_a_service_of_ours_is_made()
+     {
         let gateway = ObjectName::new("a", "g");
         let slice = |name: &str, gateway: &str| {
             let mut slice = document("discovery.k8s.io/v1", "EndpointSlice", name);
@@ -423,12 +514,15 @@ mod tests {
             slice["endpoints"] = json!([]);
             slice["metadata"]["uid"] = json!(format!("uid of {name}"));
             slice["metadata"]["annotations"] = json!({STANDS_ON: "web"});
-            slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "web", SLICES_BY: MANAGER});
-            slice["metadata"]["ownerReferences"] =
-                json!([{"apiVersion": "v1", "kind": "Gateway", "name": gateway, "uid": "u", "controller": true}]);
+            slice["metadata"]["labels"] =
+                json!({"kubernetes.io/service-name": "web", SLICES_BY: MANAGER});
+            slice["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Gateway", "name": gateway, "uid": "u", "controller": true}]);
             Object::parse_admitted(slice).expect("a slice")
         };
-        let (mut services, mut engine) = (Services::new(client().0), Engine::new(Settings::new("c", vec![])));
+        let (mut services, mut engine) = (
+            Services::new(client().0),
+            Engine::new(Settings::new("c", vec![])),
+        );
         for object in [slice("g-web-v4", "g"), slice("other-web-v4", "other")] {
             services.see(&object);
             engine.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
@@ -443,28 +537,51 @@ mod tests {
             work.iter().filter_map(name).collect()
         };
         let gone = ["g-web-v4 uid of g-web-v4"];
-        assert_eq!(deleted(&services, store), gone, "it is not ours any more, or gone");
+        assert_eq!(
+            deleted(&services, store),
+            gone,
+            "it is not ours any more, or gone"
+        );
         let behind = |ports: &[u16]| {
             let desired = DesiredSlices {
                 prefix: "g-web".to_owned(),
                 service: ObjectName::new("a", "web"),
                 gateway: gateway.clone(),
-                ports: ports.iter().map(|port| (port.to_string(), TransportPort::tcp(*port))).collect(),
+                ports: ports
+                    .iter()
+                    .map(|port| (port.to_string(), TransportPort::tcp(*port)))
+                    .collect(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
                 envoys: BTreeMap::new(),
             };
-            BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Slices(Box::new(desired))))])
+            BTreeMap::from([(
+                gateway.clone(),
+                Some(ServiceIntent::Slices(Box::new(desired))),
+            )])
         };
         services.take_in(behind(&[20_001]));
         assert!(deleted(&services, store).is_empty());
         services.take_in(behind(&[]));
-        assert_eq!(deleted(&services, store), gone, "nothing leads to it any more");
-        services.take_in(BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Left))]));
-        assert!(deleted(&services, store).is_empty(), "what may be put right stays");
+        assert_eq!(
+            deleted(&services, store),
+            gone,
+            "nothing leads to it any more"
+        );
+        services.take_in(BTreeMap::from([(
+            gateway.clone(),
+            Some(ServiceIntent::Left),
+        )]));
+        assert!(
+            deleted(&services, store).is_empty(),
+            "what may be put right stays"
+        );
         // The Gateway is queued again when the slice is deleted.
         services.write(store, &BTreeMap::new(), false);
-        services.gone(&ObjectKey::new(Kind::EndpointSlice, ObjectName::new("a", "g-web-v4")));
+        services.gone(&ObjectKey::new(
+            Kind::EndpointSlice,
+            ObjectName::new("a", "g-web-v4"),
+        ));
         assert!(services.worker.is_wanted(&gateway) && services.lent.of(&gateway).next().is_none());
     }
 
@@ -484,7 +601,10 @@ mod tests {
                 annotations: BTreeMap::new(),
                 envoys: BTreeMap::new(),
             };
-            (desired.gateway.clone(), Some(ServiceIntent::Wanted(Box::new(desired))))
+            (
+                desired.gateway.clone(),
+                Some(ServiceIntent::Wanted(Box::new(desired))),
+            )
         };
         for (has, waits) in [("b", "b-c"), ("b-c", "b")] {
             let mut services = Services::new(client().0);
@@ -494,7 +614,10 @@ mod tests {
             services.write(&Store::default(), &BTreeMap::new(), false);
             assert_eq!(services.worker.due(), None);
             services.forget(&ObjectName::new("a", "b-c-d"));
-            assert!(services.worker.is_wanted(&ObjectName::new("a", waits)), "{waits} wants it");
+            assert!(
+                services.worker.is_wanted(&ObjectName::new("a", waits)),
+                "{waits} wants it"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Renders the manifests of the objects of a Gateway's own Envoys: the PodTemplate of the installation, with the
-//! overrides of the Gateway's parameters. Pure.
+//! Renders the manifests of the objects of a Gateway's own Envoys: the PodTemplate of the
+//! installation, with the overrides of the Gateway's parameters. Pure.
 
 use gatewright_core::inputs::{Amounts, IsolatedParameters, MANAGED_BY, MANAGER};
 use gatewright_core::translate::DesiredEnvoys;
@@ -11,20 +11,27 @@ use super::{APPLIED, GATEWAY, IsolatedKind, NAME};
 /// The container of a pod whose resources the parameters may set.
 const ENVOY: &str = "envoy";
 
-/// Returns the manifest of one object; `None` for an object that the Gateway should not have. `template` is the field
-/// `template` of the PodTemplate.
-pub(super) fn document(kind: IsolatedKind, desired: &DesiredEnvoys, template: &Value) -> Option<Value> {
+/// Returns the manifest of one object; `None` for an object that the Gateway should not have.
+/// `template` is the field `template` of the PodTemplate.
+pub(super) fn document(
+    kind: IsolatedKind,
+    desired: &DesiredEnvoys,
+    template: &Value,
+) -> Option<Value> {
     let mut document = json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "metadata": metadata(desired)});
     let name = &*desired.name.name;
     match kind {
         IsolatedKind::Account => document["automountServiceAccountToken"] = json!(false),
         IsolatedKind::Service => {
-            // The first of the ports that Gateways are given: a headless Service without any port is unusual.
+            // The first of the ports that Gateways are given: a headless Service without any port
+            // is unusual.
             let ports = json!([{"name": "first", "port": 20_000, "protocol": "TCP"}]);
-            document["spec"] = json!({"clusterIP": "None", "selector": {NAME: name}, "ports": ports});
+            document["spec"] =
+                json!({"clusterIP": "None", "selector": {NAME: name}, "ports": ports});
         }
         IsolatedKind::Budget => {
-            document["spec"] = json!({"maxUnavailable": 1, "selector": {"matchLabels": {NAME: name}}})
+            document["spec"] =
+                json!({"maxUnavailable": 1, "selector": {"matchLabels": {NAME: name}}})
         }
         IsolatedKind::Deployment => {
             document["spec"] = json!({
@@ -51,13 +58,17 @@ pub(super) fn document(kind: IsolatedKind, desired: &DesiredEnvoys, template: &V
             });
         }
     }
-    let digest: String =
-        Sha256::digest(document.to_string().as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = Sha256::digest(document.to_string().as_bytes())
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     document["metadata"]["annotations"][APPLIED] = json!(digest);
     Some(document)
 }
 
-/// Returns the manifest that the object is created with: a Deployment with its initial number of pods.
+/// Returns the manifest that the object is created with: a Deployment with its initial number of
+/// pods.
 pub(super) fn first(mut document: Value, kind: IsolatedKind, desired: &DesiredEnvoys) -> Value {
     if kind == IsolatedKind::Deployment {
         document["spec"]["replicas"] = json!(desired.parameters.count());
@@ -74,7 +85,8 @@ fn metadata(desired: &DesiredEnvoys) -> Value {
     })
 }
 
-/// Returns the pod template: labels, service account, and the fields of the PodTemplate that the parameters override.
+/// Returns the pod template: labels, service account, and the fields of the PodTemplate that the
+/// parameters override.
 fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
     let IsolatedParameters {
         replicas: _,
@@ -108,9 +120,14 @@ fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
         spec["tolerations"] = json!(tolerations);
     }
     if let (Some(resources), Value::Array(containers)) = (resources, &mut spec["containers"])
-        && let Some(envoy) = containers.iter_mut().find(|container| container["name"] == ENVOY)
+        && let Some(envoy) = containers
+            .iter_mut()
+            .find(|container| container["name"] == ENVOY)
     {
-        for (field, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+        for (field, amounts) in [
+            ("requests", &resources.requests),
+            ("limits", &resources.limits),
+        ] {
             let Amounts { cpu, memory } = amounts;
             for (name, amount) in [("cpu", cpu), ("memory", memory)] {
                 if let Some(amount) = amount {
@@ -144,15 +161,26 @@ mod tests {
         let gateway = ObjectName::new("a", "edge");
         let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"namespace": "a", "name": "p"}, "spec": {"isolated": parameters}});
-        let Ok(Object::GatewayParameters(parameters)) = Object::parse(parameters) else { panic!("it is right") };
-        let parameters = parameters.spec.expect("it is right").isolated.expect("it is said");
-        DesiredEnvoys { name: ObjectName::new("ours", isolated_name(&gateway)), gateway, parameters }
+        let Ok(Object::GatewayParameters(parameters)) = Object::parse(parameters) else {
+            panic!("it is right")
+        };
+        let parameters = parameters
+            .spec
+            .expect("it is right")
+            .isolated
+            .expect("it is said");
+        DesiredEnvoys {
+            name: ObjectName::new("ours", isolated_name(&gateway)),
+            gateway,
+            parameters,
+        }
     }
 
     #[test]
     fn pods_are_those_of_the_template_but_for_what_a_class_says() {
         let made = |parameters: Value| {
-            document(IsolatedKind::Deployment, &desired(parameters), &template()).expect("there are always pods")
+            document(IsolatedKind::Deployment, &desired(parameters), &template())
+                .expect("there are always pods")
         };
         let plain = made(json!({}));
         let name = isolated_name(&ObjectName::new("a", "edge"));
@@ -161,35 +189,76 @@ mod tests {
         assert_eq!(pod["spec"]["serviceAccountName"], *name);
         assert_eq!(pod["spec"]["serviceAccount"], Value::Null);
         assert_eq!(pod["spec"]["containers"], template()["spec"]["containers"]);
-        assert_eq!(pod["metadata"]["labels"], json!({"app.kubernetes.io/component": "envoy-isolated", NAME: name}));
-        assert_eq!(plain["spec"]["selector"]["matchLabels"], json!({NAME: name}));
+        assert_eq!(
+            pod["metadata"]["labels"],
+            json!({"app.kubernetes.io/component": "envoy-isolated", NAME: name})
+        );
+        assert_eq!(
+            plain["spec"]["selector"]["matchLabels"],
+            json!({NAME: name})
+        );
 
         let said = json!({"replicas": 3, "labels": {"team": "a"}, "nodeSelector": {"pool": "edge"},
             "tolerations": [{"key": "edge", "operator": "Exists"}],
             "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "2Gi"}}});
         let more = made(said);
         let pod = &more["spec"]["template"];
-        assert_eq!((&more["spec"]["replicas"], &pod["metadata"]["labels"]["team"]), (&json!(3), &json!("a")));
+        assert_eq!(
+            (
+                &more["spec"]["replicas"],
+                &pod["metadata"]["labels"]["team"]
+            ),
+            (&json!(3), &json!("a"))
+        );
         assert_eq!(pod["spec"]["nodeSelector"], json!({"pool": "edge"}));
-        assert_eq!(pod["spec"]["tolerations"], json!([{"key": "edge", "operator": "Exists"}]));
-        let resources = json!({"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+        assert_eq!(
+            pod["spec"]["tolerations"],
+            json!([{"key": "edge", "operator": "Exists"}])
+        );
+        let resources =
+            json!({"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
         assert_eq!(pod["spec"]["containers"][0]["resources"], resources);
-        assert_eq!(pod["spec"]["containers"][1], template()["spec"]["containers"][1], "of Envoy alone");
+        assert_eq!(
+            pod["spec"]["containers"][1],
+            template()["spec"]["containers"][1],
+            "of Envoy alone"
+        );
         let applied = |document: &Value| document["metadata"]["annotations"][APPLIED].clone();
         assert_ne!(applied(&plain), applied(&more));
         assert_eq!(applied(&plain), applied(&made(json!({}))));
-        let (scaled, of) = (json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}}), IsolatedKind::Autoscaler);
+        let (scaled, of) = (
+            json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}}),
+            IsolatedKind::Autoscaler,
+        );
         assert_eq!(made(scaled.clone())["spec"]["replicas"], Value::Null);
         assert_eq!(
-            first(made(scaled.clone()), IsolatedKind::Deployment, &desired(scaled.clone()))["spec"]["replicas"],
+            first(
+                made(scaled.clone()),
+                IsolatedKind::Deployment,
+                &desired(scaled.clone())
+            )["spec"]["replicas"],
             3
         );
         let autoscaler = document(of, &desired(scaled), &template()).expect("it is asked for");
-        assert_eq!((&autoscaler["spec"]["minReplicas"], &autoscaler["spec"]["maxReplicas"]), (&json!(3), &json!(6)));
-        assert_eq!(document(of, &desired(json!({"replicas": 3})), &template()), None);
+        assert_eq!(
+            (
+                &autoscaler["spec"]["minReplicas"],
+                &autoscaler["spec"]["maxReplicas"]
+            ),
+            (&json!(3), &json!(6))
+        );
+        assert_eq!(
+            document(of, &desired(json!({"replicas": 3})), &template()),
+            None
+        );
         // The types serialize to the fields of the Kubernetes API.
-        let toleration =
-            Toleration { key: None, operator: None, value: None, effect: None, toleration_seconds: Some(3) };
+        let toleration = Toleration {
+            key: None,
+            operator: None,
+            value: None,
+            effect: None,
+            toleration_seconds: Some(3),
+        };
         assert_eq!(json!(toleration), json!({"tolerationSeconds": 3}));
         assert_eq!(json!(Resources::default()), json!({}));
     }

@@ -1,5 +1,5 @@
-//! Writes the objects of Gateways' own Envoys, reports failures to the engine, and deletes objects that no Gateway
-//! wants any more.
+//! Writes the objects of Gateways' own Envoys, reports failures to the engine, and deletes objects
+//! that no Gateway wants any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -22,8 +22,8 @@ use crate::write::gateway_troubles::GatewayTroubles;
 use crate::write::request::{applied_over, corrected, create, delete, hand_over, in_time};
 use crate::write::worker::Worker;
 
-/// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets a field without an
-/// owner to its default.
+/// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets
+/// a field without an owner to its default.
 const REPLICAS_MANAGER: &str = "gatewright-replicas";
 /// The number of Gateways that are written at the same time.
 const AT_ONCE: usize = 4;
@@ -58,7 +58,8 @@ struct Done {
 pub(crate) struct WorkerEvent(Option<Done>);
 
 impl IsolatedEnvoys {
-    /// Creates the writer with an empty work queue. Pods are made from the PodTemplate of this name, in this namespace.
+    /// Creates the writer with an empty work queue. Pods are made from the PodTemplate of this
+    /// name, in this namespace.
     pub(crate) fn new(client: Client, namespace: &str, template: &str) -> Self {
         Self {
             client,
@@ -113,8 +114,10 @@ impl IsolatedEnvoys {
 
     fn see_object(&mut self, kind: IsolatedKind, name: String, observed: Option<Observed>) {
         let key = (name.clone(), kind);
-        let mut gateways: BTreeSet<ObjectName> =
-            observed.iter().filter_map(|observed| observed.gateway.clone()).collect();
+        let mut gateways: BTreeSet<ObjectName> = observed
+            .iter()
+            .filter_map(|observed| observed.gateway.clone())
+            .collect();
         let before = match observed {
             Some(observed) => {
                 if let Some(gateway) = &observed.gateway {
@@ -131,7 +134,10 @@ impl IsolatedEnvoys {
             gateways.insert(gateway);
         }
         // The object may have blocked a Gateway of the same name; there are few of these.
-        let in_the_way = self.intents.iter().filter(|(_, intent)| *intent.name.name == *name);
+        let in_the_way = self
+            .intents
+            .iter()
+            .filter(|(_, intent)| *intent.name.name == *name);
         gateways.extend(in_the_way.map(|(gateway, _)| gateway.clone()));
         for gateway in gateways {
             self.worker.want(gateway, Instant::now());
@@ -140,17 +146,22 @@ impl IsolatedEnvoys {
 
     /// Queues every Gateway for comparison, since nothing was written before.
     pub(crate) fn enqueue_all(&mut self) {
-        let there = self.observed.values().filter_map(|observed| observed.gateway.clone());
+        let there = self
+            .observed
+            .values()
+            .filter_map(|observed| observed.gateway.clone());
         let all: BTreeSet<ObjectName> = self.intents.keys().cloned().chain(there).collect();
         for gateway in all {
             self.worker.want(gateway, Instant::now());
         }
     }
 
-    /// Returns whether all kinds but the autoscalers are listed. Those are waited for only where they are used: an
-    /// older installation may lack the rights for them.
+    /// Returns whether all kinds but the autoscalers are listed. Those are waited for only where
+    /// they are used: an older installation may lack the rights for them.
     fn knows_pods(&self) -> bool {
-        self.unsynced.iter().all(|kind| *kind == IsolatedKind::Autoscaler)
+        self.unsynced
+            .iter()
+            .all(|kind| *kind == IsolatedKind::Autoscaler)
     }
 
     /// Starts writes for the queued Gateways, up to the limit.
@@ -172,9 +183,17 @@ impl IsolatedEnvoys {
             };
             let actions: Vec<&'static str> = steps.iter().map(Step::label).collect();
             let (client, namespace) = (self.client.clone(), self.namespace.clone());
-            self.worker.begin_several("isolated", &actions, &format!("gateway {gateway}"), async move {
-                Done { outcome: run(&client, &namespace, steps).await, gateway }
-            });
+            self.worker.begin_several(
+                "isolated",
+                &actions,
+                &format!("gateway {gateway}"),
+                async move {
+                    Done {
+                        outcome: run(&client, &namespace, steps).await,
+                        gateway,
+                    }
+                },
+            );
         }
     }
 
@@ -182,14 +201,17 @@ impl IsolatedEnvoys {
     fn steps(&self, gateway: &ObjectName) -> Result<Vec<Step>, String> {
         let wanted = match self.intents.get(gateway) {
             Some(desired)
-                if desired.parameters.autoscaling.is_some() && self.unsynced.contains(&IsolatedKind::Autoscaler) =>
+                if desired.parameters.autoscaling.is_some()
+                    && self.unsynced.contains(&IsolatedKind::Autoscaler) =>
             {
                 return Ok(Vec::new());
             }
             other => other,
         };
-        let others =
-            self.by_gateway.of(gateway).filter(|(name, _)| wanted.is_none_or(|desired| *desired.name.name != **name));
+        let others = self
+            .by_gateway
+            .of(gateway)
+            .filter(|(name, _)| wanted.is_none_or(|desired| *desired.name.name != **name));
         let others = others.filter_map(|key| {
             let name = ObjectName::new(self.namespace.as_str(), key.0.as_str());
             Some((key.1, name, self.observed.get(key)?))
@@ -205,7 +227,9 @@ impl IsolatedEnvoys {
             }
             (Some(desired), Some(template)) => {
                 let name = desired.name.name.to_string();
-                plan(desired, template, |kind| self.observed.get(&(name.clone(), kind)))?
+                plan(desired, template, |kind| {
+                    self.observed.get(&(name.clone(), kind))
+                })?
             }
         };
         steps.extend(removal(others));
@@ -219,7 +243,9 @@ impl IsolatedEnvoys {
 
     /// Takes in the outcome of a write.
     pub(crate) fn take_event(&mut self, event: WorkerEvent) {
-        let Some(Done { gateway, outcome }) = event.0 else { return };
+        let Some(Done { gateway, outcome }) = event.0 else {
+            return;
+        };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
             self.troubles.tell(&gateway, "conflict", None);
@@ -228,7 +254,11 @@ impl IsolatedEnvoys {
         match &failure {
             // A person has to act on this failure.
             Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => {
-                self.troubles.tell(&gateway, failure.class(), Some(format!("the Gateway's own Envoys: {failure}")));
+                self.troubles.tell(
+                    &gateway,
+                    failure.class(),
+                    Some(format!("the Gateway's own Envoys: {failure}")),
+                );
             }
             Failure::Unavailable(text) => debug!("the Envoys of gateway {gateway}: {text}"),
             Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
@@ -252,8 +282,8 @@ impl IsolatedEnvoys {
     }
 }
 
-/// Runs the steps in order, up to the first that fails. Each starts only during a term of the Lease, see
-/// [`crate::fence`].
+/// Runs the steps in order, up to the first that fails. Each starts only during a term of the
+/// Lease, see [`crate::fence`].
 async fn run(client: &Client, namespace: &str, steps: Vec<Step>) -> Result<(), Failure> {
     for step in steps {
         step.run(client, namespace).await?;
@@ -276,16 +306,28 @@ impl Step {
             Step::Create(kind, document) => {
                 let api = api(client, kind, namespace);
                 let object = in_time(create(&api, document.clone())).await?;
-                corrected(&api, object, |object| differences(kind, &document, &content(&object.data))).await.map(drop)
+                corrected(&api, object, |object| {
+                    differences(kind, &document, &content(&object.data))
+                })
+                .await
+                .map(drop)
             }
             Step::Apply(kind, document, uid) => {
                 let api = api(client, kind, namespace);
-                let found = |object: &DynamicObject| differences(kind, &document, &content(&object.data));
+                let found =
+                    |object: &DynamicObject| differences(kind, &document, &content(&object.data));
                 applied_over(&api, &document, &uid, found).await.map(drop)
             }
             Step::LeaveReplicas(name, uid) => {
                 let deployments = api(client, IsolatedKind::Deployment, namespace);
-                in_time(hand_over(&deployments, &name.name, &uid, "/spec/replicas", REPLICAS_MANAGER)).await
+                in_time(hand_over(
+                    &deployments,
+                    &name.name,
+                    &uid,
+                    "/spec/replicas",
+                    REPLICAS_MANAGER,
+                ))
+                .await
             }
             Step::Delete(kind, name, uid) => {
                 let api = api(client, kind, namespace);
@@ -316,19 +358,45 @@ mod tests {
 
     type Asked = Arc<Mutex<Vec<String>>>;
 
-    /// A client of a server that accepts everything and stores what is applied, and the requests that the server received.
+    /// A client of a server that accepts everything and stores what is applied, and the requests
+    /// that the server received.
     fn client() -> (Client, Asked) {
         let asked = Asked::default();
         let notes = asked.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-            let kind = request.uri().path().rsplit('/').nth(1).unwrap_or_default().to_owned();
-            notes.lock().expect("nobody panics").push(format!("{} {kind} {name}", request.method()));
-            let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+            let name = request
+                .uri()
+                .path()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
+            let kind = request
+                .uri()
+                .path()
+                .rsplit('/')
+                .nth(1)
+                .unwrap_or_default()
+                .to_owned();
+            notes
+                .lock()
+                .expect("nobody panics")
+                .push(format!("{} {kind} {name}", request.method()));
+            let object =
+                json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
             async move {
                 let is_apply = request.method() == hyper::Method::PATCH;
-                let sent = request.into_body().collect().await.expect("it is in memory").to_bytes();
-                let answer = if is_apply { sent.to_vec() } else { object.to_string().into_bytes() };
+                let sent = request
+                    .into_body()
+                    .collect()
+                    .await
+                    .expect("it is in memory")
+                    .to_bytes();
+                let answer = if is_apply {
+                    sent.to_vec()
+                } else {
+                    object.to_string().into_bytes()
+                };
                 Ok::<_, std::convert::Infallible>(Response::new(Body::from(answer)))
             }
         });
@@ -340,19 +408,29 @@ mod tests {
     }
 
     fn wanted(name: &str, replicas: u16) -> BTreeMap<ObjectName, Option<DesiredEnvoys>> {
-        let parameters = IsolatedParameters { replicas: Some(replicas), ..IsolatedParameters::default() };
+        let parameters = IsolatedParameters {
+            replicas: Some(replicas),
+            ..IsolatedParameters::default()
+        };
         let name = gateway(name);
-        let desired =
-            DesiredEnvoys { name: ObjectName::new("ours", isolated_name(&name)), gateway: name.clone(), parameters };
+        let desired = DesiredEnvoys {
+            name: ObjectName::new("ours", isolated_name(&name)),
+            gateway: name.clone(),
+            parameters,
+        };
         BTreeMap::from([(name, Some(desired))])
     }
 
     /// A writer whose watches are complete and saw only the template.
     fn informed(client: Client) -> IsolatedEnvoys {
         let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
-        envoys.see(IsolatedEvent::Template(Some(json!({"spec": {"containers": [{"name": "envoy"}]}}))));
+        envoys.see(IsolatedEvent::Template(Some(
+            json!({"spec": {"containers": [{"name": "envoy"}]}}),
+        )));
         envoys.see(IsolatedEvent::TemplateSynced);
-        IsolatedKind::ALL.into_iter().for_each(|kind| envoys.see(IsolatedEvent::Synced(kind)));
+        IsolatedKind::ALL
+            .into_iter()
+            .for_each(|kind| envoys.see(IsolatedEvent::Synced(kind)));
         envoys
     }
 
@@ -376,7 +454,10 @@ mod tests {
         envoys.take_in(wanted("edge", 3));
         let written = settle(&mut envoys, &asked).await;
         let name = isolated_name(&gateway("edge"));
-        assert!(!written.is_empty() && written.iter().all(|one| one.ends_with(&name)), "{written:?}");
+        assert!(
+            !written.is_empty() && written.iter().all(|one| one.ends_with(&name)),
+            "{written:?}"
+        );
     }
 
     #[tokio::test]
@@ -385,29 +466,52 @@ mod tests {
         let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
         envoys.take_in(wanted("edge", 2));
         assert!(settle(&mut envoys, &asked).await.is_empty() && envoys.take_news().is_empty());
-        IsolatedKind::ALL.into_iter().for_each(|kind| envoys.see(IsolatedEvent::Synced(kind)));
+        IsolatedKind::ALL
+            .into_iter()
+            .for_each(|kind| envoys.see(IsolatedEvent::Synced(kind)));
         envoys.see(IsolatedEvent::TemplateSynced);
         assert!(settle(&mut envoys, &asked).await.is_empty());
         let news = envoys.take_news();
-        let [Change::Fact(Fact::EnvoysProblem(of, Some(text)))] = &news[..] else { panic!("{news:?}") };
-        assert!(*of == gateway("edge") && text.contains("PodTemplate ours/template"), "{text}");
-        envoys.see(IsolatedEvent::Template(Some(json!({"spec": {"containers": []}}))));
+        let [Change::Fact(Fact::EnvoysProblem(of, Some(text)))] = &news[..] else {
+            panic!("{news:?}")
+        };
+        assert!(
+            *of == gateway("edge") && text.contains("PodTemplate ours/template"),
+            "{text}"
+        );
+        envoys.see(IsolatedEvent::Template(Some(
+            json!({"spec": {"containers": []}}),
+        )));
         assert_eq!(settle(&mut envoys, &asked).await.len(), 4);
-        assert_eq!(envoys.take_news(), [Change::Fact(Fact::EnvoysProblem(gateway("edge"), None))]);
+        assert_eq!(
+            envoys.take_news(),
+            [Change::Fact(Fact::EnvoysProblem(gateway("edge"), None))]
+        );
     }
 
     #[tokio::test]
     async fn unwanted_objects_of_an_earlier_run_are_deleted() {
         let (client, asked) = client();
         let mut envoys = informed(client);
-        let observed = Observed { uid: "u".to_owned(), gateway: Some(gateway("gone")), ..Observed::default() };
+        let observed = Observed {
+            uid: "u".to_owned(),
+            gateway: Some(gateway("gone")),
+            ..Observed::default()
+        };
         let name = isolated_name(&gateway("gone"));
-        envoys.see(IsolatedEvent::Object(IsolatedKind::Deployment, name.clone(), Some(observed)));
+        envoys.see(IsolatedEvent::Object(
+            IsolatedKind::Deployment,
+            name.clone(),
+            Some(observed),
+        ));
         envoys.see(IsolatedEvent::Object(
             IsolatedKind::Deployment,
             "gatewright-isolated-theirs".to_owned(),
             Some(Observed::default()),
         ));
-        assert_eq!(settle(&mut envoys, &asked).await, [format!("DELETE deployments {name}")]);
+        assert_eq!(
+            settle(&mut envoys, &asked).await,
+            [format!("DELETE deployments {name}")]
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The Envoys of Gateways of fleet Isolated: a Deployment for each in our own namespace, with the objects that belong
-//! to it. These pods have our image and an identity that can read private keys, so they run in a namespace where
-//! tenants cannot create, read or exec.
+//! The Envoys of Gateways of fleet Isolated: a Deployment for each in our own namespace, with the
+//! objects that belong to it. These pods have our image and an identity that can read private keys,
+//! so they run in a namespace where tenants cannot create, read or exec.
 
 mod documents;
 mod envoys;

@@ -1,4 +1,5 @@
-//! Watches our own namespace: the objects of Gateways' own Envoys, and the PodTemplate that their pods are made from.
+//! Watches our own namespace: the objects of Gateways' own Envoys, and the PodTemplate that their
+//! pods are made from.
 
 use gatewright_core::inputs::{MANAGED_BY, MANAGER};
 use gatewright_core::model::ObjectName;
@@ -32,9 +33,14 @@ pub enum IsolatedEvent {
     TemplateSynced,
 }
 
-/// Sends events of all objects of this namespace that have the prefix of our names, and of the PodTemplate called
-/// `template`, until the receiver is dropped.
-pub async fn watch(client: Client, namespace: String, template: String, out: mpsc::Sender<IsolatedEvent>) {
+/// Sends events of all objects of this namespace that have the prefix of our names, and of the
+/// PodTemplate called `template`, until the receiver is dropped.
+pub async fn watch(
+    client: Client,
+    namespace: String,
+    template: String,
+    out: mpsc::Sender<IsolatedEvent>,
+) {
     let here = (client.clone(), namespace.as_str(), &out);
     tokio::join!(
         follow::<ServiceAccount>(IsolatedKind::Account, here.clone()),
@@ -46,20 +52,29 @@ pub async fn watch(client: Client, namespace: String, template: String, out: mps
     );
 }
 
-async fn follow<K>(kind: IsolatedKind, (client, namespace, out): (Client, &str, &mpsc::Sender<IsolatedEvent>))
-where
+async fn follow<K>(
+    kind: IsolatedKind,
+    (client, namespace, out): (Client, &str, &mpsc::Sender<IsolatedEvent>),
+) where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     // Untyped: fields that our version of the API does not know are compared as well.
-    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::erase::<K>(&()));
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client, namespace, &ApiResource::erase::<K>(&()));
     // Objects that we do not own are included, since their name may conflict with one of ours.
     let convert = |event: PeerEvent<DynamicObject>| match event {
         PeerEvent::Applied(object) => {
-            let name = object.metadata.name.clone().filter(|name| name.starts_with(ISOLATED_PREFIX))?;
+            let name = object
+                .metadata
+                .name
+                .clone()
+                .filter(|name| name.starts_with(ISOLATED_PREFIX))?;
             let observed = observed(&object);
             Some(IsolatedEvent::Object(kind, name, Some(observed)))
         }
-        PeerEvent::Deleted(name) if name.starts_with(ISOLATED_PREFIX) => Some(IsolatedEvent::Object(kind, name, None)),
+        PeerEvent::Deleted(name) if name.starts_with(ISOLATED_PREFIX) => {
+            Some(IsolatedEvent::Object(kind, name, None))
+        }
         PeerEvent::Deleted(_) => None,
         PeerEvent::Synced => Some(IsolatedEvent::Synced(kind)),
     };
@@ -67,43 +82,73 @@ where
     peers::follow(api, Config::default(), &what, out.clone(), convert).await;
 }
 
-async fn follow_template(client: Client, namespace: &str, template: &str, out: &mpsc::Sender<IsolatedEvent>) {
+async fn follow_template(
+    client: Client,
+    namespace: &str,
+    template: &str,
+    out: &mpsc::Sender<IsolatedEvent>,
+) {
     // Untyped: fields that our version of the API does not know must reach the pods.
-    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::erase::<PodTemplate>(&()));
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client, namespace, &ApiResource::erase::<PodTemplate>(&()));
     let config = Config::default().fields(&format!("metadata.name={template}"));
     let convert = |event: PeerEvent<DynamicObject>| {
         Some(match event {
-            PeerEvent::Applied(object) => IsolatedEvent::Template(object.data.get("template").cloned()),
+            PeerEvent::Applied(object) => {
+                IsolatedEvent::Template(object.data.get("template").cloned())
+            }
             PeerEvent::Deleted(_) => IsolatedEvent::Template(None),
             PeerEvent::Synced => IsolatedEvent::TemplateSynced,
         })
     };
-    peers::follow(api, config, "the template of Gateways' own Envoys", out.clone(), convert).await;
+    peers::follow(
+        api,
+        config,
+        "the template of Gateways' own Envoys",
+        out.clone(),
+        convert,
+    )
+    .await;
 }
 
 /// Extracts the fields that the plan reads.
 fn observed(object: &DynamicObject) -> Observed {
     let meta = &object.metadata;
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
-    let annotation = |key: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
-    let is_ours = label(MANAGED_BY).is_some_and(|by| by == MANAGER) && label(NAME) == meta.name.as_ref();
-    let gateway = annotation(GATEWAY).and_then(|gateway| gateway.split_once('/')).filter(|_| is_ours);
+    let annotation = |key: &str| {
+        meta.annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(key))
+    };
+    let is_ours =
+        label(MANAGED_BY).is_some_and(|by| by == MANAGER) && label(NAME) == meta.name.as_ref();
+    let gateway = annotation(GATEWAY)
+        .and_then(|gateway| gateway.split_once('/'))
+        .filter(|_| is_ours);
     let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
     Observed {
         uid: meta.uid.clone().unwrap_or_default(),
         gateway: gateway.map(|(namespace, name)| ObjectName::new(namespace, name)),
         applied: annotation(APPLIED).cloned().unwrap_or_default(),
-        ours: managed.as_array().and_then(|managed| managed_fields::ours(managed)).unwrap_or_default(),
+        ours: managed
+            .as_array()
+            .and_then(|managed| managed_fields::ours(managed))
+            .unwrap_or_default(),
         content: content(&object.data),
         deleting: meta.deletion_timestamp.is_some(),
     }
 }
 
-/// Returns an object without metadata, which is compared by its owner and our annotation, and without status.
+/// Returns an object without metadata, which is compared by its owner and our annotation, and
+/// without status.
 pub(super) fn content(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
-    let fields = fields.filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
-    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+    let fields = fields.filter(|(name, _)| {
+        !matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
+    });
+    fields
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -122,7 +167,10 @@ mod tests {
             observed(&serde_json::from_value(json!({"metadata": meta})).expect("an object"))
         };
         let ours = read(|_| ());
-        assert_eq!((ours.gateway, &*ours.uid, &*ours.applied), (Some(ObjectName::new("a", "edge")), "u", "d"));
+        assert_eq!(
+            (ours.gateway, &*ours.uid, &*ours.applied),
+            (Some(ObjectName::new("a", "edge")), "u", "d")
+        );
         let theirs: [fn(&mut Value); 4] = [
             |meta| meta["labels"] = json!({}),
             |meta| meta["labels"][NAME] = json!("another"),

@@ -1,5 +1,5 @@
-//! Certificates of ours that must be withdrawn: every listener that refers to the Secret lost its hostname to another
-//! namespace.
+//! Certificates of ours that must be withdrawn: every listener that refers to the Secret lost its
+//! hostname to another namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,8 +20,14 @@ impl Lost {
     /// Creates one for these hostnames.
     #[cfg(test)]
     pub(super) fn of(hostnames: &[&str], serial: &str) -> Self {
-        let hostnames = hostnames.iter().map(|hostname| Hostname::parse(hostname).expect("a hostname")).collect();
-        Self { hostnames, serial: serial.into() }
+        let hostnames = hostnames
+            .iter()
+            .map(|hostname| Hostname::parse(hostname).expect("a hostname"))
+            .collect();
+        Self {
+            hostnames,
+            serial: serial.into(),
+        }
     }
 
     /// Returns the reason of the withdrawal, for the log.
@@ -34,11 +40,18 @@ impl Lost {
 /// All certificates to be withdrawn, by Secret.
 pub(super) type AllLost = BTreeMap<ObjectName, Lost>;
 
-/// Returns the certificate in a Secret, if it must be withdrawn; `None` where a listener still wants the Secret.
+/// Returns the certificate in a Secret, if it must be withdrawn; `None` where a listener still
+/// wants the Secret.
 pub(super) fn lost(pipeline: &Pipeline, name: &ObjectName) -> Option<Lost> {
     let secret = pipeline.engine().store().secret(name)?;
     let certificate = secret.certificate.as_ref().ok()?;
-    secret.issued_by.as_deref().filter(|by| *by != CERT_MANAGER)?;
+    secret
+        .issued_by
+        .as_deref()
+        .filter(|by| *by != CERT_MANAGER)?;
     let hostnames = pipeline.engine().lost_hostnames(name);
-    (!hostnames.is_empty()).then(|| Lost { hostnames, serial: certificate.serial().into() })
+    (!hostnames.is_empty()).then(|| Lost {
+        hostnames,
+        serial: certificate.serial().into(),
+    })
 }

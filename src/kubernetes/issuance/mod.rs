@@ -1,4 +1,5 @@
-//! Issuance of certificates by ourselves. The lease holder orders and writes; every replica answers challenges.
+//! Issuance of certificates by ourselves. The lease holder orders and writes; every replica answers
+//! challenges.
 //!
 //! ```text
 //! requests, Secrets as they are ==> CertificateManager (of the holder, for a term) ==> Secrets ==> (watched)
@@ -23,8 +24,8 @@ use super::lease::{Term, leads};
 use crate::metrics::Writes;
 use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{
-    AddressQuery, AuthorityLimits, CertificateManager, ChallengeAccounts, ChallengeIndex, ExistingCertificate,
-    RefusedCertificate, TenantIssuers, ThumbprintIndex, WantedTracker,
+    AddressQuery, AuthorityLimits, CertificateManager, ChallengeAccounts, ChallengeIndex,
+    ExistingCertificate, RefusedCertificate, TenantIssuers, ThumbprintIndex, WantedTracker,
 };
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::Pipeline;
@@ -51,7 +52,8 @@ pub struct IssuanceConfig {
 pub(super) enum IssuanceEvent {
     /// The certificate manager has started.
     Started(Arc<CertificateManager>),
-    /// The reasons for which Secrets have no certificate yet; `None` for a reason that no longer holds.
+    /// The reasons for which Secrets have no certificate yet; `None` for a reason that no longer
+    /// holds.
     Troubles(Vec<(ObjectName, Option<String>)>),
     /// The term has ended.
     Ended,
@@ -83,7 +85,11 @@ pub struct Issuance {
 
 impl Issuance {
     /// Creates the state in which nothing is wanted.
-    pub fn new(client: Client, issuance_config: IssuanceConfig, term: watch::Receiver<Term>) -> Self {
+    pub fn new(
+        client: Client,
+        issuance_config: IssuanceConfig,
+        term: watch::Receiver<Term>,
+    ) -> Self {
         Self {
             client,
             wanted_tracker: WantedTracker::new(issuance_config.issuers.clone()),
@@ -112,26 +118,36 @@ impl Issuance {
         self.manager.subscribe()
     }
 
-    /// Returns the number of writes of the certificate writer that were started, and of failures by class.
+    /// Returns the number of writes of the certificate writer that were started, and of failures by
+    /// class.
     pub(super) fn metrics(&self) -> Writes {
         self.counts.read()
     }
 
-    /// Takes in the Secrets whose wanted certificate may have changed, and the Secrets that have changed themselves.
+    /// Takes in the Secrets whose wanted certificate may have changed, and the Secrets that have
+    /// changed themselves.
     pub(super) fn change(
         &mut self,
         pipeline: &Pipeline,
         wanted: BTreeSet<ObjectName>,
         secrets: BTreeSet<ObjectName>,
     ) -> Vec<Change> {
-        let changes = self.wanted_tracker.changes(pipeline, wanted, secrets.iter().cloned());
+        let changes = self
+            .wanted_tracker
+            .changes(pipeline, wanted, secrets.iter().cloned());
         self.challenge_index.change(changes.iter().cloned());
-        let touched: BTreeSet<ObjectName> =
-            secrets.into_iter().chain(changes.iter().map(|(name, _)| name.clone())).collect();
+        let touched: BTreeSet<ObjectName> = secrets
+            .into_iter()
+            .chain(changes.iter().map(|(name, _)| name.clone()))
+            .collect();
         let mut present = Vec::new();
         for name in touched {
             let wanted = self.challenge_index.want(&name).is_some();
-            let lost = if wanted { None } else { lost::lost(pipeline, &name) };
+            let lost = if wanted {
+                None
+            } else {
+                lost::lost(pipeline, &name)
+            };
             self.lost.send_if_modified(|all| match lost {
                 Some(lost) => all.insert(name.clone(), lost.clone()).as_ref() != Some(&lost),
                 None => all.remove(&name).is_some(),
@@ -139,7 +155,10 @@ impl Issuance {
             let secret = pipeline.engine().store().secret(&name).filter(|_| wanted);
             let now = secret.and_then(|secret| {
                 let certificate = secret.certificate.as_ref().ok()?.clone();
-                Some(ExistingCertificate { certificate, issued_by: secret.issued_by.clone() })
+                Some(ExistingCertificate {
+                    certificate,
+                    issued_by: secret.issued_by.clone(),
+                })
             });
             let before = match &now {
                 Some(now) => self.present.insert(name.clone(), now.clone()),
@@ -169,14 +188,23 @@ impl Issuance {
         self.wanted_tracker.credentials().cloned().collect()
     }
 
-    /// Starts the work of a term if we hold the Lease and a certificate is wanted or to be withdrawn.
+    /// Starts the work of a term if we hold the Lease and a certificate is wanted or to be
+    /// withdrawn.
     pub(super) fn lead(&mut self) {
         let has_work = self.challenge_index.has_wanted() || !self.lost.borrow().is_empty();
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }
-        let (client, issuance_config, term) = (self.client.clone(), self.issuance_config.clone(), self.term.clone());
-        let (out, lost, stop) = (self.events.0.clone(), self.lost.subscribe(), self.stop.subscribe());
+        let (client, issuance_config, term) = (
+            self.client.clone(),
+            self.issuance_config.clone(),
+            self.term.clone(),
+        );
+        let (out, lost, stop) = (
+            self.events.0.clone(),
+            self.lost.subscribe(),
+            self.stop.subscribe(),
+        );
         let counts = self.counts.clone();
         let work = work::work(client, issuance_config, term, lost, out, counts, stop);
         self.work.spawn(named("certificates of a term", work));
@@ -216,7 +244,11 @@ impl Issuance {
     pub(super) fn take_in(&mut self, event: IssuanceEvent) -> Vec<Change> {
         match event {
             IssuanceEvent::Started(manager) => {
-                manager.present(self.present.iter().map(|(name, present)| (name.clone(), Some(present.clone()))));
+                manager.present(
+                    self.present
+                        .iter()
+                        .map(|(name, present)| (name.clone(), Some(present.clone()))),
+                );
                 manager.want(self.challenge_index.wants());
                 self.manager.send_replace(Some(manager));
                 Vec::new()

@@ -1,4 +1,5 @@
-//! The work of one term of the Lease: the certificate manager on its storage, and the writer of its updates.
+//! The work of one term of the Lease: the certificate manager on its storage, and the writer of its
+//! updates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,15 +36,23 @@ pub(super) async fn work(
     let doing = async {
         let (storage, manager) = open(&client, &issuance_config, &for_storage).await;
         info!("this replica issues certificates now");
-        if out.send(IssuanceEvent::Started(manager.clone())).await.is_err() {
+        if out
+            .send(IssuanceEvent::Started(manager.clone()))
+            .await
+            .is_err()
+        {
             return;
         }
         let (sender, handed) = mpsc::channel(4);
-        // The manager may be dropped at any time without losing state, so this channel is never used to stop it.
+        // The manager may be dropped at any time without losing state, so this channel is never
+        // used to stop it.
         let (_stopper, manager_stop) = watch::channel(false);
         let published = PublishedConfigMap::all(&client, &issuance_config.namespace);
         let writer = CertificateWriter::new(storage, manager.clone(), published, counts);
-        tokio::join!(manager.run(sender, manager_stop), writer.run(handed, all_lost, &out));
+        tokio::join!(
+            manager.run(sender, manager_stop),
+            writer.run(handed, all_lost, &out)
+        );
     };
     tokio::select! {
         () = doing => {}
@@ -57,7 +66,9 @@ pub(super) async fn work(
 async fn over(term: &mut watch::Receiver<Term>) {
     loop {
         let now = *term.borrow_and_update();
-        let Some(until) = now.filter(|_| leads(now)) else { return };
+        let Some(until) = now.filter(|_| leads(now)) else {
+            return;
+        };
         tokio::select! {
             () = sleep_until(until) => {}
             changed = term.changed() => if changed.is_err() { return },
@@ -89,10 +100,12 @@ async fn try_open(
     issuance_config: &IssuanceConfig,
     term: &watch::Receiver<Term>,
 ) -> Result<(Arc<ObjectStorage>, Arc<CertificateManager>), String> {
-    let storage = ObjectStorage::open(client.clone(), &issuance_config.namespace, term.clone()).await;
+    let storage =
+        ObjectStorage::open(client.clone(), &issuance_config.namespace, term.clone()).await;
     let storage = Arc::new(storage.map_err(|error| error.to_string())?);
-    let authority =
-        Authority::stored(storage.clone(), Timestamp::now()).await?.within(issuance_config.authority.clone());
+    let authority = Authority::stored(storage.clone(), Timestamp::now())
+        .await?
+        .within(issuance_config.authority.clone());
     let config = CertificateManagerConfig {
         storage: storage.clone(),
         authority: Arc::new(authority),
@@ -101,6 +114,8 @@ async fn try_open(
         places: Some(issuance_config.places.clone()),
         secret_targets: Some(storage.clone()),
     };
-    let manager = CertificateManager::open(config).await.map_err(|error| error.to_string())?;
+    let manager = CertificateManager::open(config)
+        .await
+        .map_err(|error| error.to_string())?;
     Ok((storage, Arc::new(manager)))
 }

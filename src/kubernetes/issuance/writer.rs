@@ -1,6 +1,6 @@
-//! The certificate writer of one term: installs held certificates in Secrets that lack them, withdraws lost ones, and
-//! publishes ConfigMaps. A newly issued certificate is written by the storage instead, since its caller waits for that
-//! write.
+//! The certificate writer of one term: installs held certificates in Secrets that lack them,
+//! withdraws lost ones, and publishes ConfigMaps. A newly issued certificate is written by the
+//! storage instead, since its caller waits for that write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -148,8 +148,13 @@ impl CertificateWriter {
         }
     }
 
-    /// Takes in updates of the certificate manager. Returns the reasons for which Secrets have no certificate yet.
-    fn take(&mut self, updates: Vec<CertificateUpdate>, now: Instant) -> Vec<(ObjectName, Option<String>)> {
+    /// Takes in updates of the certificate manager. Returns the reasons for which Secrets have no
+    /// certificate yet.
+    fn take(
+        &mut self,
+        updates: Vec<CertificateUpdate>,
+        now: Instant,
+    ) -> Vec<(ObjectName, Option<String>)> {
         self.publish(now);
         let mut troubles = Vec::new();
         for update in updates {
@@ -176,13 +181,21 @@ impl CertificateWriter {
 
     /// Replaces the set of certificates to be withdrawn.
     fn withdraw(&mut self, lost: AllLost, now: Instant) {
-        self.withdrawn.retain(|name, withdrawn| lost.get(name) == Some(withdrawn));
-        let others = self.lost.iter().filter(|(name, before)| lost.get(*name) != Some(*before));
+        self.withdrawn
+            .retain(|name, withdrawn| lost.get(name) == Some(withdrawn));
+        let others = self
+            .lost
+            .iter()
+            .filter(|(name, before)| lost.get(*name) != Some(*before));
         for name in others.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.forget(&Task::Withdraw(name));
         }
         self.lost = lost;
-        for name in self.lost.keys().filter(|name| !self.withdrawn.contains_key(*name)) {
+        for name in self
+            .lost
+            .keys()
+            .filter(|name| !self.withdrawn.contains_key(*name))
+        {
             self.worker.want(Task::Withdraw(name.clone()), now);
         }
     }
@@ -199,7 +212,10 @@ impl CertificateWriter {
             let storage = self.storage.clone();
             match &task {
                 Task::Publish(notice) => {
-                    let mut published = self.published.remove(notice).expect("one write of a ConfigMap at a time");
+                    let mut published = self
+                        .published
+                        .remove(notice)
+                        .expect("one write of a ConfigMap at a time");
                     if published.is_current(&self.manager) {
                         self.published.insert(*notice, published);
                         self.worker.done(&task);
@@ -208,7 +224,10 @@ impl CertificateWriter {
                     let manager = self.manager.clone();
                     self.worker.begin("publish", &object, async move {
                         let outcome = published.publish(&manager).await;
-                        WriteOutcome { task, outcome: Outcome::Published(Box::new(published), outcome) }
+                        WriteOutcome {
+                            task,
+                            outcome: Outcome::Published(Box::new(published), outcome),
+                        }
                     });
                 }
                 Task::Install(name) => {
@@ -219,11 +238,17 @@ impl CertificateWriter {
                     let name = name.clone();
                     self.worker.begin("install", &object, async move {
                         let outcome = storage.install(&name, &stored).await;
-                        WriteOutcome { task, outcome: Outcome::Installed(outcome) }
+                        WriteOutcome {
+                            task,
+                            outcome: Outcome::Installed(outcome),
+                        }
                     });
                 }
                 Task::Withdraw(name) => {
-                    let lost = self.lost.get(name).filter(|lost| self.withdrawn.get(name) != Some(*lost));
+                    let lost = self
+                        .lost
+                        .get(name)
+                        .filter(|lost| self.withdrawn.get(name) != Some(*lost));
                     let Some(lost) = lost.cloned() else {
                         self.worker.done(&task);
                         continue;
@@ -231,7 +256,10 @@ impl CertificateWriter {
                     let name = name.clone();
                     self.worker.begin("withdraw", &object, async move {
                         let outcome = storage.withdraw(&name, &lost.serial, &lost.why()).await;
-                        WriteOutcome { task, outcome: Outcome::Withdrawn(lost, outcome) }
+                        WriteOutcome {
+                            task,
+                            outcome: Outcome::Withdrawn(lost, outcome),
+                        }
                     });
                 }
             }
@@ -244,18 +272,26 @@ impl CertificateWriter {
                 if let Task::Publish(notice) = task {
                     self.published.insert(notice, *published);
                 }
-                outcome.err().map(|failure| (format!("{task}: {failure}"), failure))
+                outcome
+                    .err()
+                    .map(|failure| (format!("{task}: {failure}"), failure))
             }
             Outcome::Installed(Err(error @ StorageError::Foreign { .. })) => {
-                // The owner of the Secret has to release it; the certificate manager looks at it then.
+                // The owner of the Secret has to release it; the certificate manager looks at it
+                // then.
                 warn!("{error}");
                 None
             }
-            Outcome::Installed(outcome) => outcome.err().map(|error| (error.to_string(), class(&error))),
+            Outcome::Installed(outcome) => outcome
+                .err()
+                .map(|error| (error.to_string(), class(&error))),
             Outcome::Withdrawn(lost, Ok(was_there)) => {
                 if let Task::Withdraw(name) = &task {
                     if was_there {
-                        info!("the certificate in secret {name} is withdrawn: {}", lost.why());
+                        info!(
+                            "the certificate in secret {name} is withdrawn: {}",
+                            lost.why()
+                        );
                     }
                     self.withdrawn.insert(name.clone(), lost);
                 }
@@ -273,11 +309,16 @@ impl CertificateWriter {
             }
             return;
         };
-        if !matches!(failure, Failure::Conflict | Failure::Gone) && self.logged.insert(task.clone()) {
+        if !matches!(failure, Failure::Conflict | Failure::Gone) && self.logged.insert(task.clone())
+        {
             match &task {
                 Task::Publish(_) => warn!("{text}"),
                 Task::Install(name) | Task::Withdraw(name) => {
-                    failed(&ObjectKey::new(Kind::Secret, name.clone()), failure.class(), text);
+                    failed(
+                        &ObjectKey::new(Kind::Secret, name.clone()),
+                        failure.class(),
+                        text,
+                    );
                 }
             }
         }
@@ -310,7 +351,8 @@ mod tests {
 
     use super::*;
 
-    /// A server: the requests that it received, and the status code by which it answers requests for single objects.
+    /// A server: the requests that it received, and the status code by which it answers requests
+    /// for single objects.
     #[derive(Clone, Default)]
     struct Server(Arc<Mutex<(Vec<String>, u16)>>);
 
@@ -321,7 +363,11 @@ mod tests {
                 let path = request.uri().path().to_owned();
                 let is_list = path.ends_with("/secrets") || path.ends_with("/configmaps");
                 let mut state = server.0.lock().expect("nobody panics");
-                let code = if is_list && request.method() == "GET" { 200 } else { state.1 };
+                let code = if is_list && request.method() == "GET" {
+                    200
+                } else {
+                    state.1
+                };
                 if !is_list || request.method() != "GET" {
                     state.0.push(format!("{} {path}", request.method()));
                 }
@@ -349,9 +395,13 @@ mod tests {
     /// Creates the writer of a term over this server.
     async fn writer(server: &Server) -> CertificateWriter {
         let term = watch::channel(Some(Clock::now() + Duration::from_secs(3600))).1;
-        let storage = ObjectStorage::open(server.client(), "ours", term).await.expect("nothing is there");
+        let storage = ObjectStorage::open(server.client(), "ours", term)
+            .await
+            .expect("nothing is there");
         let storage = Arc::new(storage);
-        let authority = Authority::stored(storage.clone(), Timestamp::now()).await.expect("there is none");
+        let authority = Authority::stored(storage.clone(), Timestamp::now())
+            .await
+            .expect("there is none");
         let config = CertificateManagerConfig {
             storage: storage.clone(),
             authority: Arc::new(authority),
@@ -360,7 +410,11 @@ mod tests {
             places: None,
             secret_targets: Some(storage.clone()),
         };
-        let manager = Arc::new(CertificateManager::open(config).await.expect("it needs nothing"));
+        let manager = Arc::new(
+            CertificateManager::open(config)
+                .await
+                .expect("it needs nothing"),
+        );
         let published = PublishedConfigMap::all(&server.client(), "ours");
         CertificateWriter::new(storage, manager, published, RequestCounts::default())
     }
@@ -373,28 +427,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_withdrawal_that_fails_is_tried_again_by_its_class_until_nothing_is_to_be_withdrawn() {
+    async fn a_withdrawal_that_fails_is_tried_again_by_its_class_until_nothing_is_to_be_withdrawn()
+    {
         let server = Server::default();
         let mut writer = writer(&server).await;
         server.answers(503);
         server.take_asked();
         let name = ObjectName::new("a", "tls");
-        let lost_one = |serial: &str| AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))]);
+        let lost_one =
+            |serial: &str| AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))]);
         let lost = lost_one("01");
         let mut now = Instant::now();
         writer.withdraw(lost.clone(), now);
         for pause in [200, 400, 800] {
             write(&mut writer, now).await;
-            assert_eq!(server.take_asked(), ["GET /api/v1/namespaces/a/secrets/tls"]);
-            assert_eq!(writer.worker.due(), Some(now + Duration::from_millis(pause)));
+            assert_eq!(
+                server.take_asked(),
+                ["GET /api/v1/namespaces/a/secrets/tls"]
+            );
+            assert_eq!(
+                writer.worker.due(),
+                Some(now + Duration::from_millis(pause))
+            );
             now += Duration::from_millis(pause);
         }
         let metrics = writer.worker.metrics();
-        assert_eq!((metrics.begun["withdraw"], metrics.failed["unavailable"]), (3, 3));
+        assert_eq!(
+            (metrics.begun["withdraw"], metrics.failed["unavailable"]),
+            (3, 3)
+        );
         writer.withdraw(lost.clone(), now);
         let later = now + Duration::from_secs(1);
         writer.withdraw(lost_one("02"), later);
-        assert_eq!(writer.worker.due(), Some(later), "another certificate has no failures yet");
+        assert_eq!(
+            writer.worker.due(),
+            Some(later),
+            "another certificate has no failures yet"
+        );
         writer.withdraw(lost.clone(), now);
         // The Secret does not exist: nothing to withdraw.
         server.answers(404);
@@ -407,7 +476,11 @@ mod tests {
     }
 
     /// Runs the writes that are due at `now`, all of them, and returns the requests.
-    async fn write_all(writer: &mut CertificateWriter, server: &Server, now: Instant) -> Vec<String> {
+    async fn write_all(
+        writer: &mut CertificateWriter,
+        server: &Server,
+        now: Instant,
+    ) -> Vec<String> {
         server.take_asked();
         writer.write(now);
         for _ in 0..writer.worker.pending() {
@@ -428,9 +501,16 @@ mod tests {
         assert!(writer.take(Vec::new(), now).is_empty());
         let read = ["gatewright-challenges", "gatewright-internal-ca"]
             .map(|name| format!("GET /api/v1/namespaces/ours/configmaps/{name}"));
-        assert_eq!(write_all(&mut writer, &server, now).await, read, "both are read");
+        assert_eq!(
+            write_all(&mut writer, &server, now).await,
+            read,
+            "both are read"
+        );
         writer.publish(now);
-        assert!(write_all(&mut writer, &server, now).await.is_empty(), "both say what is wanted");
+        assert!(
+            write_all(&mut writer, &server, now).await.is_empty(),
+            "both say what is wanted"
+        );
         assert_eq!(writer.worker.metrics().begun, [("publish", 2)].into());
     }
 
@@ -441,11 +521,27 @@ mod tests {
         server.answers(503);
         let now = Instant::now();
         writer.publish(now);
-        assert_eq!(write_all(&mut writer, &server, now).await.len(), 2, "both are tried");
-        assert_eq!(writer.worker.metrics().failed["unavailable"], 2, "both fail");
+        assert_eq!(
+            write_all(&mut writer, &server, now).await.len(),
+            2,
+            "both are tried"
+        );
+        assert_eq!(
+            writer.worker.metrics().failed["unavailable"],
+            2,
+            "both fail"
+        );
         server.answers(404);
         let later = now + Duration::from_millis(200);
-        assert_eq!(write_all(&mut writer, &server, later).await.len(), 2, "both are tried again");
-        assert_eq!((writer.worker.due(), writer.logged.len()), (None, 0), "nothing is left");
+        assert_eq!(
+            write_all(&mut writer, &server, later).await.len(),
+            2,
+            "both are tried again"
+        );
+        assert_eq!(
+            (writer.worker.due(), writer.logged.len()),
+            (None, 0),
+            "nothing is left"
+        );
     }
 }

@@ -6,8 +6,9 @@ use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_core::model::EnvoyFleet;
 use gatewright_core::translate::isolated_name;
 
-/// Returns the name of the Secret that the Envoys of a fleet mount: certificate, key, and the CA certificates that they
-/// trust. `None` for a Gateway's own Envoys, which have only certificates of their pods.
+/// Returns the name of the Secret that the Envoys of a fleet mount: certificate, key, and the CA
+/// certificates that they trust. `None` for a Gateway's own Envoys, which have only certificates of
+/// their pods.
 pub const fn secret_of(fleet: &EnvoyFleet) -> Option<&'static str> {
     match fleet {
         EnvoyFleet::Shared => Some(SHARED),
@@ -39,14 +40,20 @@ pub struct EnvoyAccounts {
 impl EnvoyAccounts {
     /// Returns the fleet of the pods of a service account.
     pub(super) fn fleet(&self, account: &str) -> Option<EnvoyFleet> {
-        let of_many = self.fleets.iter().find(|fleet| account_of(fleet) == account).cloned();
+        let of_many = self
+            .fleets
+            .iter()
+            .find(|fleet| account_of(fleet) == account)
+            .cloned();
         of_many.or_else(|| self.access.fleet_of_account(account))
     }
 
     /// Returns the accounts of fleets that serve many Gateways, for messages.
     pub(super) fn expected(&self, namespace: &str) -> String {
-        let of_many =
-            self.fleets.iter().map(|fleet| format!("system:serviceaccount:{namespace}:{}", account_of(fleet)));
+        let of_many = self
+            .fleets
+            .iter()
+            .map(|fleet| format!("system:serviceaccount:{namespace}:{}", account_of(fleet)));
         of_many.collect::<Vec<_>>().join(" or ")
     }
 }

@@ -1,8 +1,9 @@
-//! State machine of the CA rotation of the xDS connection: the authority that signs, the authorities that are trusted,
-//! and their replacement without interrupting any Envoy.
+//! State machine of the CA rotation of the xDS connection: the authority that signs, the
+//! authorities that are trusted, and their replacement without interrupting any Envoy.
 //!
-//! An authority is replaced in two steps. The time between them is the *overlap*, during which every Envoy receives
-//! what was written before (the kubelet updates a mounted Secret within about two minutes):
+//! An authority is replaced in two steps. The time between them is the *overlap*, during which
+//! every Envoy receives what was written before (the kubelet updates a mounted Secret within about
+//! two minutes):
 //!
 //! ```text
 //! settled --replace--> announced --overlap--> switched --overlap--> settled
@@ -24,8 +25,8 @@ use xds::{Authority, Pair, TlsError};
 use super::revoked::Revocations;
 use super::{bytes, text};
 
-/// The annotation with the start of the present step. A Secret without it was not written by us, or by an earlier
-/// version.
+/// The annotation with the start of the present step. A Secret without it was not written by us, or
+/// by an earlier version.
 pub(super) const SINCE: &str = "gatewright.io/trust-since";
 /// The annotation by which an operator requests a replacement: `gracefully` or `at-once`.
 pub const REPLACE: &str = "gatewright.io/replace";
@@ -37,7 +38,8 @@ const REVOKED_PODS: &str = "revoked-pods.json";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The lifetime of an authority of ours.
 const CA_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The remaining lifetime at which it is replaced: longer than the lifetime of an Envoy's certificate.
+/// The remaining lifetime at which it is replaced: longer than the lifetime of an Envoy's
+/// certificate.
 const RENEW: Duration = Duration::from_secs(120 * 24 * 3600);
 
 /// The way to replace an authority.
@@ -45,7 +47,8 @@ const RENEW: Duration = Duration::from_secs(120 * 24 * 3600);
 pub(super) enum Replace {
     /// In steps, without an interruption.
     Gracefully,
-    /// At once: the old authority is no longer trusted. Envoys go on serving until they have their new certificate.
+    /// At once: the old authority is no longer trusted. Envoys go on serving until they have their
+    /// new certificate.
     AtOnce,
 }
 
@@ -66,12 +69,18 @@ impl Root {
 /// Parses the certificates of a PEM text. Unreadable ones are skipped.
 pub(super) fn roots(bundle: &str) -> Vec<Root> {
     const END: &str = "-----END CERTIFICATE-----";
-    let texts = bundle.split_inclusive(END).filter_map(|text| text.find("-----BEGIN").map(|start| &text[start..]));
+    let texts = bundle
+        .split_inclusive(END)
+        .filter_map(|text| text.find("-----BEGIN").map(|start| &text[start..]));
     let root = |text: &str| {
         let pem = Pem::iter_from_buffer(text.as_bytes()).next()?.ok()?;
         let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
         let ends = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(ends).ok()?);
-        Some(Root { pem: format!("{text}\n"), der: pem.contents, ends })
+        Some(Root {
+            pem: format!("{text}\n"),
+            der: pem.contents,
+            ends,
+        })
     };
     texts.filter_map(root).collect()
 }
@@ -87,7 +96,10 @@ impl CertificateAuthority {
     fn load(pair: &Pair) -> Result<Self, String> {
         let authority = Authority::load(pair).map_err(|error| error.to_string())?;
         let root = Root::of(&authority).ok_or("its certificate cannot be read")?;
-        Ok(Self { authority: Arc::new(authority), root })
+        Ok(Self {
+            authority: Arc::new(authority),
+            root,
+        })
     }
 
     fn make(now: SystemTime) -> Result<Self, TlsError> {
@@ -95,7 +107,10 @@ impl CertificateAuthority {
         let at = Timestamp::try_from(now).unwrap_or_default();
         let authority = Authority::new(&format!("gatewright xDS {at}"), CA_LIFETIME, now)?;
         let root = Root::of(&authority).expect("a certificate that was just made can be read");
-        Ok(Self { authority: Arc::new(authority), root })
+        Ok(Self {
+            authority: Arc::new(authority),
+            root,
+        })
     }
 }
 
@@ -133,11 +148,21 @@ pub(super) struct Decision {
 
 impl CaRotation {
     fn settled(signer: CertificateAuthority, since: SystemTime) -> Self {
-        Self { signer, next: None, older: Vec::new(), since, revoked: Revocations::default() }
+        Self {
+            signer,
+            next: None,
+            older: Vec::new(),
+            since,
+            revoked: Revocations::default(),
+        }
     }
 
     fn announced(&self, next: CertificateAuthority, now: SystemTime) -> Self {
-        Self { next: Some(next), since: now, ..self.clone() }
+        Self {
+            next: Some(next),
+            since: now,
+            ..self.clone()
+        }
     }
 
     /// Returns the authority that signs now.
@@ -147,7 +172,11 @@ impl CaRotation {
 
     /// Returns the remaining lifetime of the authority that signs.
     pub fn left(&self, now: SystemTime) -> Duration {
-        self.signer.root.ends.duration_since(now).unwrap_or_default()
+        self.signer
+            .root
+            .ends
+            .duration_since(now)
+            .unwrap_or_default()
     }
 
     /// Returns the revoked certificates, whichever authority signed them.
@@ -157,27 +186,47 @@ impl CaRotation {
 
     /// Returns the same state with these revocations.
     pub(super) fn refusing(&self, revoked: Revocations) -> Self {
-        Self { revoked, ..self.clone() }
+        Self {
+            revoked,
+            ..self.clone()
+        }
     }
 
     /// Returns the latest expiry of the CA certificates that are trusted now or soon.
     pub(super) fn ends(&self) -> SystemTime {
-        let known = [Some(&self.signer.root), self.next.as_ref().map(|next| &next.root)];
-        let ends = known.into_iter().flatten().chain(&self.older).map(|root| root.ends);
+        let known = [
+            Some(&self.signer.root),
+            self.next.as_ref().map(|next| &next.root),
+        ];
+        let ends = known
+            .into_iter()
+            .flatten()
+            .chain(&self.older)
+            .map(|root| root.ends);
         ends.max().expect("somebody signs")
     }
 
     /// Returns all trusted CA certificates as PEM; the signing one comes first.
     pub fn bundle(&self) -> String {
-        let known = [Some(&self.signer.root), self.next.as_ref().map(|next| &next.root)];
-        known.into_iter().flatten().chain(&self.older).map(|root| root.pem.as_str()).collect()
+        let known = [
+            Some(&self.signer.root),
+            self.next.as_ref().map(|next| &next.root),
+        ];
+        known
+            .into_iter()
+            .flatten()
+            .chain(&self.older)
+            .map(|root| root.pem.as_str())
+            .collect()
     }
 
     /// Returns the name and description of the step.
     pub fn step(&self) -> &'static str {
         match (&self.next, self.older.is_empty()) {
             (Some(_), _) => "announced: the next CA is trusted, and signs after --xds-ca-overlap",
-            (None, false) => "switched: the new CA signs, and the previous one is trusted for --xds-ca-overlap",
+            (None, false) => {
+                "switched: the new CA signs, and the previous one is trusted for --xds-ca-overlap"
+            }
             (None, true) => "settled: one CA signs and is trusted",
         }
     }
@@ -192,7 +241,11 @@ impl CaRotation {
     }
 
     fn has(&self, root: &Root) -> bool {
-        self.signer.root.der == root.der || self.next.as_ref().is_some_and(|next| next.root.der == root.der)
+        self.signer.root.der == root.der
+            || self
+                .next
+                .as_ref()
+                .is_some_and(|next| next.root.der == root.der)
     }
 
     /// Returns the data of the Secret, and its annotation.
@@ -214,7 +267,15 @@ impl CaRotation {
         if let Some(revoked) = self.revoked.pods_written() {
             data.insert(REVOKED_PODS, revoked);
         }
-        (data, (SINCE, Timestamp::try_from(self.since).unwrap_or_default().to_string()))
+        (
+            data,
+            (
+                SINCE,
+                Timestamp::try_from(self.since)
+                    .unwrap_or_default()
+                    .to_string(),
+            ),
+        )
     }
 
     /// Returns the state after the next step, if it is due.
@@ -223,15 +284,19 @@ impl CaRotation {
         let over = now.duration_since(self.since).unwrap_or_default() >= overlap;
         let mut trust = if self.left(now).is_zero() {
             match self.next {
-                Some(next) if next.root.ends > now => {
-                    CaRotation { older: self.older, ..CaRotation::settled(next, now) }
-                }
+                Some(next) if next.root.ends > now => CaRotation {
+                    older: self.older,
+                    ..CaRotation::settled(next, now)
+                },
                 _ => CaRotation::settled(CertificateAuthority::make(now)?, now),
             }
         } else if over && let Some(next) = self.next {
             let mut older = self.older;
             older.push(self.signer.root);
-            CaRotation { older, ..CaRotation::settled(next, now) }
+            CaRotation {
+                older,
+                ..CaRotation::settled(next, now)
+            }
         } else if self.next.is_none() && over && !self.older.is_empty() {
             CaRotation::settled(self.signer, now)
         } else if self.next.is_none() && self.left(now) < RENEW {
@@ -240,7 +305,10 @@ impl CaRotation {
             self
         };
         let older = std::mem::take(&mut trust.older);
-        trust.older = older.into_iter().filter(|root| root.ends > now && !trust.has(root)).collect();
+        trust.older = older
+            .into_iter()
+            .filter(|root| root.ends > now && !trust.has(root))
+            .collect();
         Ok(trust)
     }
 }
@@ -250,41 +318,76 @@ impl CaRotation {
 /// # Errors
 /// When the Secret is invalid: a description of the error.
 pub(super) fn read(secret: &Secret) -> Result<Found, String> {
-    let pair =
-        |certificate: &str, key: &str| Some(Pair { certificate: text(secret, certificate)?, key: text(secret, key)? });
-    let signer = CertificateAuthority::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
-    let next = pair("next.crt", "next.key").map(|pair| CertificateAuthority::load(&pair)).transpose()?;
+    let pair = |certificate: &str, key: &str| {
+        Some(Pair {
+            certificate: text(secret, certificate)?,
+            key: text(secret, key)?,
+        })
+    };
+    let signer =
+        CertificateAuthority::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
+    let next = pair("next.crt", "next.key")
+        .map(|pair| CertificateAuthority::load(&pair))
+        .transpose()?;
     // An unreadable list is an error, and not an empty list.
     let list = |key: &str| match bytes(secret, key) {
         None => Ok(None),
-        Some(_) => text(secret, key).map(Some).ok_or_else(|| format!("{key}: it is no text")),
+        Some(_) => text(secret, key)
+            .map(Some)
+            .ok_or_else(|| format!("{key}: it is no text")),
     };
     let (certificates, pods) = (list(REVOKED)?, list(REVOKED_PODS)?);
     let revoked = certificates.map_or(Ok(Revocations::default()), |text| Revocations::read(&text));
     let revoked = revoked.map_err(|why| format!("{REVOKED}: {why}"))?;
     let revoked = match pods {
-        Some(text) => revoked.and_pods(&text).map_err(|why| format!("{REVOKED_PODS}: {why}"))?,
+        Some(text) => revoked
+            .and_pods(&text)
+            .map_err(|why| format!("{REVOKED_PODS}: {why}"))?,
         None => revoked,
     };
-    let annotation = |name: &str| secret.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+    let annotation = |name: &str| {
+        secret
+            .metadata
+            .annotations
+            .as_ref()?
+            .get(name)
+            .map(String::as_str)
+    };
     let since = annotation(SINCE).and_then(|text| text.parse::<Timestamp>().ok());
     let asked = match annotation(REPLACE) {
         None => None,
         Some("gracefully") => Some(Replace::Gracefully),
         Some("at-once") => Some(Replace::AtOnce),
-        Some(other) => return Err(format!("annotation {REPLACE}: expected gracefully or at-once, found {other:?}")),
+        Some(other) => {
+            return Err(format!(
+                "annotation {REPLACE}: expected gracefully or at-once, found {other:?}"
+            ));
+        }
     };
-    let mut trust = CaRotation { next, revoked, ..CaRotation::settled(signer, SystemTime::UNIX_EPOCH) };
+    let mut trust = CaRotation {
+        next,
+        revoked,
+        ..CaRotation::settled(signer, SystemTime::UNIX_EPOCH)
+    };
     if let Some(since) = since {
         trust.since = since.into();
         trust.older = roots(&text(secret, "ca.crt").unwrap_or_default());
-        trust.older = trust.older.iter().filter(|root| !trust.has(root)).cloned().collect();
+        trust.older = trust
+            .older
+            .iter()
+            .filter(|root| !trust.has(root))
+            .cloned()
+            .collect();
     }
-    Ok(Found { trust, recorded: since.is_some(), asked })
+    Ok(Found {
+        trust,
+        recorded: since.is_some(),
+        asked,
+    })
 }
 
-/// Returns the new state, for the lease holder: `known` is the state so far, `envoys` are the CA certificates that
-/// Envoys trust.
+/// Returns the new state, for the lease holder: `known` is the state so far, `envoys` are the CA
+/// certificates that Envoys trust.
 ///
 /// # Errors
 /// When an authority cannot be created.
@@ -298,16 +401,34 @@ pub(super) fn decide(
     let known = known.filter(|known| !known.left(now).is_zero());
     // CA certificates of a state that was lost stay trusted for one more overlap.
     let after = |signer: CertificateAuthority| {
-        let older = envoys.iter().filter(|root| root.der != signer.root.der && root.ends > now).cloned().collect();
-        CaRotation { older, ..CaRotation::settled(signer, now) }
+        let older = envoys
+            .iter()
+            .filter(|root| root.der != signer.root.der && root.ends > now)
+            .cloned()
+            .collect();
+        CaRotation {
+            older,
+            ..CaRotation::settled(signer, now)
+        }
     };
     // Revocations stay in force, whatever happens to the authority or its Secret.
     let mut revoked = known.map(|known| known.revoked.clone()).unwrap_or_default();
-    let Some(Found { trust: held, recorded, asked }) = found else {
+    let Some(Found {
+        trust: held,
+        recorded,
+        asked,
+    }) = found
+    else {
         revoked.prune(now);
         let made = CertificateAuthority::make(now)?;
-        let trust = known.map_or_else(|| after(made.clone()), |known| known.announced(made.clone(), now));
-        return Ok(Decision { trust: trust.refusing(revoked), write: true });
+        let trust = known.map_or_else(
+            || after(made.clone()),
+            |known| known.announced(made.clone(), now),
+        );
+        return Ok(Decision {
+            trust: trust.refusing(revoked),
+            write: true,
+        });
     };
     revoked.extend(&held.revoked);
     revoked.prune(now);
@@ -317,16 +438,21 @@ pub(super) fn decide(
             known.announced(held.signer.clone(), now)
         }
         (_, _) if !recorded => after(held.signer.clone()),
-        (Some(Replace::Gracefully), _) if held.next.is_none() => held.announced(CertificateAuthority::make(now)?, now),
+        (Some(Replace::Gracefully), _) if held.next.is_none() => {
+            held.announced(CertificateAuthority::make(now)?, now)
+        }
         (_, _) => held.clone().advanced(now, overlap)?,
     };
     let wanted = wanted.refusing(revoked);
     let write = !recorded || asked.is_some() || !wanted.same(&held);
-    Ok(Decision { trust: wanted, write })
+    Ok(Decision {
+        trust: wanted,
+        write,
+    })
 }
 
-/// Returns the state of a replica that does not write: the state that the lease holder wrote. A Secret of another
-/// writer is used only if no state is known.
+/// Returns the state of a replica that does not write: the state that the lease holder wrote. A
+/// Secret of another writer is used only if no state is known.
 pub(super) fn follow(found: Option<Found>, known: Option<&CaRotation>) -> Option<CaRotation> {
     match (found, known) {
         (Some(found), known) if found.recorded || known.is_none() => Some(found.trust),
@@ -334,9 +460,9 @@ pub(super) fn follow(found: Option<Found>, known: Option<&CaRotation>) -> Option
     }
 }
 
-/// Returns the certificate of an Envoy and the CA certificates that it trusts, if the existing ones need a replacement:
-/// the certificate must be signed by the current authority and have enough validity left. A change of the CA
-/// certificates alone keeps the certificate.
+/// Returns the certificate of an Envoy and the CA certificates that it trusts, if the existing ones
+/// need a replacement: the certificate must be signed by the current authority and have enough
+/// validity left. A change of the CA certificates alone keeps the certificate.
 ///
 /// # Errors
 /// When the certificate cannot be issued.
@@ -351,10 +477,17 @@ pub(super) fn renewed(
     let renew = life / 3;
     let bundle = trust.bundle();
     let pair = held.and_then(|held| {
-        let pair = Pair { certificate: text(held, "tls.crt")?, key: text(held, "tls.key")? };
-        let parsed =
-            gatewright_core::inputs::parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes()).ok()?;
-        let lasts = parsed.not_after > now + renew && trust.signer().issued_client(&pair.certificate, now);
+        let pair = Pair {
+            certificate: text(held, "tls.crt")?,
+            key: text(held, "tls.key")?,
+        };
+        let parsed = gatewright_core::inputs::parse_certificate(
+            pair.certificate.as_bytes(),
+            pair.key.as_bytes(),
+        )
+        .ok()?;
+        let lasts =
+            parsed.not_after > now + renew && trust.signer().issued_client(&pair.certificate, now);
         (lasts && !trust.revoked.has(&pair.certificate)).then_some(pair)
     });
     if pair.is_some() && held.and_then(|held| bytes(held, "ca.crt")) == Some(bundle.as_bytes()) {
@@ -364,8 +497,16 @@ pub(super) fn renewed(
         Some(pair) => pair,
         None => trust.signer().issue_client(identity, life, now)?,
     };
-    let data = [("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", bundle)];
-    Ok(Some(data.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()))
+    let data = [
+        ("tls.crt", pair.certificate),
+        ("tls.key", pair.key),
+        ("ca.crt", bundle),
+    ];
+    Ok(Some(
+        data.into_iter()
+            .map(|(name, text)| (name, text.into_bytes()))
+            .collect(),
+    ))
 }
 
 #[cfg(test)]
@@ -384,10 +525,20 @@ mod tests {
     }
 
     fn secret(data: BTreeMap<&'static str, Vec<u8>>, annotations: &[(&str, &str)]) -> Secret {
-        let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let annotations = annotations
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         Secret {
-            metadata: ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() },
-            data: Some(data.into_iter().map(|(name, value)| (name.to_owned(), ByteString(value))).collect()),
+            metadata: ObjectMeta {
+                annotations: Some(annotations),
+                ..ObjectMeta::default()
+            },
+            data: Some(
+                data.into_iter()
+                    .map(|(name, value)| (name.to_owned(), ByteString(value)))
+                    .collect(),
+            ),
             ..Secret::default()
         }
     }
@@ -425,18 +576,38 @@ mod tests {
         assert_eq!(announced.signer.root, old.signer.root, "it signs on");
         assert_eq!(roots(&announced.bundle()).len(), 2, "both are trusted");
 
-        let early = decided(Some(kept(&announced, &[])), Some(&announced), now() + OVERLAP - Duration::from_secs(1));
+        let early = decided(
+            Some(kept(&announced, &[])),
+            Some(&announced),
+            now() + OVERLAP - Duration::from_secs(1),
+        );
         assert!(!early.write && early.trust.same(&announced));
-        let switched = decided(Some(kept(&announced, &[])), Some(&announced), now() + OVERLAP);
+        let switched = decided(
+            Some(kept(&announced, &[])),
+            Some(&announced),
+            now() + OVERLAP,
+        );
         assert!(switched.write);
         let switched = switched.trust;
-        assert_eq!(Some(&switched.signer.root), announced.next.as_ref().map(|next| &next.root));
+        assert_eq!(
+            Some(&switched.signer.root),
+            announced.next.as_ref().map(|next| &next.root)
+        );
         assert!(switched.older.contains(&old.signer.root));
         let (data, _) = switched.written();
         let key = old.signer().pair().key;
-        assert!(data.values().all(|value| !String::from_utf8_lossy(value).contains(&key)), "the old key is gone");
+        assert!(
+            data.values()
+                .all(|value| !String::from_utf8_lossy(value).contains(&key)),
+            "the old key is gone"
+        );
 
-        let settled = decided(Some(kept(&switched, &[])), Some(&switched), now() + 2 * OVERLAP).trust;
+        let settled = decided(
+            Some(kept(&switched, &[])),
+            Some(&switched),
+            now() + 2 * OVERLAP,
+        )
+        .trust;
         assert_eq!(roots(&settled.bundle()), [switched.signer.root]);
     }
 
@@ -446,7 +617,10 @@ mod tests {
         let due = now() + CA_LIFETIME - RENEW + DAY;
         let decision = decided(Some(kept(&old, &[])), Some(&old), due);
         assert!(decision.write && decision.trust.next.is_some());
-        assert!(decision.trust.left(due) > 2 * OVERLAP + 90 * DAY, "a certificate of an Envoy ends before it");
+        assert!(
+            decision.trust.left(due) > 2 * OVERLAP + 90 * DAY,
+            "a certificate of an Envoy ends before it"
+        );
         let late = decided(Some(kept(&old, &[])), None, now() + CA_LIFETIME + DAY);
         assert!(late.write && !late.trust.has(&old.signer.root) && late.trust.older.is_empty());
     }
@@ -454,12 +628,26 @@ mod tests {
     #[test]
     fn requests_of_an_operator_are_carried_out() {
         let old = first();
-        let graceful = decided(Some(kept(&old, &[(REPLACE, "gracefully")])), Some(&old), now());
-        assert!(graceful.write && graceful.trust.next.is_some() && graceful.trust.has(&old.signer.root));
+        let graceful = decided(
+            Some(kept(&old, &[(REPLACE, "gracefully")])),
+            Some(&old),
+            now(),
+        );
+        assert!(
+            graceful.write && graceful.trust.next.is_some() && graceful.trust.has(&old.signer.root)
+        );
         // A request during a replacement starts nothing, and its annotation is removed.
-        let again = decided(Some(kept(&graceful.trust, &[(REPLACE, "gracefully")])), Some(&old), now());
+        let again = decided(
+            Some(kept(&graceful.trust, &[(REPLACE, "gracefully")])),
+            Some(&old),
+            now(),
+        );
         assert!(again.write && again.trust.same(&graceful.trust));
-        let at_once = decided(Some(kept(&graceful.trust, &[(REPLACE, "at-once")])), Some(&old), now());
+        let at_once = decided(
+            Some(kept(&graceful.trust, &[(REPLACE, "at-once")])),
+            Some(&old),
+            now(),
+        );
         assert!(at_once.write);
         assert_eq!(roots(&at_once.trust.bundle()).len(), 1);
         assert!(!at_once.trust.has(&old.signer.root) && !graceful.trust.same(&at_once.trust));
@@ -477,15 +665,30 @@ mod tests {
         let found = read(&secret(data, &[])).expect("an authority");
         let decision = decided(Some(found.clone()), Some(&old), now());
         assert_eq!(decision.trust.signer.root, old.signer.root);
-        assert_eq!(decision.trust.next.as_ref().map(|next| &next.root), Some(&theirs.root));
-        // A replica that does not write waits for the lease holder; one without a state takes the state that it finds.
+        assert_eq!(
+            decision.trust.next.as_ref().map(|next| &next.root),
+            Some(&theirs.root)
+        );
+        // A replica that does not write waits for the lease holder; one without a state takes the
+        // state that it finds.
         assert!(follow(Some(found.clone()), Some(&old)).is_some_and(|trust| trust.same(&old)));
-        assert!(follow(Some(found.clone()), None).is_some_and(|trust| trust.signer.root == theirs.root));
+        assert!(
+            follow(Some(found.clone()), None).is_some_and(|trust| trust.signer.root == theirs.root)
+        );
         assert!(follow(Some(kept(&put, &[])), Some(&old)).is_some_and(|trust| trust.same(&put)));
-        assert!(follow(None, Some(&old)).is_some_and(|trust| trust.same(&old)) && follow(None, None).is_none());
-        // After a restart of all replicas, the CA certificates that Envoys trust stay trusted for an overlap.
-        let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP).expect("decided").trust;
-        assert_eq!((after.signer.root, after.older), (theirs.root, vec![old.signer.root]));
+        assert!(
+            follow(None, Some(&old)).is_some_and(|trust| trust.same(&old))
+                && follow(None, None).is_none()
+        );
+        // After a restart of all replicas, the CA certificates that Envoys trust stay trusted for
+        // an overlap.
+        let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP)
+            .expect("decided")
+            .trust;
+        assert_eq!(
+            (after.signer.root, after.older),
+            (theirs.root, vec![old.signer.root])
+        );
     }
 
     /// An operator's authority ends soon: its certificates are not renewed at every look.
@@ -493,8 +696,16 @@ mod tests {
     fn a_certificate_of_an_authority_that_ends_soon_is_kept() {
         let authority = Authority::new("short", 20 * DAY, now()).expect("made");
         let root = Root::of(&authority).expect("readable");
-        let trust = CaRotation::settled(CertificateAuthority { authority: Arc::new(authority), root }, now());
-        let made = renewed(None, &trust, FLEET, now()).expect("made").expect("none is held");
+        let trust = CaRotation::settled(
+            CertificateAuthority {
+                authority: Arc::new(authority),
+                root,
+            },
+            now(),
+        );
+        let made = renewed(None, &trust, FLEET, now())
+            .expect("made")
+            .expect("none is held");
         let held = secret(made, &[]);
         for days in [0, 1, 10, 19] {
             let again = renewed(Some(&held), &trust, FLEET, now() + days * DAY).expect("made");
@@ -505,16 +716,29 @@ mod tests {
     #[test]
     fn an_envoy_has_a_certificate_of_who_signs_that_lasts_and_everybody_who_is_trusted() {
         let old = first();
-        let made = |held: Option<&Secret>, trust: &CaRotation, at| renewed(held, trust, FLEET, at).expect("made");
+        let made = |held: Option<&Secret>, trust: &CaRotation, at| {
+            renewed(held, trust, FLEET, at).expect("made")
+        };
         let held = secret(made(None, &old, now()).expect("none is held"), &[]);
         assert_eq!(made(Some(&held), &old, now()), None);
-        assert!(made(Some(&held), &old, now() + 60 * DAY).is_some(), "its last month has begun");
+        assert!(
+            made(Some(&held), &old, now() + 60 * DAY).is_some(),
+            "its last month has begun"
+        );
 
         let announced = decided(None, Some(&old), now()).trust;
         let told = made(Some(&held), &announced, now()).expect("another bundle");
-        assert_eq!(Some(told["tls.crt"].as_slice()), bytes(&held, "tls.crt"), "the same certificate");
-        let switched = announced.clone().advanced(now() + OVERLAP, OVERLAP).expect("advanced");
-        let told = made(Some(&secret(told, &[])), &switched, now() + OVERLAP).expect("another signs");
+        assert_eq!(
+            Some(told["tls.crt"].as_slice()),
+            bytes(&held, "tls.crt"),
+            "the same certificate"
+        );
+        let switched = announced
+            .clone()
+            .advanced(now() + OVERLAP, OVERLAP)
+            .expect("advanced");
+        let told =
+            made(Some(&secret(told, &[])), &switched, now() + OVERLAP).expect("another signs");
         let leaf = String::from_utf8(told["tls.crt"].clone()).expect("text");
         assert!(switched.signer().issued_client(&leaf, now() + OVERLAP));
         assert!(!old.signer().issued_client(&leaf, now() + OVERLAP));
@@ -523,26 +747,51 @@ mod tests {
     #[test]
     fn a_revoked_certificate_stays_so_and_the_fleet_has_another() {
         let old = first();
-        let made = renewed(None, &old, FLEET, now()).expect("made").expect("none is held");
+        let made = renewed(None, &old, FLEET, now())
+            .expect("made")
+            .expect("none is held");
         let leaf = String::from_utf8(made["tls.crt"].clone()).expect("text");
         let held = secret(made, &[]);
         let mut list = Revocations::default();
         let time = |at: SystemTime| Timestamp::try_from(at).expect("a time");
-        let entry = Revocation { name: "pod".to_owned(), at: time(now()), until: time(old.ends()) };
-        list.add(xds::Fingerprint::of_pem(&leaf).expect("a certificate"), entry).expect("room");
+        let entry = Revocation {
+            name: "pod".to_owned(),
+            at: time(now()),
+            until: time(old.ends()),
+        };
+        list.add(
+            xds::Fingerprint::of_pem(&leaf).expect("a certificate"),
+            entry,
+        )
+        .expect("room");
         let refusing = old.refusing(list);
         assert!(!refusing.same(&old), "replicas take it up");
 
         // The next reader knows the revocation, and does not write it again.
         let decision = decided(Some(kept(&refusing, &[])), Some(&old), now());
         assert!(!decision.write && decision.trust.revoked().has(&leaf));
-        let fresh = renewed(Some(&held), &decision.trust, FLEET, now()).expect("made").expect("another certificate");
-        assert!(!decision.trust.revoked().has(&String::from_utf8(fresh["tls.crt"].clone()).expect("text")));
-        assert_eq!(renewed(Some(&secret(fresh, &[])), &decision.trust, FLEET, now()).expect("made"), None);
+        let fresh = renewed(Some(&held), &decision.trust, FLEET, now())
+            .expect("made")
+            .expect("another certificate");
+        assert!(
+            !decision
+                .trust
+                .revoked()
+                .has(&String::from_utf8(fresh["tls.crt"].clone()).expect("text"))
+        );
+        assert_eq!(
+            renewed(Some(&secret(fresh, &[])), &decision.trust, FLEET, now()).expect("made"),
+            None
+        );
 
-        // Deleting the Secret, changing the authority or requesting a replacement lifts no revocation.
+        // Deleting the Secret, changing the authority or requesting a replacement lifts no
+        // revocation.
         let deleted = decided(None, Some(&refusing), now());
-        let asked = decided(Some(kept(&refusing, &[(REPLACE, "gracefully")])), None, now());
+        let asked = decided(
+            Some(kept(&refusing, &[(REPLACE, "gracefully")])),
+            None,
+            now(),
+        );
         let put = decided(Some(kept(&old, &[])), Some(&refusing), now());
         for decision in [deleted, asked, put] {
             assert!(decision.write && decision.trust.revoked().has(&leaf));
@@ -552,6 +801,9 @@ mod tests {
         assert!(late.write && !late.trust.revoked().has(&leaf));
         let (mut data, (name, value)) = refusing.written();
         data.insert(REVOKED, b"[]".to_vec());
-        assert!(read(&secret(data, &[(name, &value)])).is_err(), "what cannot be read is no empty list");
+        assert!(
+            read(&secret(data, &[(name, &value)])).is_err(),
+            "what cannot be read is no empty list"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Pods, reduced to the fields that identify an Envoy. The hundreds of other fields are neither parsed nor stored.
+//! Pods, reduced to the fields that identify an Envoy. The hundreds of other fields are neither
+//! parsed nor stored.
 
 use k8s_openapi::api::core::v1;
 use kube::Client;

@@ -1,5 +1,5 @@
-//! Issues certificates to Envoy pods: the API server reviews the pod's token, and the authority of xDS signs. Every
-//! replica does so; nothing is written.
+//! Issues certificates to Envoy pods: the API server reviews the pod's token, and the authority of
+//! xDS signs. Every replica does so; nothing is written.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,8 +33,12 @@ impl Signing {
     /// # Errors
     /// When the server certificate cannot be used.
     pub fn new(trust: CaRotation, shown: &Pair) -> Result<Self, TlsError> {
-        let tls = server_tls(shown.certificate.as_bytes(), shown.key.as_bytes(), &[&rustls::version::TLS13])
-            .map_err(|error| TlsError::Configure(error.to_string()))?;
+        let tls = server_tls(
+            shown.certificate.as_bytes(),
+            shown.key.as_bytes(),
+            &[&rustls::version::TLS13],
+        )
+        .map_err(|error| TlsError::Configure(error.to_string()))?;
         Ok(Self { trust, tls })
     }
 }
@@ -55,15 +59,28 @@ pub struct PodCertificates {
 
 impl PodCertificates {
     async fn who(&self, token: &str) -> Result<PodIdentity, Refusal> {
-        let away = |error: kube::Error| Refusal::Unavailable(format!("the API server cannot be asked: {error}"));
+        let away = |error: kube::Error| {
+            Refusal::Unavailable(format!("the API server cannot be asked: {error}"))
+        };
         let review = TokenReview {
-            spec: TokenReviewSpec { token: token.to_owned(), audiences: Some(vec![AUDIENCE.to_owned()]) },
+            spec: TokenReviewSpec {
+                token: token.to_owned(),
+                audiences: Some(vec![AUDIENCE.to_owned()]),
+            },
             ..TokenReview::default()
         };
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
-        let status = reviews.create(&PostParams::default(), &review).await.map_err(away)?.status.unwrap_or_default();
+        let status = reviews
+            .create(&PostParams::default(), &review)
+            .await
+            .map_err(away)?
+            .status
+            .unwrap_or_default();
         let claim = claim(status, &self.namespace, &self.accounts)?;
-        let pod = pods(self.client.clone(), &self.namespace).get_opt(&claim.name).await.map_err(away)?;
+        let pod = pods(self.client.clone(), &self.namespace)
+            .get_opt(&claim.name)
+            .await
+            .map_err(away)?;
         confirm(claim, pod, &self.namespace)
     }
 }
@@ -71,25 +88,40 @@ impl PodCertificates {
 #[async_trait]
 impl CertifyEnvoys for PodCertificates {
     fn tls(&self) -> Option<Arc<ServerConfig>> {
-        self.signing.borrow().as_ref().map(|signing| signing.tls.clone())
+        self.signing
+            .borrow()
+            .as_ref()
+            .map(|signing| signing.tls.clone())
     }
 
     async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
         let identity = self.who(token).await?;
         // The state is read after the review, since the pod may have been revoked meanwhile.
         let signing = self.signing.borrow().clone();
-        let trust = signing.ok_or_else(|| Refusal::Unavailable("there is no xDS CA yet".to_owned()))?.trust;
+        let trust = signing
+            .ok_or_else(|| Refusal::Unavailable("there is no xDS CA yet".to_owned()))?
+            .trust;
         if trust.revoked().has_pod(&identity) {
             let (namespace, name) = (&identity.pod.namespace, &identity.pod.name);
-            let how = format!("delete it to have another in its place (kubectl -n {namespace} delete pod {name})");
-            return Err(Refusal::Forbidden(format!("pod {namespace}/{name} is revoked: {how}")));
+            let how = format!(
+                "delete it to have another in its place (kubectl -n {namespace} delete pod {name})"
+            );
+            return Err(Refusal::Forbidden(format!(
+                "pod {namespace}/{name} is revoked: {how}"
+            )));
         }
         let now = SystemTime::now();
         let life = self.life.min(trust.left(now));
-        let signed = trust.signer().sign_client(request, &identity.to_string(), life, now);
+        let signed = trust
+            .signer()
+            .sign_client(request, &identity.to_string(), life, now);
         let certificate = signed.map_err(|error| Refusal::Invalid(error.to_string()))?;
         let until = Timestamp::try_from(now + life).unwrap_or(Timestamp::MAX);
-        Ok(Certified { certificate, identity, until })
+        Ok(Certified {
+            certificate,
+            identity,
+            until,
+        })
     }
 }
 
@@ -124,12 +156,15 @@ mod tests {
                         "extra": {"authentication.kubernetes.io/pod-name": ["envoy-a"],
                             "authentication.kubernetes.io/pod-uid": ["u-1"]}});
                     let is_good = sent["spec"]["token"] == "good";
-                    let status = json!({"authenticated": is_good, "user": user, "audiences": [AUDIENCE]});
+                    let status =
+                        json!({"authenticated": is_good, "user": user, "audiences": [AUDIENCE]});
                     (201, json!({"spec": {"token": ""}, "status": status}))
                 } else if there {
-                    let spec =
-                        json!({"serviceAccountName": "gatewright-envoy", "nodeName": "node-a", "containers": []});
-                    (200, json!({"metadata": {"name": "envoy-a", "namespace": HERE, "uid": "u-1"}, "spec": spec}))
+                    let spec = json!({"serviceAccountName": "gatewright-envoy", "nodeName": "node-a", "containers": []});
+                    (
+                        200,
+                        json!({"metadata": {"name": "envoy-a", "namespace": HERE, "uid": "u-1"}, "spec": spec}),
+                    )
                 } else {
                     (
                         404,
@@ -137,20 +172,34 @@ mod tests {
                     )
                 };
                 let body = Body::from(body.to_string().into_bytes());
-                Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).expect("an answer"))
+                Ok::<_, std::convert::Infallible>(
+                    Response::builder()
+                        .status(code)
+                        .body(body)
+                        .expect("an answer"),
+                )
             }
         });
         Client::new(service, "default")
     }
 
     fn trust() -> CaRotation {
-        let decided = ca_rotation::decide(None, None, &[], SystemTime::now(), Duration::from_secs(3600));
+        let decided = ca_rotation::decide(
+            None,
+            None,
+            &[],
+            SystemTime::now(),
+            Duration::from_secs(3600),
+        );
         decided.expect("an authority").trust
     }
 
     fn signing(trust: &CaRotation) -> Option<Signing> {
         let hour = Duration::from_secs(3600);
-        let shown = trust.signer().issue_server(&["xds".to_owned()], hour, SystemTime::now()).expect("issued");
+        let shown = trust
+            .signer()
+            .issue_server(&["xds".to_owned()], hour, SystemTime::now())
+            .expect("issued");
         Some(Signing::new(trust.clone(), &shown).expect("TLS"))
     }
 
@@ -159,37 +208,79 @@ mod tests {
         let there = Arc::new(AtomicBool::new(true));
         let (sender, receiver) = watch::channel(None);
         let life = Duration::from_secs(600);
-        let accounts = EnvoyAccounts { fleets: vec![EnvoyFleet::Shared], access: EnvoyAccess::default() };
+        let accounts = EnvoyAccounts {
+            fleets: vec![EnvoyFleet::Shared],
+            access: EnvoyAccess::default(),
+        };
         let client = server(there.clone());
-        let by = PodCertificates { client, namespace: HERE.to_owned(), accounts, life, signing: receiver };
+        let by = PodCertificates {
+            client,
+            namespace: HERE.to_owned(),
+            accounts,
+            life,
+            signing: receiver,
+        };
         let asked = CertificateRequest::new().expect("a key").request;
         assert!(by.tls().is_none());
-        assert!(matches!(by.certify("good", &asked).await, Err(Refusal::Unavailable(_))), "there is no authority");
+        assert!(
+            matches!(
+                by.certify("good", &asked).await,
+                Err(Refusal::Unavailable(_))
+            ),
+            "there is no authority"
+        );
 
         let trust = trust();
         sender.send_replace(signing(&trust));
         let made = by.certify("good", &asked).await.expect("it is that pod");
         assert_eq!(made.identity.pod.node, "node-a");
-        assert!(trust.signer().issued_client(&made.certificate, SystemTime::now()));
+        assert!(
+            trust
+                .signer()
+                .issued_client(&made.certificate, SystemTime::now())
+        );
         let later = SystemTime::now() + life + Duration::from_secs(2);
         assert!(!trust.signer().issued_client(&made.certificate, later));
         assert!(made.until <= Timestamp::try_from(SystemTime::now() + life).expect("a time"));
-        assert!(matches!(by.certify("forged", &asked).await, Err(Refusal::Unauthenticated(_))));
-        assert!(matches!(by.certify("good", "no request").await, Err(Refusal::Invalid(_))));
+        assert!(matches!(
+            by.certify("forged", &asked).await,
+            Err(Refusal::Unauthenticated(_))
+        ));
+        assert!(matches!(
+            by.certify("good", "no request").await,
+            Err(Refusal::Invalid(_))
+        ));
 
         let mut revoked = trust.revoked().clone();
-        revoked.add_pod(&made.identity, Timestamp::now()).expect("room");
+        revoked
+            .add_pod(&made.identity, Timestamp::now())
+            .expect("room");
         sender.send_replace(signing(&trust.refusing(revoked)));
         let told = by.certify("good", &asked).await;
-        assert!(matches!(&told, Err(Refusal::Forbidden(why)) if why.contains("is revoked: delete it")), "{told:?}");
-        let other = PodIdentity { pod: EnvoyPod { uid: "u-2".to_owned(), ..made.identity.pod }, ..made.identity };
+        assert!(
+            matches!(&told, Err(Refusal::Forbidden(why)) if why.contains("is revoked: delete it")),
+            "{told:?}"
+        );
+        let other = PodIdentity {
+            pod: EnvoyPod {
+                uid: "u-2".to_owned(),
+                ..made.identity.pod
+            },
+            ..made.identity
+        };
         let mut revoked = trust.revoked().clone();
         revoked.add_pod(&other, Timestamp::now()).expect("room");
         sender.send_replace(signing(&trust.refusing(revoked)));
-        assert!(by.certify("good", &asked).await.is_ok(), "the one before had its name");
+        assert!(
+            by.certify("good", &asked).await.is_ok(),
+            "the one before had its name"
+        );
 
         there.store(false, Ordering::SeqCst);
         let told = by.certify("good", &asked).await;
-        assert!(matches!(&told, Err(Refusal::Forbidden(why)) if why.contains("it is gone")), "{told:?}");
+        assert!(
+            matches!(&told, Err(Refusal::Forbidden(why)) if why.contains("it is gone")),
+            "{told:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Revocations: Envoys that are refused although a trusted authority signed their certificates, either by one
-//! certificate or as a pod with all its certificates. The lists are in the Secret of the authority, so that a replica
-//! which knows the trusted authorities knows the revocations too.
+//! Revocations: Envoys that are refused although a trusted authority signed their certificates,
+//! either by one certificate or as a pod with all its certificates. The lists are in the Secret of
+//! the authority, so that a replica which knows the trusted authorities knows the revocations too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xds::{Fingerprint, RevokedClients};
 
-/// The maximum number of entries of each list. An operator who has to refuse more replaces the authority.
+/// The maximum number of entries of each list. An operator who has to refuse more replaces the
+/// authority.
 const MOST: usize = 1024;
 /// A time longer than the lifetime of a pod's certificate.
 const LONGEST: Duration = Duration::from_secs(48 * 3600);
@@ -31,7 +32,8 @@ pub struct Revocation {
 struct PodRevocation {
     /// The time of the revocation.
     at: Timestamp,
-    /// The time at which all its certificates have expired; `None` while the pod exists, since it may request another.
+    /// The time at which all its certificates have expired; `None` while the pod exists, since it
+    /// may request another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
 }
@@ -50,10 +52,17 @@ impl Revocations {
     /// # Errors
     /// When the text is invalid.
     pub fn read(text: &str) -> Result<Self, String> {
-        let entries: BTreeMap<String, Revocation> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let entries: BTreeMap<String, Revocation> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
         let entry = |(name, entry)| Ok((Fingerprint::try_from(name)?, entry));
-        let certificates = entries.into_iter().map(entry).collect::<Result<_, String>>()?;
-        Ok(Self { certificates, ..Self::default() })
+        let certificates = entries
+            .into_iter()
+            .map(entry)
+            .collect::<Result<_, String>>()?;
+        Ok(Self {
+            certificates,
+            ..Self::default()
+        })
     }
 
     /// Adds the revoked pods that [`Revocations::pods_written`] serialized.
@@ -61,7 +70,8 @@ impl Revocations {
     /// # Errors
     /// When the text is invalid.
     pub fn and_pods(self, text: &str) -> Result<Self, String> {
-        let pods: BTreeMap<String, PodRevocation> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let pods: BTreeMap<String, PodRevocation> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
         match pods.keys().find(|uri| PodIdentity::parse(uri).is_none()) {
             Some(other) => Err(format!("{other:?} is no pod of a fleet")),
             None => Ok(Self { pods, ..self }),
@@ -70,8 +80,11 @@ impl Revocations {
 
     /// Returns the revoked certificates as JSON, by fingerprint; `None` where there are none.
     pub fn written(&self) -> Option<Vec<u8>> {
-        let entries: BTreeMap<String, &Revocation> =
-            self.certificates.iter().map(|(one, entry)| (one.to_string(), entry)).collect();
+        let entries: BTreeMap<String, &Revocation> = self
+            .certificates
+            .iter()
+            .map(|(one, entry)| (one.to_string(), entry))
+            .collect();
         (!entries.is_empty()).then(|| serde_json::to_vec(&entries).expect("strings alone"))
     }
 
@@ -105,7 +118,9 @@ impl Revocations {
                 "{MOST} pods are revoked already: delete them, and two days later there is room for others"
             ));
         }
-        self.pods.entry(uri).or_insert(PodRevocation { at, until: None });
+        self.pods
+            .entry(uri)
+            .or_insert(PodRevocation { at, until: None });
         Ok(())
     }
 
@@ -118,7 +133,9 @@ impl Revocations {
     /// Notes that a pod was deleted, so that it cannot request a certificate any more.
     pub fn pod_is_gone(&mut self, identity: &PodIdentity, now: Timestamp) {
         if let Some(entry) = self.pods.get_mut(&identity.to_string()) {
-            entry.until.get_or_insert(now.saturating_add(LONGEST).unwrap_or(Timestamp::MAX));
+            entry
+                .until
+                .get_or_insert(now.saturating_add(LONGEST).unwrap_or(Timestamp::MAX));
         }
     }
 
@@ -130,10 +147,15 @@ impl Revocations {
     /// Adds all entries of another list.
     pub fn extend(&mut self, others: &Revocations) {
         for (credential, entry) in &others.certificates {
-            self.certificates.entry(credential.clone()).or_insert_with(|| entry.clone());
+            self.certificates
+                .entry(credential.clone())
+                .or_insert_with(|| entry.clone());
         }
         for (uri, entry) in &others.pods {
-            let held = self.pods.entry(uri.clone()).or_insert_with(|| entry.clone());
+            let held = self
+                .pods
+                .entry(uri.clone())
+                .or_insert_with(|| entry.clone());
             // A pod that one list knows to be deleted is deleted.
             held.until = held.until.or(entry.until);
         }
@@ -141,13 +163,19 @@ impl Revocations {
 
     /// Removes the entries whose certificates have expired.
     pub fn prune(&mut self, now: SystemTime) {
-        self.certificates.retain(|_, entry| SystemTime::from(entry.until) > now);
-        self.pods.retain(|_, entry| entry.until.is_none_or(|until| SystemTime::from(until) > now));
+        self.certificates
+            .retain(|_, entry| SystemTime::from(entry.until) > now);
+        self.pods.retain(|_, entry| {
+            entry
+                .until
+                .is_none_or(|until| SystemTime::from(until) > now)
+        });
     }
 
     /// Returns whether the first certificate of a PEM text is revoked.
     pub fn has(&self, pem: &str) -> bool {
-        Fingerprint::of_pem(pem).is_some_and(|credential| self.certificates.contains_key(&credential))
+        Fingerprint::of_pem(pem)
+            .is_some_and(|credential| self.certificates.contains_key(&credential))
     }
 
     /// Returns the clients whose TLS handshake must fail.
@@ -170,7 +198,11 @@ mod tests {
 
     fn entry(until: i64) -> Revocation {
         let at = |seconds| Timestamp::from_second(seconds).expect("a time");
-        Revocation { name: "pod".to_owned(), at: at(1), until: at(until) }
+        Revocation {
+            name: "pod".to_owned(),
+            at: at(1),
+            until: at(until),
+        }
     }
 
     fn of(number: usize) -> Fingerprint {
@@ -205,7 +237,10 @@ mod tests {
             uid: number.to_string(),
             node: "node-a".to_owned(),
         };
-        PodIdentity { fleet: EnvoyFleet::Shared, pod }
+        PodIdentity {
+            fleet: EnvoyFleet::Shared,
+            pod,
+        }
     }
 
     #[test]
@@ -218,7 +253,11 @@ mod tests {
         list.add_pod(&pod(1), at(7)).expect("it is there");
         let text = String::from_utf8(list.pods_written().expect("two")).expect("text");
         assert_eq!(Revocations::default().and_pods(&text), Ok(list.clone()));
-        assert!(Revocations::default().and_pods(r#"{"envoy-1": "1970-01-01T00:00:00Z"}"#).is_err());
+        assert!(
+            Revocations::default()
+                .and_pods(r#"{"envoy-1": "1970-01-01T00:00:00Z"}"#)
+                .is_err()
+        );
         let mut other = Revocations::default();
         other.extend(&list);
         let late = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32);
@@ -229,10 +268,18 @@ mod tests {
         assert_eq!(list.pods().collect::<Vec<_>>(), [pod(2)]);
         other.extend(&list);
         assert_eq!(other, list);
-        list.prune(SystemTime::UNIX_EPOCH + Duration::from_secs(9) + LONGEST - Duration::from_secs(1));
-        assert!(list.has_pod(&pod(1)), "a certificate of it may be good still");
+        list.prune(
+            SystemTime::UNIX_EPOCH + Duration::from_secs(9) + LONGEST - Duration::from_secs(1),
+        );
+        assert!(
+            list.has_pod(&pod(1)),
+            "a certificate of it may be good still"
+        );
         list.prune(late);
-        assert_eq!((list.has_pod(&pod(1)), list.has_pod(&pod(2))), (false, true));
+        assert_eq!(
+            (list.has_pod(&pod(1)), list.has_pod(&pod(2))),
+            (false, true)
+        );
         assert_eq!(list.clients().names, BTreeSet::from([pod(2).to_string()]));
         (2..MOST + 2).for_each(|number| list.add_pod(&pod(number), at(0)).expect("room"));
         assert!(list.add_pod(&pod(0), at(0)).is_err());

@@ -1,8 +1,9 @@
-//! Aggregates `Programmed` over all replicas: each replica that does not write statuses publishes a record of the
-//! acknowledgements of its Envoys, and the lease holder sums them up.
+//! Aggregates `Programmed` over all replicas: each replica that does not write statuses publishes a
+//! record of the acknowledgements of its Envoys, and the lease holder sums them up.
 //!
-//! A record is an annotation of a Lease of the replica's own, which belongs to its pod and is garbage-collected with
-//! it. It is written when it has changed, at most twice a second: never in a steady state.
+//! A record is an annotation of a Lease of the replica's own, which belongs to its pod and is
+//! garbage-collected with it. It is written when it has changed, at most twice a second: never in a
+//! steady state.
 
 mod record;
 
@@ -53,7 +54,8 @@ pub struct Replica {
     pub pod: Option<String>,
 }
 
-/// An event of the watch: the name of a replica, and its record with the version, or `None` after a deletion.
+/// An event of the watch: the name of a replica, and its record with the version, or `None` after a
+/// deletion.
 #[derive(Debug)]
 pub struct ReplicaEvent(String, Option<(u64, Record)>);
 
@@ -155,7 +157,9 @@ impl Replicas {
         let object = format!("lease {}/{name}", self.replica.namespace);
         self.worker.begin("replica", &object, async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
-            let outcome = in_time(api.patch(&name, &params, &Patch::Apply(&document))).await.map(drop);
+            let outcome = in_time(api.patch(&name, &params, &Patch::Apply(&document)))
+                .await
+                .map(drop);
             WriteOutcome { record, outcome }
         });
     }
@@ -167,7 +171,9 @@ impl Replicas {
 
     /// Takes in the outcome of a write.
     pub(super) fn take_outcome(&mut self, written: Option<WriteOutcome>, now: Instant) {
-        let Some(WriteOutcome { record, outcome }) = written else { return };
+        let Some(WriteOutcome { record, outcome }) = written else {
+            return;
+        };
         let Err(failure) = outcome else {
             self.worker.done(&());
             self.written = Some(record);
@@ -207,14 +213,19 @@ fn name(replica: &Replica) -> String {
 
 /// Returns the Lease with a record.
 fn document(replica: &Replica, record: &Record) -> Value {
-    let Replica { namespace, identity, pod } = replica;
+    let Replica {
+        namespace,
+        identity,
+        pod,
+    } = replica;
     let text = serde_json::to_string(record).expect("a record is texts");
     let mut metadata = json!({
         "name": name(replica), "namespace": namespace,
         "labels": {LABEL: COMPONENT, "app.kubernetes.io/name": "gatewright"}, "annotations": {ANNOTATION: text},
     });
     if let Some(uid) = pod {
-        metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": identity, "uid": uid}]);
+        metadata["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Pod", "name": identity, "uid": uid}]);
     }
     json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
         "spec": {"holderIdentity": identity}})
@@ -233,9 +244,19 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ReplicaE
 }
 
 fn replica_event(lease: &Lease) -> ReplicaEvent {
-    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-    let version = lease.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
-    let record = lease.annotations().get(ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
+    let holder = lease
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.holder_identity.clone())
+        .unwrap_or_default();
+    let version = lease
+        .resource_version()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or_default();
+    let record = lease
+        .annotations()
+        .get(ANNOTATION)
+        .and_then(|text| serde_json::from_str(text).ok());
     ReplicaEvent(holder, record.map(|record| (version, record)))
 }
 
@@ -252,8 +273,16 @@ mod tests {
     /// A record of one Envoy in this state.
     fn record(state: u64) -> Record {
         let views = FleetViews::from(View::new("v"));
-        let node = NodeProgress { node: Arc::from("e"), identity: Arc::from("i"), acknowledged: 1 };
-        let progress = views.each(|_| Progress { published: 1, nodes: vec![node.clone()], rejections: Vec::new() });
+        let node = NodeProgress {
+            node: Arc::from("e"),
+            identity: Arc::from("i"),
+            acknowledged: 1,
+        };
+        let progress = views.each(|_| Progress {
+            published: 1,
+            nodes: vec![node.clone()],
+            rejections: Vec::new(),
+        });
         Record::new(&views, (state, &views.each(|_| 1)), &progress)
     }
 
@@ -271,8 +300,15 @@ mod tests {
             *response.status_mut() = StatusCode::from_u16(code).expect("a code");
             async move { Ok::<_, std::convert::Infallible>(response) }
         });
-        let replica = Replica { namespace: "n".into(), identity: "me".into(), pod: None };
-        (Replicas::new(Client::new(service, "default"), replica), asked)
+        let replica = Replica {
+            namespace: "n".into(),
+            identity: "me".into(),
+            pod: None,
+        };
+        (
+            Replicas::new(Client::new(service, "default"), replica),
+            asked,
+        )
     }
 
     /// Runs the writes that are due at `now`, and takes in their outcomes.
@@ -293,15 +329,31 @@ mod tests {
         replicas.publish(record(1), now);
         replicas.publish(record(2), now);
         write(&mut replicas, now).await;
-        assert_eq!(*asked.lock().expect("nobody panics"), 0, "it waits for more of the same");
+        assert_eq!(
+            *asked.lock().expect("nobody panics"),
+            0,
+            "it waits for more of the same"
+        );
         write(&mut replicas, now + PAUSE).await;
-        assert_eq!((*asked.lock().expect("nobody panics"), replicas.written.clone()), (1, Some(record(2))));
+        assert_eq!(
+            (
+                *asked.lock().expect("nobody panics"),
+                replicas.written.clone()
+            ),
+            (1, Some(record(2)))
+        );
         replicas.publish(record(2), now + PAUSE);
         assert_eq!(replicas.worker.due(), None, "it says so already");
         replicas.publish(record(3), now + PAUSE);
         replicas.publish(record(2), now + PAUSE);
         write(&mut replicas, now + PAUSE * 2).await;
-        assert_eq!((*asked.lock().expect("nobody panics"), replicas.metrics().begun["replica"]), (1, 1));
+        assert_eq!(
+            (
+                *asked.lock().expect("nobody panics"),
+                replicas.metrics().begun["replica"]
+            ),
+            (1, 1)
+        );
     }
 
     #[tokio::test]
@@ -323,7 +375,11 @@ mod tests {
                     // New content does not shorten the back-off.
                     replicas.publish(record(2), now);
                 }
-                assert_eq!(replicas.worker.due(), Some(now + Duration::from_millis(pause)), "{class}");
+                assert_eq!(
+                    replicas.worker.due(),
+                    Some(now + Duration::from_millis(pause)),
+                    "{class}"
+                );
                 now += Duration::from_millis(pause);
             }
             assert_eq!(*asked.lock().expect("nobody panics"), 3);

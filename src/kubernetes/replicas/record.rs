@@ -1,8 +1,10 @@
-//! The record of a replica that does not write statuses: the progress of its Envoys, for the lease holder. Pure.
+//! The record of a replica that does not write statuses: the progress of its Envoys, for the lease
+//! holder. Pure.
 //!
-//! Generations are local to a replica. All replicas share the state that a translation led to: a record names that
-//! state by a digest, and its reader knows in which generations of its own it had that state. A record of a state that
-//! the reader never had adds nothing to what is known of an Envoy.
+//! Generations are local to a replica. All replicas share the state that a translation led to: a
+//! record names that state by a digest, and its reader knows in which generations of its own it had
+//! that state. A record of a state that the reader never had adds nothing to what is known of an
+//! Envoy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,13 +14,14 @@ use gatewright_core::model::EnvoyFleet;
 use serde::{Deserialize, Serialize};
 use xds::{Generation, Kind, NodeProgress, Part, Progress, Rejection, View, one_line};
 
-/// The maximum number of rejections of one view in a record, and the maximum lengths of the message of each and of its
-/// other texts, in characters.
+/// The maximum number of rejections of one view in a record, and the maximum lengths of the message
+/// of each and of its other texts, in characters.
 const REFUSALS: usize = 16;
 const TEXT: usize = 512;
 const NAME: usize = 1024;
-/// The maximum sizes of all names of Envoys and of all rejections, in bytes of JSON: the API server refuses an object
-/// with annotations of more than 256 KiB. Views divide them, so that none takes the place of another's.
+/// The maximum sizes of all names of Envoys and of all rejections, in bytes of JSON: the API server
+/// refuses an object with annotations of more than 256 KiB. Views divide them, so that none takes
+/// the place of another's.
 const NODES_BYTES: usize = 128 << 10;
 const REFUSALS_BYTES: usize = 64 << 10;
 
@@ -53,12 +56,30 @@ struct ViewProgress {
 }
 
 impl ViewProgress {
-    /// Sorts the Envoys by whether they have acknowledged the generation in which the view got the state.
+    /// Sorts the Envoys by whether they have acknowledged the generation in which the view got the
+    /// state.
     fn new(since: Generation, progress: &Progress) -> Self {
-        let (done, behind): (Vec<_>, Vec<_>) = progress.nodes.iter().partition(|node| node.acknowledged >= since);
-        let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.to_string()).collect();
-        let refused = progress.rejections.iter().take(REFUSALS).map(Refusal::new).collect();
-        Self { acknowledged: names(done), behind: names(behind), refused }
+        let (done, behind): (Vec<_>, Vec<_>) = progress
+            .nodes
+            .iter()
+            .partition(|node| node.acknowledged >= since);
+        let names = |nodes: Vec<&NodeProgress>| {
+            nodes
+                .into_iter()
+                .map(|node| node.node.to_string())
+                .collect()
+        };
+        let refused = progress
+            .rejections
+            .iter()
+            .take(REFUSALS)
+            .map(Refusal::new)
+            .collect();
+        Self {
+            acknowledged: names(done),
+            behind: names(behind),
+            refused,
+        }
     }
 
     fn nodes_bytes(&self) -> usize {
@@ -69,8 +90,8 @@ impl ViewProgress {
         self.refused.iter().map(Refusal::json_bytes).sum()
     }
 
-    /// Omits what exceeds these sizes. Envoys that have not acknowledged the state are kept before others: without them,
-    /// it would seem that all have.
+    /// Omits what exceeds these sizes. Envoys that have not acknowledged the state are kept before
+    /// others: without them, it would seem that all have.
     fn shorten(&mut self, nodes_bytes: usize, refusals_bytes: usize) {
         let mut left = nodes_bytes;
         let mut fits = |bytes: usize| {
@@ -115,7 +136,12 @@ struct Refusal {
 
 impl Refusal {
     fn new(r: &Rejection) -> Self {
-        let part = r.part.as_ref().map(|part| (one_line(&part.virtual_host, NAME), one_line(&part.route, NAME)));
+        let part = r.part.as_ref().map(|part| {
+            (
+                one_line(&part.virtual_host, NAME),
+                one_line(&part.route, NAME),
+            )
+        });
         Self {
             node: r.node.to_string(),
             kind: r.kind.type_url().to_owned(),
@@ -156,8 +182,8 @@ fn json_bytes(text: &str) -> usize {
     text.chars().map(escaped).sum::<usize>() + 3
 }
 
-/// Divides a size among those who need these: nobody gets more than it needs, and what the small ones leave is divided
-/// among the large ones. Returns the largest part.
+/// Divides a size among those who need these: nobody gets more than it needs, and what the small
+/// ones leave is divided among the large ones. Returns the largest part.
 fn largest_part(mut needs: Vec<usize>, size: usize) -> usize {
     needs.sort_unstable();
     let (mut left, mut others) = (size, needs.len());
@@ -173,18 +199,30 @@ fn largest_part(mut needs: Vec<usize>, size: usize) -> usize {
 
 impl Record {
     /// Creates the record of a state, and of the generations in which each view got it.
-    pub(crate) fn new(views: &FleetViews, (state, since): (u64, &Generations), own: &PerView<Progress>) -> Self {
+    pub(crate) fn new(
+        views: &FleetViews,
+        (state, since): (u64, &Generations),
+        own: &PerView<Progress>,
+    ) -> Self {
         let at = |view| ViewProgress::new(since[view], &own[view]);
         let of_many = |fleet| views.id(&fleet).map(at).unwrap_or_default();
-        let isolated = views.iter().filter_map(|(view, _)| match views.fleet(view)? {
-            EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(view))),
-            EnvoyFleet::Shared | EnvoyFleet::Dedicated => None,
-        });
+        let isolated = views
+            .iter()
+            .filter_map(|(view, _)| match views.fleet(view)? {
+                EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(view))),
+                EnvoyFleet::Shared | EnvoyFleet::Dedicated => None,
+            });
         let mut record = Self {
             state: format!("{state:016x}"),
             shared: of_many(EnvoyFleet::Shared),
-            dedicated: if views.are_apart() { of_many(EnvoyFleet::Dedicated) } else { ViewProgress::default() },
-            isolated: isolated.filter(|(_, progress)| !progress.is_empty()).collect(),
+            dedicated: if views.are_apart() {
+                of_many(EnvoyFleet::Dedicated)
+            } else {
+                ViewProgress::default()
+            },
+            isolated: isolated
+                .filter(|(_, progress)| !progress.is_empty())
+                .collect(),
         };
         record.shorten();
         record
@@ -193,12 +231,21 @@ impl Record {
     /// Shortens the record to the size that the API server accepts.
     fn shorten(&mut self) {
         let needs = |need: fn(&ViewProgress) -> usize| {
-            let isolated = self.isolated.iter().map(|(gateway, of)| json_bytes(gateway) + need(of));
-            isolated.chain([need(&self.shared), need(&self.dedicated)]).collect()
+            let isolated = self
+                .isolated
+                .iter()
+                .map(|(gateway, of)| json_bytes(gateway) + need(of));
+            isolated
+                .chain([need(&self.shared), need(&self.dedicated)])
+                .collect()
         };
         let nodes_bytes = largest_part(needs(ViewProgress::nodes_bytes), NODES_BYTES);
         let refusals_bytes = largest_part(needs(ViewProgress::refusals_bytes), REFUSALS_BYTES);
-        for of in self.isolated.values_mut().chain([&mut self.shared, &mut self.dedicated]) {
+        for of in self
+            .isolated
+            .values_mut()
+            .chain([&mut self.shared, &mut self.dedicated])
+        {
             of.shorten(nodes_bytes, refusals_bytes);
         }
     }
@@ -235,12 +282,14 @@ impl Others {
         };
     }
 
-    /// Returns the Envoys of a fleet at other replicas, with the generation of ours that each has. `generation` returns
-    /// the generation that had a state. Where all fleets share a view, all Envoys count as those of the shared fleet.
+    /// Returns the Envoys of a fleet at other replicas, with the generation of ours that each has.
+    /// `generation` returns the generation that had a state. Where all fleets share a view, all
+    /// Envoys count as those of the shared fleet.
     ///
-    /// An Envoy that is connected to us is left out, since its own acknowledgements count. Of an Envoy in two records
-    /// the newer record counts, since the Envoy reconnected. An Envoy without any record of a state that we had is left
-    /// out: its replica may be of another version of this program, with another digest of the same state.
+    /// An Envoy that is connected to us is left out, since its own acknowledgements count. Of an
+    /// Envoy in two records the newer record counts, since the Envoy reconnected. An Envoy without
+    /// any record of a state that we had is left out: its replica may be of another version of this
+    /// program, with another digest of the same state.
     pub(super) fn nodes(
         &mut self,
         fleet: &EnvoyFleet,
@@ -249,7 +298,10 @@ impl Others {
     ) -> Vec<NodeProgress> {
         let mut newest: BTreeMap<&String, (u64, bool, &Record)> = BTreeMap::new();
         for (version, record) in self.records.values() {
-            let envoys = record.progress_of(fleet).into_iter().flat_map(ViewProgress::names);
+            let envoys = record
+                .progress_of(fleet)
+                .into_iter()
+                .flat_map(ViewProgress::names);
             for (name, done) in envoys.filter(|(name, _)| !own.contains(name.as_str())) {
                 let slot = newest.entry(name).or_insert((*version, done, record));
                 if slot.0 < *version {
@@ -285,8 +337,15 @@ impl Others {
         let mut all = Vec::new();
         for (id, view) in views.iter() {
             let fleet = views.fleet(id).unwrap_or(EnvoyFleet::Shared);
-            let of_view = self.records.values().filter_map(|(_, record)| record.progress_of(&fleet));
-            all.extend(of_view.flat_map(|progress| &progress.refused).filter_map(|refusal| refusal.in_view(view)));
+            let of_view = self
+                .records
+                .values()
+                .filter_map(|(_, record)| record.progress_of(&fleet));
+            all.extend(
+                of_view
+                    .flat_map(|progress| &progress.refused)
+                    .filter_map(|refusal| refusal.in_view(view)),
+            );
         }
         all
     }
@@ -299,12 +358,20 @@ mod tests {
     use super::*;
 
     fn node(name: &str, acknowledged: Generation) -> NodeProgress {
-        NodeProgress { node: Arc::from(name), identity: Arc::from("i"), acknowledged }
+        NodeProgress {
+            node: Arc::from(name),
+            identity: Arc::from("i"),
+            acknowledged,
+        }
     }
 
     fn record(state: u64, since: Generation, nodes: &[NodeProgress]) -> Record {
         let views = FleetViews::from(View::new("v"));
-        let progress = views.each(|_| Progress { published: since, nodes: nodes.to_vec(), rejections: Vec::new() });
+        let progress = views.each(|_| Progress {
+            published: since,
+            nodes: nodes.to_vec(),
+            rejections: Vec::new(),
+        });
         let record = Record::new(&views, (state, &views.each(|_| since)), &progress);
         let text = serde_json::to_string(&record).expect("texts");
         serde_json::from_str(&text).expect("what was written can be read")
@@ -313,8 +380,17 @@ mod tests {
     /// Returns names and generations when we had state 7 in generation 70 and state 8 in generation 80.
     fn check(others: &mut Others, own: &[&str]) -> Vec<(String, Generation)> {
         let own = own.iter().map(|name| Arc::from(*name)).collect();
-        let had = |state| [(7, 70), (8, 80)].into_iter().find(|(s, _)| *s == state).map(|(_, generation)| generation);
-        others.nodes(&EnvoyFleet::Shared, &own, had).into_iter().map(|n| (n.node.to_string(), n.acknowledged)).collect()
+        let had = |state| {
+            [(7, 70), (8, 80)]
+                .into_iter()
+                .find(|(s, _)| *s == state)
+                .map(|(_, generation)| generation)
+        };
+        others
+            .nodes(&EnvoyFleet::Shared, &own, had)
+            .into_iter()
+            .map(|n| (n.node.to_string(), n.acknowledged))
+            .collect()
     }
 
     #[test]
@@ -327,9 +403,17 @@ mod tests {
             "nothing is known of who never had a state of ours"
         );
         others.set("b", Some((2, record(8, 4, &[node("x", 3), node("y", 4)]))));
-        assert_eq!(check(&mut others, &[]), [("x".to_owned(), 70), ("y".to_owned(), 80)], "x has what it had");
+        assert_eq!(
+            check(&mut others, &[]),
+            [("x".to_owned(), 70), ("y".to_owned(), 80)],
+            "x has what it had"
+        );
         others.set("b", Some((3, record(9, 5, &[node("x", 5), node("y", 5)]))));
-        assert_eq!(check(&mut others, &[]), [("x".to_owned(), 70), ("y".to_owned(), 80)], "a state that we never had");
+        assert_eq!(
+            check(&mut others, &[]),
+            [("x".to_owned(), 70), ("y".to_owned(), 80)],
+            "a state that we never had"
+        );
         others.set("b", None);
         assert_eq!(check(&mut others, &[]), []);
     }
@@ -355,7 +439,8 @@ mod tests {
         }
     }
 
-    /// Returns the record of these nodes and rejections, by fleet, and what another replica reads in it.
+    /// Returns the record of these nodes and rejections, by fleet, and what another replica reads
+    /// in it.
     fn read(
         of: impl Fn(Option<EnvoyFleet>) -> (Vec<NodeProgress>, Vec<Rejection>),
     ) -> (String, Vec<(String, Rejection)>) {
@@ -363,27 +448,53 @@ mod tests {
         let views = FleetViews::apart().called("test", &gateways);
         let progress = views.each(|view| {
             let (nodes, rejections) = of(views.fleet(view));
-            Progress { published: 1, nodes, rejections }
+            Progress {
+                published: 1,
+                nodes,
+                rejections,
+            }
         });
         let record = Record::new(&views, (7, &views.each(|_| 1)), &progress);
         let text = serde_json::to_string(&record).expect("texts");
         let mut others = Others::default();
-        others.set("b", Some((1, serde_json::from_str(&text).expect("what was written can be read"))));
-        let refused = others.refused(&views).into_iter().map(|r| (r.view.to_string(), r));
+        others.set(
+            "b",
+            Some((
+                1,
+                serde_json::from_str(&text).expect("what was written can be read"),
+            )),
+        );
+        let refused = others
+            .refused(&views)
+            .into_iter()
+            .map(|r| (r.view.to_string(), r));
         (text, refused.collect())
     }
 
     #[test]
     fn a_rejection_stays_in_the_view_of_its_envoy() {
         let (_, read) = read(|fleet| match fleet {
-            Some(EnvoyFleet::Isolated(gateway)) if &*gateway.namespace == "bank" => {
-                (vec![node("b", 1)], vec![rejection("b", "shop/web:80", "bad")])
-            }
-            Some(EnvoyFleet::Shared) => (vec![node("s", 1)], vec![rejection("s", "shop/api:80", "bad")]),
+            Some(EnvoyFleet::Isolated(gateway)) if &*gateway.namespace == "bank" => (
+                vec![node("b", 1)],
+                vec![rejection("b", "shop/web:80", "bad")],
+            ),
+            Some(EnvoyFleet::Shared) => (
+                vec![node("s", 1)],
+                vec![rejection("s", "shop/api:80", "bad")],
+            ),
             _ => (Vec::new(), Vec::new()),
         });
-        let read: Vec<(&str, &str)> = read.iter().map(|(view, r)| (view.as_str(), &*r.name)).collect();
-        assert_eq!(read, [("test shared", "shop/api:80"), ("test isolated/bank/edge", "shop/web:80")]);
+        let read: Vec<(&str, &str)> = read
+            .iter()
+            .map(|(view, r)| (view.as_str(), &*r.name))
+            .collect();
+        assert_eq!(
+            read,
+            [
+                ("test shared", "shop/api:80"),
+                ("test isolated/bank/edge", "shop/web:80")
+            ]
+        );
     }
 
     #[test]
@@ -391,25 +502,50 @@ mod tests {
         let long = "\u{1}\"\u{1f600}".repeat(2_000);
         let (text, read) = read(|fleet| match fleet {
             Some(EnvoyFleet::Isolated(gateway)) if &*gateway.namespace == "bank" => {
-                let names: Vec<String> = (0..4_000).map(|number| format!("{number}{}", &long[..200 * 6])).collect();
+                let names: Vec<String> = (0..4_000)
+                    .map(|number| format!("{number}{}", &long[..200 * 6]))
+                    .collect();
                 let nodes = names.iter().map(|name| node(name, 1)).collect();
-                (nodes, (0..4_000).map(|number| rejection("b", &format!("{number}{long}"), &long)).collect())
+                (
+                    nodes,
+                    (0..4_000)
+                        .map(|number| rejection("b", &format!("{number}{long}"), &long))
+                        .collect(),
+                )
             }
-            Some(EnvoyFleet::Isolated(_)) => (vec![node("pod", 1)], vec![rejection("pod", "shop/web:80", "bad")]),
-            _ => (vec![node("many", 0)], vec![rejection("many", "shop/api:80", "bad")]),
+            Some(EnvoyFleet::Isolated(_)) => (
+                vec![node("pod", 1)],
+                vec![rejection("pod", "shop/web:80", "bad")],
+            ),
+            _ => (
+                vec![node("many", 0)],
+                vec![rejection("many", "shop/api:80", "bad")],
+            ),
         });
         assert!(text.len() < 256 << 10, "{}", text.len());
         for name in [r#""pod""#, r#""many""#] {
             assert!(text.contains(name), "{name} is missing");
         }
-        let of = |view: &str| read.iter().filter(|(at, _)| at == view).map(|(_, r)| r).collect::<Vec<_>>();
+        let of = |view: &str| {
+            read.iter()
+                .filter(|(at, _)| at == view)
+                .map(|(_, r)| r)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(
             of("test isolated/shop/edge"),
-            [&Rejection { view: View::new("test isolated/shop/edge"), ..rejection("pod", "shop/web:80", "bad") }]
+            [&Rejection {
+                view: View::new("test isolated/shop/edge"),
+                ..rejection("pod", "shop/web:80", "bad")
+            }]
         );
         let of_bank = of("test isolated/bank/edge");
         assert!((1..=REFUSALS).contains(&of_bank.len()), "{}", of_bank.len());
-        assert!(of_bank.iter().all(|r| !r.name.chars().chain(r.text.chars()).any(char::is_control)));
+        assert!(
+            of_bank
+                .iter()
+                .all(|r| !r.name.chars().chain(r.text.chars()).any(char::is_control))
+        );
     }
 
     #[test]

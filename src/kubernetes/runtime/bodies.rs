@@ -4,7 +4,9 @@ use super::KubernetesRuntime;
 use crate::lease::Term;
 use crate::secrets::body::Body;
 use crate::secrets::references::BodyRequest;
-use gatewright_core::inputs::{CaBundleError, ConfigMap, Kind, Object, ObjectChange, ObjectKey, Secret, SecretError};
+use gatewright_core::inputs::{
+    CaBundleError, ConfigMap, Kind, Object, ObjectChange, ObjectKey, Secret, SecretError,
+};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
@@ -29,7 +31,8 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Drops the body of a Secret or ConfigMap that was deleted, or that no object refers to any more.
+    /// Drops the body of a Secret or ConfigMap that was deleted, or that no object refers to any
+    /// more.
     pub(super) fn forget_body(&mut self, key: &ObjectKey) {
         self.references.forget(key);
         self.view.fetched(&key.to_string());
@@ -78,21 +81,25 @@ impl KubernetesRuntime {
         let is_wanted = self.references.wants(key);
         let change = match body {
             Body::There(object) => Some(Change::put(*object)),
-            // The watch reports the deletion of a Secret with a certificate, but not of one with credentials.
+            // The watch reports the deletion of a Secret with a certificate, but not of one with
+            // credentials.
             Body::Gone if !is_wanted => Some(Change::delete(key.clone())),
             Body::Gone => None,
             // The body that was read before stays in use.
             Body::Refused(_) if self.live.engine().store().secret(&key.name).is_some() => None,
-            Body::Refused(why) => {
-                Some(Change::put(Object::Secret(Secret::without(key.name.clone(), SecretError::Unread(why)))))
-            }
+            Body::Refused(why) => Some(Change::put(Object::Secret(Secret::without(
+                key.name.clone(),
+                SecretError::Unread(why),
+            )))),
         };
         // The Secret may have been deleted, or no object refers to it any more.
         let is_used = is_wanted || self.certificates.uses(&key.name);
-        let change = change.filter(|change| is_used || matches!(change, Change::Object(ObjectChange::Delete(_))));
-        // The Secret was deleted and created again: its deletion has to be applied too, for those who ask whether it
-        // existed before.
-        let went = self.queued.remembers(key) && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
+        let change = change
+            .filter(|change| is_used || matches!(change, Change::Object(ObjectChange::Delete(_))));
+        // The Secret was deleted and created again: its deletion has to be applied too, for those
+        // who ask whether it existed before.
+        let went = self.queued.remembers(key)
+            && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
         let went = went.then(|| Change::delete(key.clone()));
         went.into_iter().chain(change).collect()
     }

@@ -1,5 +1,5 @@
-//! Connects issuance with the runtime: a wanted certificate is passed on once the content of its Secret is known, and
-//! the ACME accounts that answer challenges come in.
+//! Connects issuance with the runtime: a wanted certificate is passed on once the content of its
+//! Secret is known, and the ACME accounts that answer challenges come in.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,7 +24,11 @@ pub(super) struct Certificates {
 impl Certificates {
     /// Creates the state in which no certificate is wanted.
     pub(super) fn new(issuance: Issuance) -> Self {
-        Self { issuance, fetching: BTreeSet::new(), credentials: BTreeSet::new() }
+        Self {
+            issuance,
+            fetching: BTreeSet::new(),
+            credentials: BTreeSet::new(),
+        }
     }
 
     /// Returns whether a Secret has credentials that are in use.
@@ -40,19 +44,28 @@ impl Certificates {
 
 /// Returns the Secrets that the changes are about.
 pub(super) fn secrets_of(changes: &[Change]) -> BTreeSet<ObjectName> {
-    let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
+    let keys = changes
+        .iter()
+        .filter_map(Change::key)
+        .filter(|key| key.kind == Kind::Secret);
     keys.map(|key| key.name).collect()
 }
 
 impl KubernetesRuntime {
-    /// Passes on what is wanted for the Secrets in `wanted`, where it may have changed, and the content of the Secrets
-    /// in `changed`.
-    pub(super) fn certify(&mut self, wanted: BTreeSet<ObjectName>, changed: BTreeSet<ObjectName>, term: Term) {
+    /// Passes on what is wanted for the Secrets in `wanted`, where it may have changed, and the
+    /// content of the Secrets in `changed`.
+    pub(super) fn certify(
+        &mut self,
+        wanted: BTreeSet<ObjectName>,
+        changed: BTreeSet<ObjectName>,
+        term: Term,
+    ) {
         let mut changes = Vec::new();
         for name in wanted {
             let pipeline = self.live.pipeline();
             let engine = pipeline.engine();
-            let is_wanted = engine.want(&name).is_some() || pipeline.tenancy().wants().contains_key(&name);
+            let is_wanted =
+                engine.want(&name).is_some() || pipeline.tenancy().wants().contains_key(&name);
             // The Secret of a certificate to be withdrawn has to be read as well.
             let is_wanted = is_wanted || !engine.lost_hostnames(&name).is_empty();
             let requests = self.references.want(&name, is_wanted);
@@ -61,12 +74,22 @@ impl KubernetesRuntime {
             }
             self.certificates.fetching.insert(name);
         }
-        // The content of a Secret is known before a certificate is ordered, since it may already be there.
-        let Self { references, certificates, .. } = self;
-        let is_known = |name: &ObjectName| !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()));
+        // The content of a Secret is known before a certificate is ordered, since it may already be
+        // there.
+        let Self {
+            references,
+            certificates,
+            ..
+        } = self;
+        let is_known =
+            |name: &ObjectName| !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()));
         let known: BTreeSet<ObjectName> = certificates.fetching.extract_if(.., is_known).collect();
         if !known.is_empty() || !changed.is_empty() {
-            changes.extend(self.certificates.issuance.change(self.live.pipeline(), known, changed));
+            changes.extend(
+                self.certificates
+                    .issuance
+                    .change(self.live.pipeline(), known, changed),
+            );
             changes.extend(self.take_credentials());
         }
         if !changes.is_empty() {
@@ -82,13 +105,22 @@ impl KubernetesRuntime {
             self.fetch(ObjectKey::new(Kind::Secret, name.clone()));
         }
         let unused: Vec<ObjectName> = before.difference(&used).cloned().collect();
-        let of_objects = |name: &ObjectName| self.references.wants(&ObjectKey::new(Kind::Secret, name.clone()));
-        let unused: Vec<ObjectName> = unused.into_iter().filter(|name| !of_objects(name)).collect();
-        unused.into_iter().map(|name| self.drop_secret(name)).collect()
+        let of_objects = |name: &ObjectName| {
+            self.references
+                .wants(&ObjectKey::new(Kind::Secret, name.clone()))
+        };
+        let unused: Vec<ObjectName> = unused
+            .into_iter()
+            .filter(|name| !of_objects(name))
+            .collect();
+        unused
+            .into_iter()
+            .map(|name| self.drop_secret(name))
+            .collect()
     }
 
-    /// Fetches all credentials again: they are not watched, since we do not list Secrets of other types than
-    /// certificates.
+    /// Fetches all credentials again: they are not watched, since we do not list Secrets of other
+    /// types than certificates.
     pub(super) fn refetch_credentials(&mut self) {
         for name in self.certificates.credentials.clone() {
             self.fetch(ObjectKey::new(Kind::Secret, name));
@@ -108,23 +140,29 @@ impl KubernetesRuntime {
         let is_start = matches!(event, issuance::IssuanceEvent::Started(_));
         let changes = self.certificates.issuance.take_in(event);
         if is_start {
-            self.certificates.issuance.refuse(self.live.refused_certificates());
+            self.certificates
+                .issuance
+                .refuse(self.live.refused_certificates());
         }
         if !changes.is_empty() {
             self.apply(changes, term);
         }
     }
 
-    /// Returns the addresses that serve a host: of our Envoys, or of its Gateway's status where another controller
-    /// serves it.
+    /// Returns the addresses that serve a host: of our Envoys, or of its Gateway's status where
+    /// another controller serves it.
     pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
         let pipeline = self.live.pipeline();
         let mut all = pipeline.engine().addresses_of(host, thumbprint);
         for tenant in pipeline.tenancy().solved(host) {
-            let gateway = self.objects.get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
+            let gateway = self
+                .objects
+                .get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
             let status = gateway.map(|seen| seen.status()).unwrap_or_default();
             let addresses = status["addresses"].as_array().into_iter().flatten();
-            all.extend(addresses.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()));
+            all.extend(
+                addresses.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()),
+            );
         }
         all
     }

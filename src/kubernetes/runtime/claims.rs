@@ -31,7 +31,8 @@ struct Undecided {
     progress: Instant,
 }
 
-/// The time without progress after which Envoys wait no longer: what has an owner must not wait for what cannot get one.
+/// The time without progress after which Envoys wait no longer: what has an owner must not wait for
+/// what cannot get one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl KubernetesRuntime {
@@ -43,7 +44,12 @@ impl KubernetesRuntime {
 
     /// Takes in an event of the watch of the record.
     pub fn take_claims(&mut self, event: claims::ClaimEvent, term: Term) {
-        let changes = self.ownership.claims.as_mut().map(|claims| claims.take_in(event)).unwrap_or_default();
+        let changes = self
+            .ownership
+            .claims
+            .as_mut()
+            .map(|claims| claims.take_in(event))
+            .unwrap_or_default();
         self.take_records(changes, term);
         self.begin(term);
     }
@@ -72,9 +78,16 @@ impl KubernetesRuntime {
             return Err("this replica does not hold the Lease: run the command at the lease holder, which `kubectl get lease` names in the controller's namespace".to_owned());
         }
         let tenancy = self.live.pipeline().tenancy();
-        let among_tenants = what.hostname().filter(|hostname| tenancy.records().contains_key(*hostname));
+        let among_tenants = what
+            .hostname()
+            .filter(|hostname| tenancy.records().contains_key(*hostname));
         let among_tenants = among_tenants.cloned().map(Entry::Tenants);
-        let recorded = self.live.engine().recorded_as(&what).into_iter().map(Entry::Addresses);
+        let recorded = self
+            .live
+            .engine()
+            .recorded_as(&what)
+            .into_iter()
+            .map(Entry::Addresses);
         let recorded: Vec<Entry> = recorded.chain(among_tenants).collect();
         if recorded.is_empty() {
             return Err(format!("{what} has no owner"));
@@ -85,16 +98,21 @@ impl KubernetesRuntime {
         Ok(())
     }
 
-    /// Returns whether everything that was claimed at the start has a recorded owner, as far as it can get one. Until
-    /// then Envoys keep their configuration: a hostname is served once its owner is recorded, and the first start of an
-    /// installation must not interrupt any.
+    /// Returns whether everything that was claimed at the start has a recorded owner, as far as it
+    /// can get one. Until then Envoys keep their configuration: a hostname is served once its owner
+    /// is recorded, and the first start of an installation must not interrupt any.
     pub(super) fn knows_owners(&mut self, now: Instant) -> bool {
-        let Some(mut undecided) = self.ownership.undecided.take() else { return true };
+        let Some(mut undecided) = self.ownership.undecided.take() else {
+            return true;
+        };
         let (engine, claims) = (self.live.engine(), self.ownership.claims.as_ref());
         let before = undecided.names.len();
         undecided.names.retain(|what| {
-            let is_proposed = engine.record_proposal(what).is_some_and(|owner| owner.is_some());
-            is_proposed && !claims.is_some_and(|claims| claims.is_refused(&Entry::Addresses(what.clone())))
+            let is_proposed = engine
+                .record_proposal(what)
+                .is_some_and(|owner| owner.is_some());
+            is_proposed
+                && !claims.is_some_and(|claims| claims.is_refused(&Entry::Addresses(what.clone())))
         });
         if undecided.names.len() < before {
             undecided.progress = now;
@@ -107,7 +125,8 @@ impl KubernetesRuntime {
             let first = first.map(ToString::to_string).unwrap_or_default();
             warn!(
                 event = RECORD,
-                count, "hostnames and ports got no owner in time, {first} among them; all others are served"
+                count,
+                "hostnames and ports got no owner in time, {first} among them; all others are served"
             );
             return true;
         }
@@ -118,25 +137,51 @@ impl KubernetesRuntime {
     /// Notes which claims at the start have no recorded owner yet.
     pub(super) fn note_undecided(&mut self) {
         let proposed = self.live.engine().record_proposals();
-        let names = proposed.filter(|(_, owner)| owner.is_some()).map(|(what, _)| what.clone()).collect();
-        self.ownership.undecided = Some(Undecided { names, progress: Instant::now() });
+        let names = proposed
+            .filter(|(_, owner)| owner.is_some())
+            .map(|(what, _)| what.clone())
+            .collect();
+        self.ownership.undecided = Some(Undecided {
+            names,
+            progress: Instant::now(),
+        });
     }
 
     /// Returns why Envoys get no configuration yet, although all objects are known.
     pub fn awaited_owners(&self) -> Option<String> {
         let count = self.ownership.undecided.as_ref()?.names.len();
         let refused = self.ownership.claims.as_ref().and_then(Claims::trouble);
-        Some(refused.unwrap_or_else(|| format!("the owners of {count} hostnames and ports are being recorded")))
+        Some(refused.unwrap_or_else(|| {
+            format!("the owners of {count} hostnames and ports are being recorded")
+        }))
     }
 
     /// Returns the records whose inputs are completely known.
     pub(super) fn complete_inputs(view: &WatchSync) -> claims::CompleteInputs {
-        let gateways = [Kind::GatewayClass, Kind::Gateway].into_iter().all(|kind| view.is_current(kind));
-        let others = [Kind::ListenerSet, Kind::XListenerSet, Kind::GatewayParameters, Kind::Namespace];
-        let others = others.into_iter().all(|kind| view.is_current(kind) || view.is_missing(kind));
+        let gateways = [Kind::GatewayClass, Kind::Gateway]
+            .into_iter()
+            .all(|kind| view.is_current(kind));
+        let others = [
+            Kind::ListenerSet,
+            Kind::XListenerSet,
+            Kind::GatewayParameters,
+            Kind::Namespace,
+        ];
+        let others = others
+            .into_iter()
+            .all(|kind| view.is_current(kind) || view.is_missing(kind));
         let addresses = gateways && others;
-        let routes = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::TCPRoute, Kind::UDPRoute];
-        let routes = addresses && routes.into_iter().all(|kind| view.is_current(kind) || view.is_missing(kind));
+        let routes = [
+            Kind::HTTPRoute,
+            Kind::GRPCRoute,
+            Kind::TLSRoute,
+            Kind::TCPRoute,
+            Kind::UDPRoute,
+        ];
+        let routes = addresses
+            && routes
+                .into_iter()
+                .all(|kind| view.is_current(kind) || view.is_missing(kind));
         claims::CompleteInputs {
             tenants: tenants::sources_are_current(view) && tenants::knows_wants(view),
             addresses,
@@ -147,15 +192,25 @@ impl KubernetesRuntime {
     /// Returns messages about what is pending.
     pub fn pending_work(&self) -> Vec<String> {
         let claims = self.ownership.claims.as_ref();
-        let claims = claims.into_iter().flat_map(|claims| claims.pending().into_iter().chain(claims.trouble()));
+        let claims = claims
+            .into_iter()
+            .flat_map(|claims| claims.pending().into_iter().chain(claims.trouble()));
         let silent = self.heard.silent(Instant::now()).into_iter();
         let silent = silent.filter_map(|(kind, age)| self.view.silent(kind, age));
-        self.view.pending_work().into_iter().chain(silent).chain(claims).collect()
+        self.view
+            .pending_work()
+            .into_iter()
+            .chain(silent)
+            .chain(claims)
+            .collect()
     }
 
     /// Returns whether the record is listed, where first claims count.
     pub(super) fn knows_claims(&self) -> bool {
-        self.ownership.claims.as_ref().is_none_or(|claims| claims.pending().is_none())
+        self.ownership
+            .claims
+            .as_ref()
+            .is_none_or(|claims| claims.pending().is_none())
     }
 
     /// Queues every entry that differs from the record.

@@ -1,4 +1,5 @@
-//! Writes the Services of Gateways, and reports failures to the engine; writes the finalizers of their classes.
+//! Writes the Services of Gateways, and reports failures to the engine; writes the finalizers of
+//! their classes.
 
 use super::super::lease::Term;
 use super::KubernetesRuntime;
@@ -8,8 +9,10 @@ use gatewright_core::inputs::Kind;
 impl KubernetesRuntime {
     /// Starts the queued writes of Services.
     pub(super) fn write_services(&mut self, may_write: bool, term: Term) {
-        // While Gateways are not completely known, a Service would seem unwanted, and a class unused.
-        let gateways = self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
+        // While Gateways are not completely known, a Service would seem unwanted, and a class
+        // unused.
+        let gateways =
+            self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
         let (store, seen) = (self.live.engine().store(), self.objects.seen());
         self.services.write(store, seen, may_write && gateways);
         self.classes.write(store, seen, may_write && gateways);

@@ -22,10 +22,13 @@ impl KubernetesRuntime {
 
     /// Starts the queued writes.
     pub(super) fn write_isolated(&mut self, may_write: bool, term: Term) {
-        // While Gateways and their parameters are not completely known, their own Envoys would seem unwanted.
+        // While Gateways and their parameters are not completely known, their own Envoys would seem
+        // unwanted.
         let mut kinds = [Kind::Gateway, Kind::GatewayClass, Kind::GatewayParameters].into_iter();
         let are_known = kinds.all(|kind| self.view.is_current(kind));
-        let Some(isolated) = &mut self.isolated else { return };
+        let Some(isolated) = &mut self.isolated else {
+            return;
+        };
         isolated.write(may_write && are_known);
         self.hear_of_isolated(term);
     }
@@ -40,7 +43,11 @@ impl KubernetesRuntime {
 
     /// Applies the reported problems of own Envoys, which appear in the statuses of their Gateways.
     fn hear_of_isolated(&mut self, term: Term) {
-        let news = self.isolated.as_mut().map(IsolatedEnvoys::take_news).unwrap_or_default();
+        let news = self
+            .isolated
+            .as_mut()
+            .map(IsolatedEnvoys::take_news)
+            .unwrap_or_default();
         if !news.is_empty() {
             self.apply(news, term);
         }

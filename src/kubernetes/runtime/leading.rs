@@ -15,15 +15,15 @@ impl KubernetesRuntime {
         self.take_acknowledgements(term);
     }
 
-    /// Returns whether we may write now. When a term has run out, even for a moment, queued writes may have been
-    /// dropped: everything is compared again when the next one begins.
+    /// Returns whether we may write now. When a term has run out, even for a moment, queued writes
+    /// may have been dropped: everything is compared again when the next one begins.
     pub(super) fn leads(&mut self, term: Term) -> bool {
         self.leading &= leads(term);
         self.leading
     }
 
-    /// Queues everything for one comparison with the observed objects. It finds unwanted objects of an earlier run, and
-    /// our entries in statuses of routes that left us.
+    /// Queues everything for one comparison with the observed objects. It finds unwanted objects of
+    /// an earlier run, and our entries in statuses of routes that left us.
     pub(super) fn enqueue_all(&mut self) {
         self.want(self.objects.seen().keys().cloned().collect());
         self.tenants.enqueue_all(self.live.pipeline().tenancy());
@@ -33,17 +33,21 @@ impl KubernetesRuntime {
         self.enqueue_claims();
     }
 
-    /// Takes in that the state of a kind has changed. Where its changes arrive again, or for the first time, objects
-    /// that wait for them are queued.
+    /// Takes in that the state of a kind has changed. Where its changes arrive again, or for the
+    /// first time, objects that wait for them are queued.
     pub(super) fn enqueue_kind(&mut self, kind: Kind, term: Term) {
-        self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
+        self.tenants
+            .kind_changed(kind, self.live.pipeline().tenancy());
         let is_current = self.view.is_current(kind);
         if !is_current && !self.view.is_missing(kind) || !self.leads(term) {
             return;
         }
         if is_current {
             self.want_kind(kind);
-            if matches!(kind, Kind::Gateway | Kind::GatewayClass | Kind::GatewayParameters) {
+            if matches!(
+                kind,
+                Kind::Gateway | Kind::GatewayClass | Kind::GatewayParameters
+            ) {
                 self.services.enqueue_all();
                 self.classes.enqueue_all();
                 self.enqueue_isolated();
@@ -55,6 +59,13 @@ impl KubernetesRuntime {
 
     /// Queues the statuses of all objects of a kind.
     pub(super) fn want_kind(&mut self, kind: Kind) {
-        self.want(self.objects.seen().keys().filter(|key| key.kind == kind).cloned().collect());
+        self.want(
+            self.objects
+                .seen()
+                .keys()
+                .filter(|key| key.kind == kind)
+                .cloned()
+                .collect(),
+        );
     }
 }

@@ -42,7 +42,9 @@ impl Objects {
 
     /// Notes that an object cannot be parsed. Returns whether the reason is new.
     pub(super) fn unreadable(&mut self, key: ObjectKey, why: String) -> bool {
-        self.unreadable.insert(key, why.clone()).is_none_or(|before| before != why)
+        self.unreadable
+            .insert(key, why.clone())
+            .is_none_or(|before| before != why)
     }
 
     /// Removes an object that was deleted, or cannot be parsed any more.

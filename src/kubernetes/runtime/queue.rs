@@ -30,7 +30,9 @@ impl QueuedChanges {
     /// Removes the pending drop of a body of a Secret or ConfigMap. Returns whether there was one.
     pub(super) fn remembers(&mut self, key: &ObjectKey) -> bool {
         let before = self.afterwards.len();
-        self.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Forget(forgotten) if forgotten == key));
+        self.afterwards.retain(
+            |(_, waits)| !matches!(waits, Afterwards::Forget(forgotten) if forgotten == key),
+        );
         self.afterwards.len() < before
     }
 }
@@ -39,7 +41,8 @@ impl QueuedChanges {
 pub(super) enum Afterwards {
     /// Marks the view of a kind as complete.
     Complete(Kind),
-    /// Drops the body of a Secret or ConfigMap that was deleted, or that no object refers to any more.
+    /// Drops the body of a Secret or ConfigMap that was deleted, or that no object refers to any
+    /// more.
     Forget(ObjectKey),
 }
 
@@ -68,7 +71,11 @@ impl KubernetesRuntime {
             let before = self.live.publication();
             self.apply(batch.changes, term);
             if self.live.publication() != before {
-                self.queued.queue.published(batch.namespaces, self.live.publication(), Instant::now());
+                self.queued.queue.published(
+                    batch.namespaces,
+                    self.live.publication(),
+                    Instant::now(),
+                );
             }
             self.catch_up(term);
         }
@@ -86,7 +93,9 @@ impl KubernetesRuntime {
         if self.queued.afterwards.is_empty() && self.queued.queue.is_empty() {
             return self.take_afterwards(afterwards, term);
         }
-        self.queued.afterwards.push_back((self.queued.queue.mark(), afterwards));
+        self.queued
+            .afterwards
+            .push_back((self.queued.queue.mark(), afterwards));
     }
 
     fn take_afterwards(&mut self, afterwards: Afterwards, term: Term) {
@@ -101,15 +110,19 @@ impl KubernetesRuntime {
 
     /// Returns the view, after removing the pending mark of a kind as complete.
     pub(super) fn view_not_complete(&mut self, kind: Kind) -> &mut WatchSync {
-        self.queued
-            .afterwards
-            .retain(|(_, waits)| !matches!(waits, Afterwards::Complete(complete) if *complete == kind));
+        self.queued.afterwards.retain(
+            |(_, waits)| !matches!(waits, Afterwards::Complete(complete) if *complete == kind),
+        );
         &mut self.view
     }
 
     /// Returns when the next batch is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.queued.queue.is_empty() { None } else { self.queued.queue.due(self.live.reached(), Instant::now()) }
+        if self.queued.queue.is_empty() {
+            None
+        } else {
+            self.queued.queue.due(self.live.reached(), Instant::now())
+        }
     }
 
     /// Waits until that time.

@@ -10,14 +10,26 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
 impl KubernetesRuntime {
-    /// Returns the change that an object makes; `None` where it changes nothing, or is a slice that is held back.
+    /// Returns the change that an object makes; `None` where it changes nothing, or is a slice that
+    /// is held back.
     pub(super) fn in_step(&mut self, object: Object) -> Option<Change> {
         let store = self.live.engine().store();
         match object {
             // The status of a pod changes often, its addresses do not.
-            Object::Pod(pod) if self.serving && store.pod(&pod.name) == Some(&pod) && !self.waits(&pod.name) => None,
-            Object::EndpointSlice(slice) if self.serving && !store.is_home(&slice.meta.name.namespace) => {
-                let slice = self.ahead.take(slice, store, self.view.is_current(Kind::Pod), Instant::now())?;
+            Object::Pod(pod)
+                if self.serving && store.pod(&pod.name) == Some(&pod) && !self.waits(&pod.name) =>
+            {
+                None
+            }
+            Object::EndpointSlice(slice)
+                if self.serving && !store.is_home(&slice.meta.name.namespace) =>
+            {
+                let slice = self.ahead.take(
+                    slice,
+                    store,
+                    self.view.is_current(Kind::Pod),
+                    Instant::now(),
+                )?;
                 Some(Change::put(Object::EndpointSlice(slice)))
             }
             object => Some(Change::put(object)),
@@ -25,7 +37,9 @@ impl KubernetesRuntime {
     }
 
     fn waits(&self, pod: &ObjectName) -> bool {
-        self.queued.queue.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
+        self.queued
+            .queue
+            .holds(&ObjectKey::new(Kind::Pod, pod.clone()))
     }
 
     /// Applies the slices that need not be held back any longer.
@@ -34,9 +48,17 @@ impl KubernetesRuntime {
             return;
         }
         let is_current = self.view.is_current(Kind::Pod);
-        let ready = self.ahead.release(self.live.engine().store(), is_current, Instant::now());
+        let ready = self
+            .ahead
+            .release(self.live.engine().store(), is_current, Instant::now());
         if !ready.is_empty() {
-            self.apply(ready.into_iter().map(|slice| Change::put(Object::EndpointSlice(slice))).collect(), term);
+            self.apply(
+                ready
+                    .into_iter()
+                    .map(|slice| Change::put(Object::EndpointSlice(slice)))
+                    .collect(),
+                term,
+            );
         }
     }
 

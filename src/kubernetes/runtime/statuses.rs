@@ -20,16 +20,19 @@ use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
 use gatewright_core::tenancy::ClaimKey;
 
-/// The maximum time that a status is delayed until connected Envoys acknowledge, so that it is written once.
+/// The maximum time that a status is delayed until connected Envoys acknowledge, so that it is
+/// written once.
 const BEHIND: Duration = Duration::from_secs(2);
 /// The time after the start that a status is delayed until Envoys connect.
 const ABSENT: Duration = Duration::from_secs(10);
-/// The time that a status is delayed after a change of the number of Envoys, shortly after the start.
+/// The time that a status is delayed after a change of the number of Envoys, shortly after the
+/// start.
 const COUNTING: Duration = Duration::from_secs(2);
-/// The time that the status of a route is delayed after its claims have changed, so that the controller of its Gateway
-/// writes first.
+/// The time that the status of a route is delayed after its claims have changed, so that the
+/// controller of its Gateway writes first.
 const OTHERS: Duration = Duration::from_millis(700);
-/// The time after the start that the status of a class is delayed until the fields of the definitions are known.
+/// The time after the start that the status of a class is delayed until the fields of the
+/// definitions are known.
 const FIELDS: Duration = Duration::from_secs(5);
 /// The time after the start in which Envoys reconnect.
 const FIRST: Duration = Duration::from_secs(30);
@@ -45,7 +48,8 @@ pub(super) struct Statuses {
     held: BTreeMap<ObjectKey, Instant>,
     /// The refusals for which the status of an object has no room, as they were reported.
     without_room: BTreeMap<ObjectKey, Vec<String>>,
-    /// The number of connected Envoys of each view that has had some, and the time since which it has not changed.
+    /// The number of connected Envoys of each view that has had some, and the time since which it
+    /// has not changed.
     counted: BTreeMap<ViewId, (usize, Instant)>,
 }
 
@@ -71,7 +75,8 @@ impl Statuses {
         self.conflict_backoff.forget(key);
     }
 
-    /// Reports refusals for which the status of an object has no room, once for as long as they are the same.
+    /// Reports refusals for which the status of an object has no room, once for as long as they are
+    /// the same.
     fn report_without_room(&mut self, key: &ObjectKey, uid: &str, refusals: Vec<String>) {
         if refusals.is_empty() {
             self.without_room.remove(key);
@@ -89,7 +94,8 @@ impl Statuses {
     /// Takes in the number of connected Envoys of each view.
     pub(super) fn count(&mut self, connected: &PerView<usize>) {
         let now = Instant::now();
-        self.counted.retain(|view, _| connected.get(*view).is_some());
+        self.counted
+            .retain(|view, _| connected.get(*view).is_some());
         for (view, connected) in connected.iter() {
             let before = self.counted.get(&view).map_or(0, |(before, _)| *before);
             if *connected != before {
@@ -148,9 +154,13 @@ impl KubernetesRuntime {
                             &["Accepted"],
                         );
                     }
-                    self.statuses.conflict_backoff.wrote(&key, &document, Instant::now());
+                    self.statuses
+                        .conflict_backoff
+                        .wrote(&key, &document, Instant::now());
                     if self.statuses.conflict_backoff.times(&key) == 5 {
-                        let text = format!("{key}: another controller keeps changing the status that we write");
+                        let text = format!(
+                            "{key}: another controller keeps changing the status that we write"
+                        );
                         failed(&key, "contested", text);
                     }
                     self.statuses.writer.apply(key, &resource, document);
@@ -160,22 +170,44 @@ impl KubernetesRuntime {
     }
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
-        // The observed objects of an incomplete kind may be outdated; they are queued again when changes arrive.
-        let seen = self.objects.get(key).filter(|_| self.view.is_current(key.kind));
-        let Some(seen) = seen else { return Decision::Nothing };
+        // The observed objects of an incomplete kind may be outdated; they are queued again when
+        // changes arrive.
+        let seen = self
+            .objects
+            .get(key)
+            .filter(|_| self.view.is_current(key.kind));
+        let Some(seen) = seen else {
+            return Decision::Nothing;
+        };
         let now = Instant::now();
         self.live.note_status_evaluated(key);
-        let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
+        let mut said = self
+            .live
+            .laid_over(BTreeSet::from([key.clone()]))
+            .pop()
+            .and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let tenancy = self.live.pipeline().tenancy();
         if let Some(status) = &mut said {
             refused(tenancy, key, status);
         }
-        let claims = self.view.is_current(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
-        let mut us = StatusOwner { controller: &self.statuses.controller, claims, alone: false };
+        let claims = self
+            .view
+            .is_current(Kind::TenantGateway)
+            .then(|| claims(tenancy, key, &time));
+        let mut us = StatusOwner {
+            controller: &self.statuses.controller,
+            claims,
+            alone: false,
+        };
         let current = seen.status();
-        let waits =
-            status::waits(&current, &us).then(|| *self.statuses.held.entry(key.clone()).or_insert(now + OTHERS));
+        let waits = status::waits(&current, &us).then(|| {
+            *self
+                .statuses
+                .held
+                .entry(key.clone())
+                .or_insert(now + OTHERS)
+        });
         us.alone = waits.is_some_and(|until| until <= now);
         let more = waits.filter(|_| !us.alone);
         let refusals = status::without_room(key.kind, said.as_ref(), &current, &us);
@@ -187,8 +219,10 @@ impl KubernetesRuntime {
         let Some(document) = self.statuses.writer.declared(key, document, &current, now) else {
             return more.map_or(Decision::Nothing, Decision::Later);
         };
-        if matches!(key.kind, Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet)
-            && let Some(at) = self.patience(key, now)
+        if matches!(
+            key.kind,
+            Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet
+        ) && let Some(at) = self.patience(key, now)
         {
             return Decision::Later(at);
         }
@@ -196,25 +230,36 @@ impl KubernetesRuntime {
         if key.kind == Kind::GatewayClass && self.fields.is_none() && now < until {
             return Decision::Later(until);
         }
-        match self.statuses.conflict_backoff.not_before(key, &document, now) {
+        match self
+            .statuses
+            .conflict_backoff
+            .not_before(key, &document, now)
+        {
             Some(at) => Decision::Later(at),
             None => Decision::Write(document, more),
         }
     }
 
-    /// Returns until when the status of a Gateway is delayed for Envoys; `None` when it is due. Envoys of other views do
-    /// not matter.
+    /// Returns until when the status of a Gateway is delayed for Envoys; `None` when it is due.
+    /// Envoys of other views do not matter.
     fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         let acks = self.live.acknowledgement(key);
         let young = now.duration_since(self.started) < FIRST;
-        let counted = self.live.view_of(key).and_then(|view| self.statuses.counted.get(&view));
+        let counted = self
+            .live
+            .view_of(key)
+            .and_then(|view| self.statuses.counted.get(&view));
         let counted = counted.map_or(self.started, |(_, since)| *since);
         let until = if acks.all == 0 {
             counted + ABSENT
         } else if young && now < counted + COUNTING {
             counted + COUNTING
         } else if !acks.are_complete() {
-            *self.statuses.held.entry(key.clone()).or_insert(now + BEHIND)
+            *self
+                .statuses
+                .held
+                .entry(key.clone())
+                .or_insert(now + BEHIND)
         } else {
             return None;
         };
@@ -223,7 +268,9 @@ impl KubernetesRuntime {
 
     /// Takes in the outcome of a write.
     pub(super) fn take_written(&mut self, done: Option<Done>) {
-        let Some(Done { key, outcome }) = done else { return };
+        let Some(Done { key, outcome }) = done else {
+            return;
+        };
         self.statuses.recorder.written(&key, outcome.is_ok());
         match outcome {
             Ok(object) => {
@@ -232,7 +279,8 @@ impl KubernetesRuntime {
                     // The watch may have delivered a newer version meanwhile.
                     if newer(&new.version, &seen.version) {
                         *seen = new;
-                        // The watch will bring no newer version, so objects that depend on it are queued now.
+                        // The watch will bring no newer version, so objects that depend on it are
+                        // queued now.
                         self.tenants.enqueue(&key, self.live.pipeline().tenancy());
                     }
                 }
@@ -240,7 +288,11 @@ impl KubernetesRuntime {
             Err(failure) => {
                 self.statuses.conflict_backoff.failed(&key);
                 if !matches!(failure, Failure::Conflict | Failure::Gone) {
-                    failed(&key, failure.class(), format!("writing the status of {key}: {failure}"));
+                    failed(
+                        &key,
+                        failure.class(),
+                        format!("writing the status of {key}: {failure}"),
+                    );
                 }
             }
         }

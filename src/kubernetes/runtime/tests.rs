@@ -36,25 +36,56 @@ impl Site {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let notes = asked.clone();
         let service = tower::service_fn(move |request: Asked<KubeBody>| {
-            notes.lock().expect("nobody panics").push(format!("{} {}", request.method(), request.uri().path()));
-            let bytes = json!({"kind": "Status", "metadata": {}}).to_string().into_bytes();
+            notes.lock().expect("nobody panics").push(format!(
+                "{} {}",
+                request.method(),
+                request.uri().path()
+            ));
+            let bytes = json!({"kind": "Status", "metadata": {}})
+                .to_string()
+                .into_bytes();
             async move { Ok::<_, Infallible>(Response::new(KubeBody::from(bytes))) }
         });
         let client = Client::new(service, "default");
         let envoys = Some(ObjectName::new("ours", "envoy"));
         let isolated = Some("ours".into());
-        let settings = Settings { fleet: Fleet::Shared, envoys, isolated, ..Settings::new(CONTROLLER, Vec::new()) };
-        let live = ControlPlane::in_cluster(settings, tenancy, Cache::new(), xds::View::new("shared"));
+        let settings = Settings {
+            fleet: Fleet::Shared,
+            envoys,
+            isolated,
+            ..Settings::new(CONTROLLER, Vec::new())
+        };
+        let live =
+            ControlPlane::in_cluster(settings, tenancy, Cache::new(), xds::View::new("shared"));
         let denied = acme::DeniedNetworks::default();
-        let issuers = TenantIssuers { installed: BTreeMap::new(), http_port: 80, authorities: denied.clone(), denied };
+        let issuers = TenantIssuers {
+            installed: BTreeMap::new(),
+            http_port: 80,
+            authorities: denied.clone(),
+            denied,
+        };
         let authority = AuthorityLimits::default();
-        let issuance_config =
-            IssuanceConfig { namespace: "ours".into(), issuers, authority, at_once: 1, places: mpsc::channel(1).0 };
+        let issuance_config = IssuanceConfig {
+            namespace: "ours".into(),
+            issuers,
+            authority,
+            at_once: 1,
+            places: mpsc::channel(1).0,
+        };
         let issuance = Issuance::new(client.clone(), issuance_config, watch::channel(None).1);
-        let replica = Replica { namespace: "ours".into(), identity: "one".into(), pod: None };
+        let replica = Replica {
+            namespace: "ours".into(),
+            identity: "one".into(),
+            pod: None,
+        };
         let runtime = KubernetesRuntime::new(client.clone(), CONTROLLER, replica, live, issuance);
         let term = Some(Clock::now() + Duration::from_secs(3600));
-        Self { runtime: runtime.recording(Claims::new(client.clone(), "ours")), client, asked, term }
+        Self {
+            runtime: runtime.recording(Claims::new(client.clone(), "ours")),
+            client,
+            asked,
+            term,
+        }
     }
 
     /// Delivers an object, as an event of the watch.
@@ -66,13 +97,17 @@ impl Site {
             value.as_object_mut().expect("fields").remove("status");
         }
         let object = Object::parse_admitted(value).expect("it can be read");
-        let update = ObjectUpdate::Put(Box::new(object), Some(Box::new(ObservedObject::new(&api_version, &whole))));
+        let update = ObjectUpdate::Put(
+            Box::new(object),
+            Some(Box::new(ObservedObject::new(&api_version, &whole))),
+        );
         self.tell(vec![update]);
     }
 
     /// Delivers changes, as an event of the watch, which wait in the fair queue.
     fn tell(&mut self, updates: Vec<ObjectUpdate>) {
-        self.runtime.take_in(WatchEvent::Changed(updates), self.term);
+        self.runtime
+            .take_in(WatchEvent::Changed(updates), self.term);
         while self.runtime.is_behind() {
             self.runtime.take_turn(self.term);
         }
@@ -95,24 +130,33 @@ impl Site {
     /// Runs until the server receives this request.
     async fn until_asked(&mut self, wanted: &str) {
         let asked = self.asked.clone();
-        let is_asked = || asked.lock().expect("nobody panics").iter().any(|asked| asked.starts_with(wanted));
+        let is_asked = || {
+            asked
+                .lock()
+                .expect("nobody panics")
+                .iter()
+                .any(|asked| asked.starts_with(wanted))
+        };
         while !is_asked() {
             let next = timeout(Duration::from_secs(20), self.runtime.next()).await;
-            let event = next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
+            let event =
+                next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
             self.runtime.take_event(event, self.term);
             self.runtime.write(self.term);
         }
     }
 }
 
-/// A Gateway moved from the dedicated to the shared fleet, and a route left us: a process that restarts with the same
-/// name has the Lease before it has a view.
+/// A Gateway moved from the dedicated to the shared fleet, and a route left us: a process that
+/// restarts with the same name has the Lease before it has a view.
 #[tokio::test]
 async fn leftovers_of_an_earlier_run_are_found_also_if_the_lease_precedes_the_view() {
     let mut site = Site::new(tenancy::Settings::default());
     site.runtime.lead(site.term);
-    site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
-        "spec": {"controllerName": CONTROLLER}}));
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
+        "spec": {"controllerName": CONTROLLER}}),
+    );
     site.put(
         json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "a", "uid": "2"},
         "spec": {"gatewayClassName": "g", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
@@ -129,15 +173,23 @@ async fn leftovers_of_an_earlier_run_are_found_also_if_the_lease_precedes_the_vi
         "status": {"parents": [{"controllerName": CONTROLLER, "parentRef": {"name": "edge"}, "conditions": []}]}}),
     );
     site.all_is_seen();
-    site.until_asked("DELETE /api/v1/namespaces/a/services/edge-g").await;
-    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status").await;
+    site.until_asked("DELETE /api/v1/namespaces/a/services/edge-g")
+        .await;
+    site.until_asked(
+        "PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status",
+    )
+    .await;
     site.runtime.stop().await;
 }
 
 /// Settings by which first claims count at the Gateways of any class.
 fn recorded() -> tenancy::Settings {
     let claims = tenancy::ClaimPrecedence::Recorded;
-    tenancy::Settings { claims, recorded_elsewhere: true, ..tenancy::Settings::default() }
+    tenancy::Settings {
+        claims,
+        recorded_elsewhere: true,
+        ..tenancy::Settings::default()
+    }
 }
 
 fn tenant(site: &mut Site) {
@@ -160,10 +212,14 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
     tenant(&mut site);
     site.all_is_seen();
     site.runtime.lead(site.term);
-    site.runtime.take_in(WatchEvent::Trouble(Kind::TLSRoute, Trouble::Failed("it is away".into())), site.term);
+    site.runtime.take_in(
+        WatchEvent::Trouble(Kind::TLSRoute, Trouble::Failed("it is away".into())),
+        site.term,
+    );
     route(&mut site, "x.a.org");
     site.complete(Kind::TLSRoute);
-    site.until_asked("POST /api/v1/namespaces/ours/configmaps").await;
+    site.until_asked("POST /api/v1/namespaces/ours/configmaps")
+        .await;
     site.runtime.stop().await;
 }
 
@@ -174,30 +230,42 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     let held: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(json!({
         "metadata": {"name": "gatewright-claims-c0", "resourceVersion": "1"}, "data": {"x.a.org": "1 tenant-a"}}))
     .expect("a ConfigMap");
-    site.runtime.take_claims(ClaimEvent::Applied(Box::new(held)), site.term);
-    site.runtime.take_in(WatchEvent::Missing(Kind::HTTPRoute), site.term);
+    site.runtime
+        .take_claims(ClaimEvent::Applied(Box::new(held)), site.term);
+    site.runtime
+        .take_in(WatchEvent::Missing(Kind::HTTPRoute), site.term);
     site.runtime.take_claims(ClaimEvent::Synced, site.term);
     for kind in KINDS.into_iter().filter(|kind| *kind != Kind::HTTPRoute) {
         site.complete(kind);
     }
     assert!(site.runtime.serving());
     site.runtime.lead(site.term);
-    site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
-        "spec": {"controllerName": CONTROLLER}}));
-    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/g/status").await;
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
+        "spec": {"controllerName": CONTROLLER}}),
+    );
+    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/g/status")
+        .await;
     let asked = site.asked.lock().expect("nobody panics").clone();
-    assert!(asked.iter().all(|asked| !asked.contains("configmaps")), "{asked:?}");
+    assert!(
+        asked.iter().all(|asked| !asked.contains("configmaps")),
+        "{asked:?}"
+    );
     // Once the list shows that no route claims it, the name is free.
     site.complete(Kind::HTTPRoute);
-    site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0").await;
+    site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0")
+        .await;
     site.runtime.stop().await;
 }
 
-/// Without their parameters, Gateways of fleet Isolated would be refused, and would lose their Envoys.
+/// Without their parameters, Gateways of fleet Isolated would be refused, and would lose their
+/// Envoys.
 #[tokio::test]
 async fn isolated_envoys_are_not_written_while_parameters_are_not_known() {
     let mut site = Site::new(tenancy::Settings::default());
-    site.runtime = site.runtime.isolating(site.client.clone(), "ours", "template");
+    site.runtime = site
+        .runtime
+        .isolating(site.client.clone(), "ours", "template");
     let kinds = [
         IsolatedKind::Account,
         IsolatedKind::Service,
@@ -206,30 +274,48 @@ async fn isolated_envoys_are_not_written_while_parameters_are_not_known() {
         IsolatedKind::Autoscaler,
     ];
     let template = json!({"spec": {"containers": [{"name": "envoy"}]}});
-    let events = [IsolatedEvent::Template(Some(template)), IsolatedEvent::TemplateSynced];
-    events.into_iter().chain(kinds.map(IsolatedEvent::Synced)).for_each(|event| site.runtime.see_isolated(event));
+    let events = [
+        IsolatedEvent::Template(Some(template)),
+        IsolatedEvent::TemplateSynced,
+    ];
+    events
+        .into_iter()
+        .chain(kinds.map(IsolatedEvent::Synced))
+        .for_each(|event| site.runtime.see_isolated(event));
     let class = |name: &str| {
         json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": name, "uid": name},
             "spec": {"controllerName": CONTROLLER, "parametersRef": {"group": "gatewright.io",
                 "kind": "GatewayParameters", "name": "p", "namespace": "ours"}}})
     };
-    site.put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-        "metadata": {"name": "p", "namespace": "ours", "uid": "1"}, "spec": {"fleet": "Isolated"}}));
+    site.put(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"name": "p", "namespace": "ours", "uid": "1"}, "spec": {"fleet": "Isolated"}}),
+    );
     site.put(class("g"));
     site.put(
         json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "a", "uid": "2"},
         "spec": {"gatewayClassName": "g", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
     );
     site.all_is_seen();
-    site.runtime
-        .take_in(WatchEvent::Trouble(Kind::GatewayParameters, Trouble::Failed("they are away".into())), site.term);
+    site.runtime.take_in(
+        WatchEvent::Trouble(
+            Kind::GatewayParameters,
+            Trouble::Failed("they are away".into()),
+        ),
+        site.term,
+    );
     site.runtime.lead(site.term);
     site.put(class("h"));
-    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/h/status").await;
+    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/h/status")
+        .await;
     let asked = site.asked.lock().expect("nobody panics").clone();
-    assert!(asked.iter().all(|asked| !asked.contains("serviceaccounts")), "{asked:?}");
+    assert!(
+        asked.iter().all(|asked| !asked.contains("serviceaccounts")),
+        "{asked:?}"
+    );
     site.complete(Kind::GatewayParameters);
-    site.until_asked("PATCH /api/v1/namespaces/ours/serviceaccounts/gatewright-isolated-edge-").await;
+    site.until_asked("PATCH /api/v1/namespaces/ours/serviceaccounts/gatewright-isolated-edge-")
+        .await;
     site.runtime.stop().await;
 }
 
@@ -241,8 +327,10 @@ async fn the_status_of_a_class_waits_for_the_fields_of_the_definitions() {
     // The deadline is out of the test's reach.
     site.runtime.started += Duration::from_secs(3600);
     site.runtime.lead(site.term);
-    site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
-        "spec": {"controllerName": CONTROLLER}}));
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
+        "spec": {"controllerName": CONTROLLER}}),
+    );
     site.put(
         json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": "left", "uid": "4"},
         "spec": {"parentRefs": [{"name": "another"}], "rules": [{}]},
@@ -250,10 +338,23 @@ async fn the_status_of_a_class_waits_for_the_fields_of_the_definitions() {
     );
     site.all_is_seen();
     // Statuses of other kinds do not wait.
-    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status").await;
-    assert!(!site.asked.lock().expect("nobody panics").iter().any(|asked| asked == STATUS));
+    site.until_asked(
+        "PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status",
+    )
+    .await;
+    assert!(
+        !site
+            .asked
+            .lock()
+            .expect("nobody panics")
+            .iter()
+            .any(|asked| asked == STATUS)
+    );
     // Also where the answer changes nothing: no such field is defined.
-    site.runtime.take_in(WatchEvent::Definitions(ServedDefinitions::default()), site.term);
+    site.runtime.take_in(
+        WatchEvent::Definitions(ServedDefinitions::default()),
+        site.term,
+    );
     site.runtime.write(site.term);
     site.until_asked(STATUS).await;
     site.runtime.stop().await;
@@ -266,10 +367,12 @@ async fn credentials_that_went_are_used_no_more() {
     tenant(&mut site);
     let provider = json!({"provider": "rfc2136", "rfc2136": {"nameserver": "192.0.2.1:53", "tsigKeyName": "k",
         "tsigAlgorithm": "HMACSHA256", "tsigSecretSecretRef": {"name": "dns", "key": "token"}}});
-    site.put(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+    site.put(
+        json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
         "metadata": {"namespace": "tenant-a", "name": "cozystack", "uid": "2", "generation": 2,
             "annotations": {"gatewright.io/issuer": "acme"}},
-        "spec": {"apex": "a.org", "certMode": "dns01", "dns01": provider}}));
+        "spec": {"apex": "a.org", "certMode": "dns01", "dns01": provider}}),
+    );
     let name = ObjectName::new("tenant-a", "dns");
     assert!(site.runtime.certificates.uses(&name));
     let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -283,9 +386,19 @@ async fn credentials_that_went_are_used_no_more() {
         (Body::There(there()), true),
     ] {
         let what = format!("{body:?}");
-        site.runtime.take_body(Some((ObjectKey::new(Kind::Secret, name.clone()), body)), site.term);
-        assert_eq!(site.runtime.live.engine().store().secret(&name).is_some(), held, "{what}");
-        assert!(site.runtime.certificates.uses(&name), "it is asked for again");
+        site.runtime.take_body(
+            Some((ObjectKey::new(Kind::Secret, name.clone()), body)),
+            site.term,
+        );
+        assert_eq!(
+            site.runtime.live.engine().store().secret(&name).is_some(),
+            held,
+            "{what}"
+        );
+        assert!(
+            site.runtime.certificates.uses(&name),
+            "it is asked for again"
+        );
     }
     site.runtime.stop().await;
 }

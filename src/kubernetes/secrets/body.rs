@@ -1,5 +1,5 @@
-//! Fetches the bodies of Secrets and ConfigMaps that objects refer to: a few at a time, with retries while the API
-//! server refuses.
+//! Fetches the bodies of Secrets and ConfigMaps that objects refer to: a few at a time, with
+//! retries while the API server refuses.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -50,7 +50,13 @@ impl Bodies {
             Kind::ConfigMap => ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
             _ => ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&()),
         };
-        Self { client, kind, resource, worker: Worker::new(AT_ONCE), awaited: BTreeSet::new() }
+        Self {
+            client,
+            kind,
+            resource,
+            worker: Worker::new(AT_ONCE),
+            awaited: BTreeSet::new(),
+        }
     }
 
     /// Fetches the current body.
@@ -77,10 +83,14 @@ impl Bodies {
     pub(crate) async fn next(&mut self) -> Option<(ObjectName, Body)> {
         while let Some(name) = self.worker.take(Instant::now()) {
             let api = Api::namespaced_with(self.client.clone(), &name.namespace, &self.resource);
-            self.worker.begin("get", &ObjectKey::new(self.kind, name.clone()).to_string(), async move {
-                let answer = body(&api, &name).await;
-                (name, answer)
-            });
+            self.worker.begin(
+                "get",
+                &ObjectKey::new(self.kind, name.clone()).to_string(),
+                async move {
+                    let answer = body(&api, &name).await;
+                    (name, answer)
+                },
+            );
         }
         let (name, answer) = self.worker.next().await?;
         Some((name.clone(), self.take_in(&name, answer, Instant::now())?))
@@ -102,12 +112,18 @@ impl Bodies {
         let before = self.worker.failed(name, &failure, now);
         if before == 0 {
             let object = ObjectKey::new(self.kind, name.clone());
-            failed(&object, failure.class(), format!("reading {object}: {failure}"));
+            failed(
+                &object,
+                failure.class(),
+                format!("reading {object}: {failure}"),
+            );
         }
         let text = match failure {
             Failure::Forbidden(_) => {
                 let plural = &self.resource.plural;
-                format!("gatewright is not allowed to: give its service account the verb get on {plural}")
+                format!(
+                    "gatewright is not allowed to: give its service account the verb get on {plural}"
+                )
             }
             Failure::Refused(text) | Failure::Contested(text) => text,
             Failure::Gone => {
@@ -128,7 +144,9 @@ impl Bodies {
 
 /// Fetches an object; `None` when it does not exist.
 async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
-    let Some(object) = in_time(api.get_opt(&name.name)).await? else { return Ok(None) };
+    let Some(object) = in_time(api.get_opt(&name.name)).await? else {
+        return Ok(None);
+    };
     let value = whole(object).map_err(|error| Failure::Refused(error.to_string()))?;
     match Object::parse_admitted(value) {
         Ok(object) => Ok(Some(Box::new(object))),
@@ -136,9 +154,14 @@ async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
     }
 }
 
-/// Returns an object as JSON, without `managedFields` and without a copy of its data, which may have a MiB.
+/// Returns an object as JSON, without `managedFields` and without a copy of its data, which may
+/// have a MiB.
 fn whole(object: DynamicObject) -> serde_json::Result<Value> {
-    let DynamicObject { types, mut metadata, mut data } = object;
+    let DynamicObject {
+        types,
+        mut metadata,
+        mut data,
+    } = object;
     metadata.managed_fields = None;
     let TypeMeta { api_version, kind } = types.unwrap_or_default();
     data["apiVersion"] = api_version.into();
@@ -212,7 +235,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_secret_is_awaited_twice_and_requested_until_it_is_read() {
-        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))), Kind::Secret);
+        let mut bodies = Bodies::new(
+            client(async |path: String| (StatusCode::OK, secret(&path))),
+            Kind::Secret,
+        );
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());
         let refused = || Err(Failure::Forbidden(String::new()));
@@ -225,7 +251,9 @@ mod tests {
         assert!(answered(&mut bodies, refused()).is_none());
         assert!(bodies.awaited().contains(&name));
         let told = answered(&mut bodies, refused());
-        assert!(matches!(told, Some(Body::Refused(text)) if text.contains("the verb get on secrets")));
+        assert!(
+            matches!(told, Some(Body::Refused(text)) if text.contains("the verb get on secrets"))
+        );
         assert!(bodies.awaited().is_empty());
         // The failure is reported once; objects do not wait for the body, and the fetch is retried.
         bodies.ask(name.clone());
@@ -234,21 +262,32 @@ mod tests {
             assert!(answered(&mut bodies, refused()).is_none());
         }
         let long = bodies.worker.due().expect("once more") - Instant::now();
-        let Ok(object) = Object::parse_admitted(secret("x")) else { panic!("a Secret") };
+        let Ok(object) = Object::parse_admitted(secret("x")) else {
+            panic!("a Secret")
+        };
         let there = answered(&mut bodies, Ok(Some(Box::new(object))));
         assert!(matches!(there, Some(Body::There(_))) && bodies.worker.due().is_none());
-        assert!(long <= Duration::from_secs(52 * 60), "each time at most a minute later");
+        assert!(
+            long <= Duration::from_secs(52 * 60),
+            "each time at most a minute later"
+        );
     }
 
     #[tokio::test]
     async fn a_secret_that_changed_during_its_read_is_still_awaited() {
-        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))), Kind::Secret);
+        let mut bodies = Bodies::new(
+            client(async |path: String| (StatusCode::OK, secret(&path))),
+            Kind::Secret,
+        );
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());
         let now = Instant::now();
         bodies.worker.take(now);
         bodies.ask(name.clone());
-        assert!(matches!(bodies.take_in(&name, Ok(None), now), Some(Body::Gone)));
+        assert!(matches!(
+            bodies.take_in(&name, Ok(None), now),
+            Some(Body::Gone)
+        ));
         assert!(bodies.awaited().contains(&name));
         bodies.worker.take(Instant::now());
         bodies.take_in(&name, Ok(None), now);

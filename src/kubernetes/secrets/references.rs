@@ -25,7 +25,10 @@ struct Referenced {
 
 impl Referenced {
     fn new(client: Client, kind: Kind) -> Self {
-        Self { refs: BodyRefs::new(kind), bodies: Bodies::new(client, kind) }
+        Self {
+            refs: BodyRefs::new(kind),
+            bodies: Bodies::new(client, kind),
+        }
     }
 
     /// Returns whether an object refers to a body that is being fetched.
@@ -38,8 +41,8 @@ impl Referenced {
 pub(crate) struct References {
     secrets: Referenced,
     config_maps: Referenced,
-    /// The objects that refer to a body which is being fetched. A new version of a Gateway waits for the bodies of its
-    /// listeners, so that it breaks none.
+    /// The objects that refer to a body which is being fetched. A new version of a Gateway waits
+    /// for the bodies of its listeners, so that it breaks none.
     deferred: BTreeMap<ObjectKey, Object>,
 }
 
@@ -47,21 +50,38 @@ impl References {
     /// Creates the state without references.
     pub(crate) fn new(client: Client) -> Self {
         let config_maps = Referenced::new(client.clone(), Kind::ConfigMap);
-        Self { secrets: Referenced::new(client, Kind::Secret), config_maps, deferred: BTreeMap::new() }
+        Self {
+            secrets: Referenced::new(client, Kind::Secret),
+            config_maps,
+            deferred: BTreeMap::new(),
+        }
     }
 
     fn of(&self, kind: Kind) -> &Referenced {
-        if kind == Kind::ConfigMap { &self.config_maps } else { &self.secrets }
+        if kind == Kind::ConfigMap {
+            &self.config_maps
+        } else {
+            &self.secrets
+        }
     }
 
     fn of_mut(&mut self, kind: Kind) -> &mut Referenced {
-        if kind == Kind::ConfigMap { &mut self.config_maps } else { &mut self.secrets }
+        if kind == Kind::ConfigMap {
+            &mut self.config_maps
+        } else {
+            &mut self.secrets
+        }
     }
 
     /// Collects the requests of both kinds.
-    fn each(&mut self, mut actions: impl FnMut(&mut BodyRefs) -> Vec<BodyAction>) -> Vec<BodyRequest> {
+    fn each(
+        &mut self,
+        mut actions: impl FnMut(&mut BodyRefs) -> Vec<BodyAction>,
+    ) -> Vec<BodyRequest> {
         let kinds = [Kind::Secret, Kind::ConfigMap].into_iter();
-        kinds.flat_map(|kind| requests(kind, actions(&mut self.of_mut(kind).refs))).collect()
+        kinds
+            .flat_map(|kind| requests(kind, actions(&mut self.of_mut(kind).refs)))
+            .collect()
     }
 
     /// Takes in an object that may have references, or a ReferenceGrant.
@@ -75,9 +95,19 @@ impl References {
         self.each(|refs| refs.delete(key))
     }
 
-    /// Takes in a Secret or ConfigMap that was added or changed: its resource version, and whether we wrote its key.
-    pub(crate) fn there(&mut self, key: ObjectKey, version: String, ours: bool) -> Vec<BodyRequest> {
-        requests(key.kind, self.of_mut(key.kind).refs.there(key.name, version, ours)).collect()
+    /// Takes in a Secret or ConfigMap that was added or changed: its resource version, and whether
+    /// we wrote its key.
+    pub(crate) fn there(
+        &mut self,
+        key: ObjectKey,
+        version: String,
+        ours: bool,
+    ) -> Vec<BodyRequest> {
+        requests(
+            key.kind,
+            self.of_mut(key.kind).refs.there(key.name, version, ours),
+        )
+        .collect()
     }
 
     /// Takes in the deletion of a Secret or ConfigMap.
@@ -90,7 +120,8 @@ impl References {
         requests(Kind::Secret, self.secrets.refs.want(secret, is_wanted)).collect()
     }
 
-    /// Returns the Secrets whose key became ours since the last call (true), or is not ours any more (false).
+    /// Returns the Secrets whose key became ours since the last call (true), or is not ours any
+    /// more (false).
     pub(crate) fn rekeyed(&mut self) -> impl Iterator<Item = (ObjectName, bool)> {
         self.secrets.refs.rekeyed()
     }
@@ -115,8 +146,8 @@ impl References {
         self.of_mut(key.kind).bodies.forget(&key.name);
     }
 
-    /// Defers an object until the bodies that it refers to are fetched, or returns it if there is nothing to wait for.
-    /// `asks` is true if a fetch is about to start.
+    /// Defers an object until the bodies that it refers to are fetched, or returns it if there is
+    /// nothing to wait for. `asks` is true if a fetch is about to start.
     pub(crate) fn defer(&mut self, object: Object, asks: bool) -> Option<Object> {
         let key = object.key();
         if asks || self.is_waiting(&key) {
@@ -131,18 +162,39 @@ impl References {
         self.secrets.is_awaited_by(referrer) || self.config_maps.is_awaited_by(referrer)
     }
 
-    /// Returns the deferred objects that refer to a Secret or ConfigMap and wait for no body any more.
+    /// Returns the deferred objects that refer to a Secret or ConfigMap and wait for no body any
+    /// more.
     pub(crate) fn ready(&mut self, key: &ObjectKey) -> Vec<Object> {
-        let referrers: Vec<ObjectKey> = self.of(key.kind).refs.referrers(&key.name).cloned().collect();
-        let ready = referrers.into_iter().filter(|referrer| !self.is_waiting(referrer)).collect::<Vec<_>>();
-        ready.into_iter().filter_map(|referrer| self.deferred.remove(&referrer)).collect()
+        let referrers: Vec<ObjectKey> = self
+            .of(key.kind)
+            .refs
+            .referrers(&key.name)
+            .cloned()
+            .collect();
+        let ready = referrers
+            .into_iter()
+            .filter(|referrer| !self.is_waiting(referrer))
+            .collect::<Vec<_>>();
+        ready
+            .into_iter()
+            .filter_map(|referrer| self.deferred.remove(&referrer))
+            .collect()
     }
 
     /// Returns all deferred objects that wait for no body any more.
     pub(crate) fn all_ready(&mut self) -> Vec<Object> {
-        let Self { secrets, config_maps, deferred } = self;
-        let is_ready = |key: &ObjectKey, _: &mut Object| !secrets.is_awaited_by(key) && !config_maps.is_awaited_by(key);
-        deferred.extract_if(.., is_ready).map(|(_, object)| object).collect()
+        let Self {
+            secrets,
+            config_maps,
+            deferred,
+        } = self;
+        let is_ready = |key: &ObjectKey, _: &mut Object| {
+            !secrets.is_awaited_by(key) && !config_maps.is_awaited_by(key)
+        };
+        deferred
+            .extract_if(.., is_ready)
+            .map(|(_, object)| object)
+            .collect()
     }
 
     /// Waits for the result of a fetch; `None` when a delayed retry is due.

@@ -1,5 +1,5 @@
-//! Decides which bodies of Secrets and ConfigMaps are fetched and kept: only those that an object of ours refers to.
-//! Pure.
+//! Decides which bodies of Secrets and ConfigMaps are fetched and kept: only those that an object
+//! of ours refers to. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use gatewright_core::inputs::{Kind, Listener, LocalRef, Object, ObjectKey, Refer
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::secret_of;
 
-/// The references to objects of one kind (Secret or ConfigMap), the existing objects, and the bodies that were
-/// requested.
+/// The references to objects of one kind (Secret or ConfigMap), the existing objects, and the
+/// bodies that were requested.
 #[derive(Debug)]
 pub struct BodyRefs {
     kind: Kind,
-    /// The resource version of every existing object of the kind; of Secrets, only those of type TLS.
+    /// The resource version of every existing object of the kind; of Secrets, only those of type
+    /// TLS.
     there: BTreeMap<ObjectName, String>,
     /// The Secrets whose key we wrote.
     keyed: BTreeSet<ObjectName>,
@@ -21,7 +22,8 @@ pub struct BodyRefs {
     by_referrer: BTreeMap<ObjectKey, BTreeSet<ObjectName>>,
     /// The references of each object to Secrets of other namespaces, granted or not.
     crossing: BTreeMap<ObjectKey, BTreeSet<ObjectName>>,
-    /// The same by the Secret's namespace: the objects of other namespaces that refer to Secrets in it.
+    /// The same by the Secret's namespace: the objects of other namespaces that refer to Secrets in
+    /// it.
     crossed: BTreeSet<(Arc<str>, ObjectKey)>,
     grants: BTreeMap<ObjectName, ReferenceGrant>,
     referrers: BTreeSet<(ObjectName, ObjectKey)>,
@@ -55,12 +57,13 @@ impl BodyRefs {
         }
     }
 
-    /// Takes in an object that may have references, or a ReferenceGrant. The body of an object in another namespace is
-    /// fetched only where a ReferenceGrant permits it.
+    /// Takes in an object that may have references, or a ReferenceGrant. The body of an object in
+    /// another namespace is fetched only where a ReferenceGrant permits it.
     pub fn put(&mut self, object: &Object) -> Vec<BodyAction> {
         match object {
             Object::ReferenceGrant(grant) => {
-                self.grants.insert(grant.meta.name.clone(), ReferenceGrant::clone(grant));
+                self.grants
+                    .insert(grant.meta.name.clone(), ReferenceGrant::clone(grant));
                 return self.regrant(&grant.meta.name.namespace);
             }
             Object::TenantGateway(tenant) if self.kind == Kind::Secret => {
@@ -68,12 +71,21 @@ impl BodyRefs {
             }
             _ => {}
         }
-        let Some(references) = references(object) else { return Vec::new() };
+        let Some(references) = references(object) else {
+            return Vec::new();
+        };
         let is_of_kind = |r: &&LocalRef| r.group.is_empty() && r.kind == self.kind.as_str();
-        let names: BTreeSet<_> = references.into_iter().filter(is_of_kind).map(|r| r.name.clone()).collect();
+        let names: BTreeSet<_> = references
+            .into_iter()
+            .filter(is_of_kind)
+            .map(|r| r.name.clone())
+            .collect();
         let referrer = object.key();
         self.cross(&referrer, &names);
-        let permitted = names.into_iter().filter(|name| self.permits(&referrer, name)).collect();
+        let permitted = names
+            .into_iter()
+            .filter(|name| self.permits(&referrer, name))
+            .collect();
         self.refer(referrer, permitted)
     }
 
@@ -86,30 +98,47 @@ impl BodyRefs {
             false => self.crossing.insert(referrer.clone(), names.clone()),
         };
         for name in old.into_iter().flatten() {
-            self.crossed.remove(&(name.namespace.clone(), referrer.clone()));
+            self.crossed
+                .remove(&(name.namespace.clone(), referrer.clone()));
         }
-        self.crossed.extend(names.iter().map(|name| (name.namespace.clone(), referrer.clone())));
+        self.crossed.extend(
+            names
+                .iter()
+                .map(|name| (name.namespace.clone(), referrer.clone())),
+        );
     }
 
     fn permits(&self, referrer: &ObjectKey, secret: &ObjectName) -> bool {
         let (kind, namespace) = (referrer.kind, &*referrer.name.namespace);
         let first = ObjectName::new(secret.namespace.clone(), "");
-        let grants = self.grants.range(first..).take_while(|(name, _)| name.namespace == secret.namespace);
+        let grants = self
+            .grants
+            .range(first..)
+            .take_while(|(name, _)| name.namespace == secret.namespace);
         *namespace == *secret.namespace
-            || grants.into_iter().any(|(_, grant)| grant.permits(kind, namespace, self.kind.as_str(), &secret.name))
+            || grants
+                .into_iter()
+                .any(|(_, grant)| grant.permits(kind, namespace, self.kind.as_str(), &secret.name))
     }
 
     /// Evaluates references again after the ReferenceGrants of a namespace have changed.
     fn regrant(&mut self, namespace: &Arc<str>) -> Vec<BodyAction> {
         let first = ObjectKey::new(Kind::Namespace, ObjectName::new("", ""));
-        let referrers = self.crossed.range((namespace.clone(), first)..).take_while(|(of, _)| of == namespace);
+        let referrers = self
+            .crossed
+            .range((namespace.clone(), first)..)
+            .take_while(|(of, _)| of == namespace);
         let referrers: Vec<ObjectKey> = referrers.map(|(_, referrer)| referrer.clone()).collect();
         let mut steps = Vec::new();
         for referrer in referrers {
             let own = self.by_referrer.get(&referrer).into_iter().flatten();
-            let own = own.filter(|name| name.namespace == referrer.name.namespace).cloned();
+            let own = own
+                .filter(|name| name.namespace == referrer.name.namespace)
+                .cloned();
             let crossing = self.crossing.get(&referrer).into_iter().flatten();
-            let permitted = crossing.filter(|name| self.permits(&referrer, name)).cloned();
+            let permitted = crossing
+                .filter(|name| self.permits(&referrer, name))
+                .cloned();
             let names = own.chain(permitted).collect();
             steps.extend(self.refer(referrer, names));
         }
@@ -120,7 +149,10 @@ impl BodyRefs {
     pub fn want(&mut self, secret: &ObjectName, is_wanted: bool) -> Vec<BodyAction> {
         // No Secret refers to another one, so the Secret's own key is free as the referrer.
         let asker = ObjectKey::new(self.kind, secret.clone());
-        self.refer(asker, is_wanted.then(|| secret.clone()).into_iter().collect())
+        self.refer(
+            asker,
+            is_wanted.then(|| secret.clone()).into_iter().collect(),
+        )
     }
 
     /// Takes in the deletion of an object.
@@ -147,13 +179,18 @@ impl BodyRefs {
         self.settle(name).into_iter().collect()
     }
 
-    /// Returns the Secrets whose key became ours since the last call (true), or is not ours any more (false).
+    /// Returns the Secrets whose key became ours since the last call (true), or is not ours any
+    /// more (false).
     pub fn rekeyed(&mut self) -> impl Iterator<Item = (ObjectName, bool)> {
         std::mem::take(&mut self.rekeyed).into_iter()
     }
 
     fn key(&mut self, name: &ObjectName, ours: bool) {
-        let changed = if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(name) };
+        let changed = if ours {
+            self.keyed.insert(name.clone())
+        } else {
+            self.keyed.remove(name)
+        };
         if changed {
             self.rekeyed.insert(name.clone(), ours);
         }
@@ -161,14 +198,19 @@ impl BodyRefs {
 
     /// Returns whether an object refers to one of these Secrets.
     pub fn refers(&self, referrer: &ObjectKey, to: &BTreeSet<ObjectName>) -> bool {
-        self.by_referrer.get(referrer).is_some_and(|names| !names.is_disjoint(to))
+        self.by_referrer
+            .get(referrer)
+            .is_some_and(|names| !names.is_disjoint(to))
     }
 
     /// Returns the objects that refer to a Secret.
     pub fn referrers(&self, name: &ObjectName) -> impl Iterator<Item = &ObjectKey> {
         // The first key in the order of keys.
         let first = ObjectKey::new(Kind::Namespace, ObjectName::new("", ""));
-        self.referrers.range((name.clone(), first)..).take_while(move |(of, _)| of == name).map(|(_, key)| key)
+        self.referrers
+            .range((name.clone(), first)..)
+            .take_while(move |(of, _)| of == name)
+            .map(|(_, key)| key)
     }
 
     /// Returns whether the body of a Secret, which was just fetched, is still wanted.
@@ -182,15 +224,24 @@ impl BodyRefs {
             false => self.by_referrer.insert(referrer.clone(), names.clone()),
         };
         let old = old.unwrap_or_default();
-        self.referrers.extend(names.difference(&old).map(|name| (name.clone(), referrer.clone())));
+        self.referrers.extend(
+            names
+                .difference(&old)
+                .map(|name| (name.clone(), referrer.clone())),
+        );
         for name in old.difference(&names) {
             self.referrers.remove(&(name.clone(), referrer.clone()));
         }
-        old.symmetric_difference(&names).filter_map(|name| self.settle(name)).collect()
+        old.symmetric_difference(&names)
+            .filter_map(|name| self.settle(name))
+            .collect()
     }
 
     fn settle(&mut self, name: &ObjectName) -> Option<BodyAction> {
-        let wanted = self.there.get(name).filter(|_| self.referrers(name).next().is_some());
+        let wanted = self
+            .there
+            .get(name)
+            .filter(|_| self.referrers(name).next().is_some());
         match (wanted, self.asked.get(name)) {
             (Some(version), asked) if asked != Some(version) => {
                 self.asked.insert(name.clone(), version.clone());
@@ -208,12 +259,19 @@ impl BodyRefs {
 /// Returns the references of an object whose bodies are fetched; `None` for objects of other kinds.
 fn references(object: &Object) -> Option<Vec<&LocalRef>> {
     fn certificates(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &LocalRef> {
-        listeners.iter().filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &tls.certificates)
+        listeners
+            .iter()
+            .filter_map(|listener| listener.tls.as_ref())
+            .flat_map(|tls| &tls.certificates)
     }
     match object {
         Object::Gateway(gateway) => {
             let shown = certificates(&gateway.listeners).chain(&gateway.client_certificate);
-            Some(shown.chain(gateway.frontend_tls.iter().flat_map(|tls| tls.references())).collect())
+            Some(
+                shown
+                    .chain(gateway.frontend_tls.iter().flat_map(|tls| tls.references()))
+                    .collect(),
+            )
         }
         Object::ListenerSet(set) => Some(certificates(&set.listeners).collect()),
         Object::Policy(policy) => Some(policy.references().iter().collect()),
@@ -260,13 +318,32 @@ mod tests {
             assert_eq!(secrets.there(secret, "1".into(), false), []);
         }
         assert_eq!(secrets.put(&gateway), [BodyAction::Fetch(name("own"))]);
-        assert_eq!(secrets.put(&grant("one", Some("x"))), [BodyAction::Fetch(x.clone())]);
-        assert_eq!(secrets.put(&grant("all", None)), [BodyAction::Fetch(y.clone())]);
-        assert_eq!(secrets.delete(&grant("one", None).key()), [], "the other grant permits it as well");
-        assert_eq!(secrets.delete(&grant("all", None).key()), [BodyAction::Forget(x.clone()), BodyAction::Forget(y)]);
-        assert_eq!(secrets.put(&grant("one", Some("x"))), [BodyAction::Fetch(x.clone())]);
+        assert_eq!(
+            secrets.put(&grant("one", Some("x"))),
+            [BodyAction::Fetch(x.clone())]
+        );
+        assert_eq!(
+            secrets.put(&grant("all", None)),
+            [BodyAction::Fetch(y.clone())]
+        );
+        assert_eq!(
+            secrets.delete(&grant("one", None).key()),
+            [],
+            "the other grant permits it as well"
+        );
+        assert_eq!(
+            secrets.delete(&grant("all", None).key()),
+            [BodyAction::Forget(x.clone()), BodyAction::Forget(y)]
+        );
+        assert_eq!(
+            secrets.put(&grant("one", Some("x"))),
+            [BodyAction::Fetch(x.clone())]
+        );
         let gone = secrets.delete(&gateway.key());
-        assert_eq!(gone, [BodyAction::Forget(name("own")), BodyAction::Forget(x)]);
+        assert_eq!(
+            gone,
+            [BodyAction::Forget(name("own")), BodyAction::Forget(x)]
+        );
         assert!(secrets.crossed.is_empty() && secrets.crossing.is_empty());
         assert_eq!(secrets.delete(&grant("one", None).key()), []);
     }
@@ -275,7 +352,8 @@ mod tests {
     fn roots_of_clients_are_asked_for_where_a_gateway_refers_to_them_and_may() {
         let mut maps = BodyRefs::new(Kind::ConfigMap);
         let roots = |namespace: &str, name: &str| {
-            let reference = json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
+            let reference =
+                json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
             json!({"validation": {"caCertificateRefs": [reference]}})
         };
         let gateway = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
@@ -300,29 +378,59 @@ mod tests {
             "others took their place"
         );
         assert_eq!(maps.delete(&grant.key()), [BodyAction::Forget(x)]);
-        assert_eq!(maps.delete(&gateway.key()), [BodyAction::Forget(name("own"))]);
+        assert_eq!(
+            maps.delete(&gateway.key()),
+            [BodyAction::Forget(name("own"))]
+        );
     }
 
     #[test]
     fn a_body_is_fetched_when_it_is_referred_to_and_there() {
         let mut secrets = BodyRefs::new(Kind::Secret);
         assert_eq!(secrets.there(name("x"), "1".into(), true), []);
-        assert_eq!(secrets.put(&gateway(&["x", "y"])), [BodyAction::Fetch(name("x"))]);
-        assert_eq!(secrets.there(name("x"), "1".into(), true), [], "a relist brings the same version");
-        assert_eq!(secrets.there(name("y"), "7".into(), false), [BodyAction::Fetch(name("y"))]);
+        assert_eq!(
+            secrets.put(&gateway(&["x", "y"])),
+            [BodyAction::Fetch(name("x"))]
+        );
+        assert_eq!(
+            secrets.there(name("x"), "1".into(), true),
+            [],
+            "a relist brings the same version"
+        );
+        assert_eq!(
+            secrets.there(name("y"), "7".into(), false),
+            [BodyAction::Fetch(name("y"))]
+        );
         assert_eq!(
             secrets.there(name("x"), "2".into(), true),
             [BodyAction::Fetch(name("x"))],
             "a new version has a new body"
         );
-        assert_eq!(secrets.rekeyed().collect::<Vec<_>>(), [(name("x"), true)], "once, and those alone that matter");
+        assert_eq!(
+            secrets.rekeyed().collect::<Vec<_>>(),
+            [(name("x"), true)],
+            "once, and those alone that matter"
+        );
         assert_eq!(secrets.gone(&name("y")), [BodyAction::Forget(name("y"))]);
-        assert_eq!(secrets.put(&gateway(&["y"])), [BodyAction::Forget(name("x"))]);
+        assert_eq!(
+            secrets.put(&gateway(&["y"])),
+            [BodyAction::Forget(name("x"))]
+        );
         assert!(!secrets.wanted(&name("x")));
-        assert_eq!(secrets.there(name("y"), "8".into(), false), [BodyAction::Fetch(name("y"))]);
+        assert_eq!(
+            secrets.there(name("y"), "8".into(), false),
+            [BodyAction::Fetch(name("y"))]
+        );
         assert_eq!(secrets.want(&name("y"), true), [], "it is there already");
-        assert_eq!(secrets.delete(&gateway(&[]).key()), [], "whoever is to put something there wants to know");
-        assert_eq!(secrets.want(&name("y"), false), [BodyAction::Forget(name("y"))]);
+        assert_eq!(
+            secrets.delete(&gateway(&[]).key()),
+            [],
+            "whoever is to put something there wants to know"
+        );
+        assert_eq!(
+            secrets.want(&name("y"), false),
+            [BodyAction::Forget(name("y"))]
+        );
     }
 
     /// ConfigMaps are read under the same restriction as Secrets.
@@ -339,7 +447,10 @@ mod tests {
         assert_eq!(maps.there(name("other"), "1".into(), false), []);
         assert_eq!(maps.put(&gateway(&["ca"])), []);
         assert_eq!(maps.put(&policy), [BodyAction::Fetch(name("ca"))]);
-        assert_eq!(maps.there(name("ca"), "2".into(), false), [BodyAction::Fetch(name("ca"))]);
+        assert_eq!(
+            maps.there(name("ca"), "2".into(), false),
+            [BodyAction::Fetch(name("ca"))]
+        );
         assert_eq!(maps.delete(&policy.key()), [BodyAction::Forget(name("ca"))]);
     }
 }

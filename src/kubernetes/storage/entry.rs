@@ -1,5 +1,5 @@
-//! Stores an entry of the storage as an object of the controller's namespace: keys in Secrets, the rest in ConfigMaps.
-//! Pure.
+//! Stores an entry of the storage as an object of the controller's namespace: keys in Secrets, the
+//! rest in ConfigMaps. Pure.
 
 use acme::storage::{Key, Kind};
 use k8s_openapi::ByteString;
@@ -15,7 +15,8 @@ use crate::format;
 pub(super) const LABEL: &str = "gatewright.io/keeps";
 const KEY: &str = "gatewright.io/key";
 const FIELD: &str = "entry";
-/// The type of the Secrets, which keeps them out of the watch of certificates that listeners may refer to.
+/// The type of the Secrets, which keeps them out of the watch of certificates that listeners may
+/// refer to.
 const TYPE: &str = "gatewright.io/acme";
 /// The maximum length of the readable part of an object's name.
 const READABLE: usize = 100;
@@ -45,10 +46,15 @@ impl Shape {
     }
 }
 
-/// Returns the name of the object of an entry: a readable part of the key, and a digest that makes it unique.
+/// Returns the name of the object of an entry: a readable part of the key, and a digest that makes
+/// it unique.
 pub(super) fn name(key: &Key) -> String {
     let digest = Sha256::digest(key.to_string());
-    let hash: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = digest
+        .iter()
+        .take(5)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let readable: String = key
         .name()
         .to_ascii_lowercase()
@@ -96,7 +102,9 @@ pub(super) fn document(namespace: &str, key: &Key, bytes: &[u8], version: Option
 pub(super) fn read(shape: Shape, object: &DynamicObject) -> Option<(Key, Zeroizing<Vec<u8>>)> {
     let label = object.metadata.labels.as_ref()?.get(LABEL)?;
     // Certificates are not entries here: they are stored in the Secrets of the listeners.
-    let mut kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Certificate && Shape::of(*kind) == shape);
+    let mut kinds = Kind::ALL
+        .into_iter()
+        .filter(|kind| *kind != Kind::Certificate && Shape::of(*kind) == shape);
     let kind = kinds.find(|kind| kind.as_str() == label)?;
     let key = Key::named(kind, object.metadata.annotations.as_ref()?.get(KEY)?)?;
     // A copy under another name is not the entry.
@@ -118,13 +126,31 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written_and_no_two_meet() {
         let mut names = std::collections::BTreeSet::new();
-        for kind in [Kind::Account, Kind::Order, Kind::Budget, Kind::Attempts, Kind::Renewal, Kind::Authority] {
-            for name in ["acme@ca.example:14000", "tenant-a/edge@ca.example", "_x.", "A.example", "a.example"] {
+        for kind in [
+            Kind::Account,
+            Kind::Order,
+            Kind::Budget,
+            Kind::Attempts,
+            Kind::Renewal,
+            Kind::Authority,
+        ] {
+            for name in [
+                "acme@ca.example:14000",
+                "tenant-a/edge@ca.example",
+                "_x.",
+                "A.example",
+                "a.example",
+            ] {
                 let key = Key::new(kind, name);
                 let document = document("ns", &key, br#"{"a": 1}"#, Some("7"));
                 let object: DynamicObject = serde_json::from_value(document).expect("an object");
                 let object_name = object.metadata.name.clone().expect("a name");
-                assert!(object_name.len() < 254 && object_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'));
+                assert!(
+                    object_name.len() < 254
+                        && object_name
+                            .bytes()
+                            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+                );
                 assert!(names.insert(object_name));
                 let (found, bytes) = read(Shape::of(kind), &object).expect("an entry");
                 assert_eq!((found, bytes.as_slice()), (key, br#"{"a": 1}"#.as_slice()));

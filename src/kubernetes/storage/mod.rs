@@ -1,10 +1,11 @@
 //! The storage of `acme` as objects of the API server.
 //!
-//! A certificate is stored where it is served from: in a Secret of type `kubernetes.io/tls` beside its listener.
-//! Accounts, orders and internal CAs are Secrets of the controller's namespace; budgets, failed attempts and renewal
-//! windows are ConfigMaps there. They are read once, at the begin of a term; from then on only the lease holder writes,
-//! each time conditional on the resource version that it knows, so that the writes of a replica that lost the Lease
-//! unnoticed are rejected.
+//! A certificate is stored where it is served from: in a Secret of type `kubernetes.io/tls` beside
+//! its listener. Accounts, orders and internal CAs are Secrets of the controller's namespace;
+//! budgets, failed attempts and renewal windows are ConfigMaps there. They are read once, at the
+//! begin of a term; from then on only the lease holder writes, each time conditional on the
+//! resource version that it knows, so that the writes of a replica that lost the Lease unnoticed
+//! are rejected.
 
 mod entry;
 mod secret;
@@ -18,7 +19,9 @@ use acme::keeper::Stored;
 use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, ListParams, PostParams, Preconditions};
+use kube::api::{
+    Api, ApiResource, DeleteParams, GroupVersionKind, ListParams, PostParams, Preconditions,
+};
 use kube::core::DynamicObject;
 use kube::{Client, ResourceExt};
 use serde_json::Value;
@@ -60,7 +63,11 @@ impl ObjectStorage {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub async fn open(client: Client, namespace: &str, term: watch::Receiver<Term>) -> Result<Self, StorageError> {
+    pub async fn open(
+        client: Client,
+        namespace: &str,
+        term: watch::Receiver<Term>,
+    ) -> Result<Self, StorageError> {
         let storage = Self {
             client,
             namespace: namespace.to_owned(),
@@ -79,7 +86,9 @@ impl ObjectStorage {
         let what = || format!("{}s of namespace {}", shape.as_str(), self.namespace);
         let mut page = ListParams::default().labels(entry::LABEL).limit(PAGE);
         loop {
-            let listed = in_time(self.api(shape).list(&page)).await.map_err(|e| failed("listing", what(), e))?;
+            let listed = in_time(self.api(shape).list(&page))
+                .await
+                .map_err(|e| failed("listing", what(), e))?;
             for object in listed.items {
                 self.note(shape, &object)?;
             }
@@ -93,10 +102,16 @@ impl ObjectStorage {
     /// Takes in the object of an entry.
     ///
     /// # Errors
-    /// When a newer version wrote it: nothing can be decided without it then, and it is not replaced.
+    /// When a newer version wrote it: nothing can be decided without it then, and it is not
+    /// replaced.
     fn note(&self, shape: Shape, object: &DynamicObject) -> Result<(), StorageError> {
         format::check(&object.metadata).map_err(|NewerFormat(newer)| StorageError::Newer {
-            object: format!("{} {}/{}", shape.as_str(), self.namespace, object.name_any()),
+            object: format!(
+                "{} {}/{}",
+                shape.as_str(),
+                self.namespace,
+                object.name_any()
+            ),
             format: newer,
             known: format::FORMAT,
         })?;
@@ -128,9 +143,11 @@ impl ObjectStorage {
     fn may_write(&self, object: impl FnOnce() -> String) -> Result<(), StorageError> {
         match leads(*self.term.borrow()) {
             true => Ok(()),
-            false => {
-                Err(failed("writing", object(), Failure::Unavailable("the lease went to another replica".to_owned())))
-            }
+            false => Err(failed(
+                "writing",
+                object(),
+                Failure::Unavailable("the lease went to another replica".to_owned()),
+            )),
         }
     }
 
@@ -145,32 +162,49 @@ impl ObjectStorage {
         Ok(())
     }
 
-    /// Installs a certificate in a Secret, unless it has the certificate already or belongs to another writer.
+    /// Installs a certificate in a Secret, unless it has the certificate already or belongs to
+    /// another writer.
     ///
     /// # Errors
     /// When the Secret belongs to another writer, or cannot be written.
     pub async fn install(&self, name: &ObjectName, stored: &Stored) -> Result<(), StorageError> {
         let serial = &stored.certificate.serial;
-        if self.targets(|all| all.get(name).is_some_and(|who| who.present.as_ref() == Some(serial))) {
+        if self.targets(|all| {
+            all.get(name)
+                .is_some_and(|who| who.present.as_ref() == Some(serial))
+        }) {
             return Ok(());
         }
         let object = || format!("Secret {name}");
         self.may_write(object)?;
         let who = self.targets(|all| all.get(name).cloned());
         let api = self.secrets(&name.namespace);
-        let there = in_time(api.get_opt(&name.name)).await.map_err(|e| failed("reading", object(), e))?;
+        let there = in_time(api.get_opt(&name.name))
+            .await
+            .map_err(|e| failed("reading", object(), e))?;
         let written = match there {
             Some(there) => {
-                if secret::present(&there).is_some_and(|present| *present.certificate.serial() == **serial) {
+                if secret::present(&there)
+                    .is_some_and(|present| *present.certificate.serial() == **serial)
+                {
                     return Ok(());
                 }
                 if let Some(why) = secret::foreign(&there, name) {
-                    return Err(StorageError::Foreign { object: object(), why });
+                    return Err(StorageError::Foreign {
+                        object: object(),
+                        why,
+                    });
                 }
                 let wanted = secret::with(Some(there), name, stored, who.as_ref());
                 in_time(api.replace(&name.name, &PostParams::default(), &wanted)).await
             }
-            None => in_time(api.create(&PostParams::default(), &secret::with(None, name, stored, who.as_ref()))).await,
+            None => {
+                in_time(api.create(
+                    &PostParams::default(),
+                    &secret::with(None, name, stored, who.as_ref()),
+                ))
+                .await
+            }
         };
         match written {
             Ok(_) => Ok(()),
@@ -179,24 +213,36 @@ impl ObjectStorage {
         }
     }
 
-    /// Withdraws the certificate with this serial number from a Secret, if we installed it. Returns whether the Secret
-    /// had it.
+    /// Withdraws the certificate with this serial number from a Secret, if we installed it. Returns
+    /// whether the Secret had it.
     ///
     /// # Errors
     /// When the Secret cannot be read or written.
-    pub async fn withdraw(&self, name: &ObjectName, serial: &str, why: &str) -> Result<bool, StorageError> {
+    pub async fn withdraw(
+        &self,
+        name: &ObjectName,
+        serial: &str,
+        why: &str,
+    ) -> Result<bool, StorageError> {
         let object = || format!("Secret {name}");
         let api = self.secrets(&name.namespace);
-        let there = in_time(api.get_opt(&name.name)).await.map_err(|e| failed("reading", object(), e))?;
-        let Some(empty) = there.and_then(|there| secret::without(there, serial, why)) else { return Ok(false) };
+        let there = in_time(api.get_opt(&name.name))
+            .await
+            .map_err(|e| failed("reading", object(), e))?;
+        let Some(empty) = there.and_then(|there| secret::without(there, serial, why)) else {
+            return Ok(false);
+        };
         self.may_write(object)?;
         let written = in_time(api.replace(&name.name, &PostParams::default(), &empty)).await;
-        written.map(|_| true).map_err(|failure| failed("writing", object(), failure))
+        written
+            .map(|_| true)
+            .map_err(|failure| failed("writing", object(), failure))
     }
 
     /// Installs a new certificate in the Secrets that want it.
     async fn put(&self, key: &Key, bytes: &[u8]) -> Result<Version, StorageError> {
-        let stored: Stored = serde_json::from_slice(bytes).expect("the keeper writes what it reads");
+        let stored: Stored =
+            serde_json::from_slice(bytes).expect("the keeper writes what it reads");
         let mut outcome = None;
         for name in self.targets(|all| all.served_by(&stored)) {
             let installed = self.install(&name, &stored).await;
@@ -213,22 +259,39 @@ impl ObjectStorage {
 
     /// Reads the certificate from a Secret that wants it.
     async fn find(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
-        let Some((name, target)) = self.targets(|all| all.of(key)) else { return Ok(None) };
+        let Some((name, target)) = self.targets(|all| all.of(key)) else {
+            return Ok(None);
+        };
         let object = || format!("Secret {name}");
         let found = in_time(self.secrets(&name.namespace).get_opt(&name.name)).await;
-        let Some(found) = found.map_err(|e| failed("reading", object(), e))? else { return Ok(None) };
+        let Some(found) = found.map_err(|e| failed("reading", object(), e))? else {
+            return Ok(None);
+        };
         let foreign = secret::foreign(&found, &name);
         let present = secret::present(&found);
-        let is_known = present.as_ref().map(|p| p.certificate.serial()).as_deref() == target.present.as_deref();
-        let held = present.and_then(|p| p.held(&target.id, &name.namespace, &target.names, &target.issuer));
+        let is_known = present.as_ref().map(|p| p.certificate.serial()).as_deref()
+            == target.present.as_deref();
+        let held = present
+            .and_then(|p| p.held(&target.id, &name.namespace, &target.names, &target.issuer));
         match (held, foreign) {
-            // The certificate is known, and a replacement is wanted all the same: the replacement could not be
-            // installed there.
-            (Some(_), Some(why)) if is_known => Err(StorageError::Foreign { object: object(), why }),
-            (None, Some(why)) => Err(StorageError::Foreign { object: object(), why }),
+            // The certificate is known, and a replacement is wanted all the same: the replacement
+            // could not be installed there.
+            (Some(_), Some(why)) if is_known => Err(StorageError::Foreign {
+                object: object(),
+                why,
+            }),
+            (None, Some(why)) => Err(StorageError::Foreign {
+                object: object(),
+                why,
+            }),
             (Some(stored), _) => {
-                let bytes = Zeroizing::new(serde_json::to_vec(&stored).expect("our own records have string keys only"));
-                Ok(Some(Entry { bytes, version: Version(stored.certificate.serial) }))
+                let bytes = Zeroizing::new(
+                    serde_json::to_vec(&stored).expect("our own records have string keys only"),
+                );
+                Ok(Some(Entry {
+                    bytes,
+                    version: Version(stored.certificate.serial),
+                }))
             }
             (None, None) => Ok(None),
         }
@@ -241,7 +304,8 @@ impl SecretTargets for ObjectStorage {
     }
 }
 
-/// A lock among the orders of this process. Of several processes, only that of the lease holder places orders.
+/// A lock among the orders of this process. Of several processes, only that of the lease holder
+/// places orders.
 struct LockGuard {
     _guard: OwnedMutexGuard<()>,
 }
@@ -254,34 +318,56 @@ impl Storage for ObjectStorage {
         if key.kind() == Kind::Certificate {
             return self.find(key).await;
         }
-        let entry =
-            |stored: &StoredEntry| Entry { bytes: stored.bytes.clone(), version: Version(stored.version.clone()) };
+        let entry = |stored: &StoredEntry| Entry {
+            bytes: stored.bytes.clone(),
+            version: Version(stored.version.clone()),
+        };
         Ok(self.with_entries(|entries| entries.get(key).map(entry)))
     }
 
-    async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
+    async fn write(
+        &self,
+        key: &Key,
+        bytes: &[u8],
+        expect: &Expect,
+    ) -> Result<Version, StorageError> {
         self.may_write(|| key.to_string())?;
         if key.kind() == Kind::Certificate {
             return self.put(key, bytes).await;
         }
-        let version = self.with_entries(|entries| entries.get(key).map(|stored| stored.version.clone()));
-        let conflict = || StorageError::Conflict { key: key.to_string() };
+        let version =
+            self.with_entries(|entries| entries.get(key).map(|stored| stored.version.clone()));
+        let conflict = || StorageError::Conflict {
+            key: key.to_string(),
+        };
         match (expect, &version) {
             (Expect::Absent, Some(_)) | (Expect::Version(_), None) => return Err(conflict()),
-            (Expect::Version(Version(wanted)), Some(there)) if wanted != there => return Err(conflict()),
+            (Expect::Version(Version(wanted)), Some(there)) if wanted != there => {
+                return Err(conflict());
+            }
             _ => {}
         }
         let shape = Shape::of(key.kind());
-        let object = object(entry::document(&self.namespace, key, bytes, version.as_deref()));
+        let object = object(entry::document(
+            &self.namespace,
+            key,
+            bytes,
+            version.as_deref(),
+        ));
         let api = self.api(shape);
         let written = match version {
-            Some(_) => in_time(api.replace(&entry::name(key), &PostParams::default(), &object)).await,
+            Some(_) => {
+                in_time(api.replace(&entry::name(key), &PostParams::default(), &object)).await
+            }
             None => in_time(api.create(&PostParams::default(), &object)).await,
         };
         match written {
             Ok(written) => {
                 let version = written.metadata.resource_version.unwrap_or_default();
-                let stored = StoredEntry { bytes: Zeroizing::new(bytes.to_vec()), version: version.clone() };
+                let stored = StoredEntry {
+                    bytes: Zeroizing::new(bytes.to_vec()),
+                    version: version.clone(),
+                };
                 self.with_entries(|entries| entries.insert(key.clone(), stored));
                 Ok(Version(version))
             }
@@ -294,32 +380,53 @@ impl Storage for ObjectStorage {
     }
 
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
-        // A certificate is kept: the listener may still need it, and if its names are wanted again no order is
-        // necessary.
+        // A certificate is kept: the listener may still need it, and if its names are wanted again
+        // no order is necessary.
         if key.kind() == Kind::Certificate {
             return Ok(());
         }
-        let Some(version) = self.with_entries(|entries| entries.get(key).map(|stored| stored.version.clone())) else {
+        let Some(version) =
+            self.with_entries(|entries| entries.get(key).map(|stored| stored.version.clone()))
+        else {
             return Ok(());
         };
         self.may_write(|| key.to_string())?;
-        let preconditions = Some(Preconditions { uid: None, resource_version: Some(version) });
-        let params = DeleteParams { preconditions, ..DeleteParams::default() };
-        match in_time(self.api(Shape::of(key.kind())).delete(&entry::name(key), &params)).await {
+        let preconditions = Some(Preconditions {
+            uid: None,
+            resource_version: Some(version),
+        });
+        let params = DeleteParams {
+            preconditions,
+            ..DeleteParams::default()
+        };
+        match in_time(
+            self.api(Shape::of(key.kind()))
+                .delete(&entry::name(key), &params),
+        )
+        .await
+        {
             Ok(_) | Err(Failure::Gone) => {
                 self.with_entries(|entries| entries.remove(key));
                 Ok(())
             }
             Err(Failure::Conflict) => {
                 self.refresh(key).await?;
-                Err(StorageError::Conflict { key: key.to_string() })
+                Err(StorageError::Conflict {
+                    key: key.to_string(),
+                })
             }
             Err(failure) => Err(failed("removing", key.to_string(), failure)),
         }
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
-        Ok(self.with_entries(|entries| entries.keys().filter(|key| key.kind() == kind).cloned().collect()))
+        Ok(self.with_entries(|entries| {
+            entries
+                .keys()
+                .filter(|key| key.kind() == kind)
+                .cloned()
+                .collect()
+        }))
     }
 
     async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
@@ -330,7 +437,9 @@ impl Storage for ObjectStorage {
             }
             locks.entry(key.clone()).or_default().clone()
         };
-        Ok(Box::new(LockGuard { _guard: lock.lock_owned().await }))
+        Ok(Box::new(LockGuard {
+            _guard: lock.lock_owned().await,
+        }))
     }
 }
 
@@ -344,7 +453,9 @@ pub(crate) fn class(error: &StorageError) -> Failure {
         StorageError::Conflict { .. } => Failure::Conflict,
         StorageError::Io { why, .. } => {
             let failure = why.get_ref().and_then(|why| why.downcast_ref::<Failure>());
-            failure.cloned().unwrap_or_else(|| Failure::Unavailable(why.to_string()))
+            failure
+                .cloned()
+                .unwrap_or_else(|| Failure::Unavailable(why.to_string()))
         }
         other => Failure::Refused(other.to_string()),
     }
@@ -352,10 +463,14 @@ pub(crate) fn class(error: &StorageError) -> Failure {
 
 fn failed(doing: &'static str, object: String, failure: Failure) -> StorageError {
     let failure = match failure {
-        Failure::Forbidden(text) if object.starts_with("Secret ") => {
-            Failure::Forbidden(format!("{text}: kubectl apply -k deploy/certificates gives the right"))
-        }
+        Failure::Forbidden(text) if object.starts_with("Secret ") => Failure::Forbidden(format!(
+            "{text}: kubectl apply -k deploy/certificates gives the right"
+        )),
         failure => failure,
     };
-    StorageError::Io { doing, object, why: std::io::Error::other(failure) }
+    StorageError::Io {
+        doing,
+        object,
+        why: std::io::Error::other(failure),
+    }
 }

@@ -46,9 +46,17 @@ impl SecretTargetIndex {
     /// Returns the Secrets whose wanted names the certificate covers.
     pub(super) fn served_by(&self, stored: &Stored) -> Vec<ObjectName> {
         let names = &stored.certificate.names;
-        let places = names.iter().map(|name| (stored.tenant.clone(), name.as_str().to_owned()));
+        let places = names
+            .iter()
+            .map(|name| (stored.tenant.clone(), name.as_str().to_owned()));
         let secrets = places.flat_map(|place| self.by_name.of(&place).cloned().collect::<Vec<_>>());
-        secrets.filter(|secret| self.all.get(secret).is_some_and(|who| names.cover(&who.names))).collect()
+        secrets
+            .filter(|secret| {
+                self.all
+                    .get(secret)
+                    .is_some_and(|who| names.cover(&who.names))
+            })
+            .collect()
     }
 }
 
@@ -57,7 +65,10 @@ fn key(target: &SecretTarget) -> Key {
 }
 
 fn place(secret: &ObjectName, target: &SecretTarget) -> (String, String) {
-    (secret.namespace.to_string(), target.names.first().as_str().to_owned())
+    (
+        secret.namespace.to_string(),
+        target.names.first().as_str().to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -72,22 +83,44 @@ mod tests {
         let names = |host: &str| Names::parse([host]).expect("a name");
         let target = |host: &str| {
             let (id, issuer) = (CertificateId::of("t", &names(host)), "ca".to_owned());
-            SecretTarget { id, names: names(host), issuer, twin: None, present: None }
+            SecretTarget {
+                id,
+                names: names(host),
+                issuer,
+                twin: None,
+                present: None,
+            }
         };
         let mut all = SecretTargetIndex::default();
         let (one, twin) = (ObjectName::new("t", "one"), ObjectName::new("t", "twin"));
         all.set(&one, Some(target("a.example.org")));
         all.set(&twin, Some(target("a.example.org")));
-        all.set(&ObjectName::new("t", "other"), Some(target("b.example.org")));
-        all.set(&ObjectName::new("u", "stranger"), Some(target("a.example.org")));
+        all.set(
+            &ObjectName::new("t", "other"),
+            Some(target("b.example.org")),
+        );
+        all.set(
+            &ObjectName::new("u", "stranger"),
+            Some(target("a.example.org")),
+        );
         let name = DnsName::parse("a.example.org").expect("a name");
         let certificate = self_signed(&name, Timestamp::now()).expect("made");
         let id = CertificateId::of("t", &Names::one(name));
-        let stored = Stored { id: id.clone(), tenant: "t".to_owned(), certificate };
+        let stored = Stored {
+            id: id.clone(),
+            tenant: "t".to_owned(),
+            certificate,
+        };
         assert_eq!(all.served_by(&stored), [one.clone(), twin.clone()]);
         let key = Key::new(Kind::Certificate, id.as_str());
         assert_eq!(all.of(&key).map(|(secret, _)| secret), Some(one.clone()));
         all.set(&one, None);
-        assert_eq!((all.of(&key).map(|(secret, _)| secret), all.served_by(&stored)), (Some(twin.clone()), vec![twin]));
+        assert_eq!(
+            (
+                all.of(&key).map(|(secret, _)| secret),
+                all.served_by(&stored)
+            ),
+            (Some(twin.clone()), vec![twin])
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Records transitions of conditions as Events of the API (`events.k8s.io/v1`) on the object that has the condition.
+//! Records transitions of conditions as Events of the API (`events.k8s.io/v1`) on the object that
+//! has the condition.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use gatewright_core::inputs::ObjectKey;
 
 /// The maximum length of a note (`events.k8s.io/v1`, `note`).
 const NOTE: usize = 1000;
-/// The maximum number of Events being written. Further ones are dropped, since statuses have the same information.
+/// The maximum number of Events being written. Further ones are dropped, since statuses have the
+/// same information.
 const AT_ONCE: usize = 64;
 
 /// Records transitions once the status that has them is written.
@@ -31,23 +33,38 @@ pub struct EventRecorder {
 impl EventRecorder {
     /// Creates a recorder without pending transitions.
     pub fn new(client: Client) -> Self {
-        Self { client, pending: BTreeMap::new(), tasks: JoinSet::new() }
+        Self {
+            client,
+            pending: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        }
     }
 
-    /// Notes that a status is being written to the object of this UID, in place of the status `before`.
-    pub fn note(&mut self, key: &ObjectKey, uid: &str, before: &Value, after: &Value, kinds: &[&str]) {
+    /// Notes that a status is being written to the object of this UID, in place of the status
+    /// `before`.
+    pub fn note(
+        &mut self,
+        key: &ObjectKey,
+        uid: &str,
+        before: &Value,
+        after: &Value,
+        kinds: &[&str],
+    ) {
         let transitions = transitions(before, after, kinds);
         if transitions.is_empty() {
             self.pending.remove(key);
         } else {
-            self.pending.insert(key.clone(), (uid.to_owned(), transitions));
+            self.pending
+                .insert(key.clone(), (uid.to_owned(), transitions));
         }
     }
 
     /// Takes in the outcome of the write: after a success the transitions are recorded.
     pub fn written(&mut self, key: &ObjectKey, done: bool) {
         while self.tasks.try_join_next().is_some() {}
-        let Some((uid, transitions)) = self.pending.remove(key).filter(|_| done) else { return };
+        let Some((uid, transitions)) = self.pending.remove(key).filter(|_| done) else {
+            return;
+        };
         for transition in transitions {
             self.record(key, uid.clone(), transition);
         }
@@ -57,12 +74,23 @@ impl EventRecorder {
     pub fn warn(&mut self, key: &ObjectKey, uid: &str, reason: &str, note: &str) {
         while self.tasks.try_join_next().is_some() {}
         let note = note.chars().take(NOTE).collect();
-        self.record(key, uid.to_owned(), Transition { warning: true, reason: reason.to_owned(), note });
+        self.record(
+            key,
+            uid.to_owned(),
+            Transition {
+                warning: true,
+                reason: reason.to_owned(),
+                note,
+            },
+        );
     }
 
     fn record(&mut self, key: &ObjectKey, uid: String, transition: Transition) {
         if self.tasks.len() >= AT_ONCE {
-            debug!("{key}: too many events: {} is not recorded", transition.reason);
+            debug!(
+                "{key}: too many events: {} is not recorded",
+                transition.reason
+            );
             return;
         }
         let (client, key) = (self.client.clone(), key.clone());
@@ -88,51 +116,83 @@ struct Transition {
     note: String,
 }
 
-/// Returns the transitions between two statuses: conditions of these types whose status or reason changed. A first
-/// status without a problem has none.
+/// Returns the transitions between two statuses: conditions of these types whose status or reason
+/// changed. A first status without a problem has none.
 fn transitions(before: &Value, after: &Value, kinds: &[&str]) -> Vec<Transition> {
     let known: Vec<(String, &Value)> = conditions(before);
     let changed = |(place, condition): &(String, &Value)| {
         let good = condition["status"] == "True";
         match known.iter().find(|(known, _)| known == place) {
-            Some((_, old)) => old["status"] != condition["status"] || !good && old["reason"] != condition["reason"],
+            Some((_, old)) => {
+                old["status"] != condition["status"]
+                    || !good && old["reason"] != condition["reason"]
+            }
             None => !good,
         }
     };
-    let all =
-        conditions(after).into_iter().filter(|(_, condition)| kinds.iter().any(|kind| condition["type"] == *kind));
+    let all = conditions(after)
+        .into_iter()
+        .filter(|(_, condition)| kinds.iter().any(|kind| condition["type"] == *kind));
     let mut found: Vec<Transition> = all
         .filter(changed)
         .map(|(_, condition)| Transition {
             warning: condition["status"] != "True",
             reason: condition["reason"].as_str().unwrap_or_default().to_owned(),
-            note: condition["message"].as_str().unwrap_or_default().chars().take(NOTE).collect(),
+            note: condition["message"]
+                .as_str()
+                .unwrap_or_default()
+                .chars()
+                .take(NOTE)
+                .collect(),
         })
         .collect();
     found.dedup();
     found
 }
 
-/// Returns the conditions of a status, and those of each parent of a route, each with a key of its place.
+/// Returns the conditions of a status, and those of each parent of a route, each with a key of its
+/// place.
 fn conditions(status: &Value) -> Vec<(String, &Value)> {
     let mut all = placed("", status);
     for parent in status["parents"].as_array().into_iter().flatten() {
         // Fields that the server's defaults fill in are not part of the key.
-        let text = |field: &str| parent["parentRef"][field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| {
+            parent["parentRef"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         let place = ["namespace", "name", "sectionName"].map(text).join("/");
-        all.extend(placed(&format!("{} {place} ", parent["controllerName"]), parent));
+        all.extend(placed(
+            &format!("{} {place} ", parent["controllerName"]),
+            parent,
+        ));
     }
     all
 }
 
 fn placed<'a>(place: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
-    let all = value["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    all.iter().map(|condition| (format!("{place}{}", condition["type"]), condition)).collect()
+    let all = value["conditions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    all.iter()
+        .map(|condition| (format!("{place}{}", condition["type"]), condition))
+        .collect()
 }
 
 /// Writes the Event of a transition, about the object of this UID.
-async fn record(client: Client, key: &ObjectKey, uid: String, transition: Transition) -> kube::Result<()> {
-    let namespace = if key.name.namespace.is_empty() { "default" } else { &*key.name.namespace };
+async fn record(
+    client: Client,
+    key: &ObjectKey,
+    uid: String,
+    transition: Transition,
+) -> kube::Result<()> {
+    let namespace = if key.name.namespace.is_empty() {
+        "default"
+    } else {
+        &*key.name.namespace
+    };
     let now = Timestamp::now();
     // Names of Events have at most 253 bytes, and may not end with a dot.
     let head: String = key.name.name.chars().take(200).collect();
@@ -146,20 +206,31 @@ async fn record(client: Client, key: &ObjectKey, uid: String, transition: Transi
         action: Some("UpdateStatus".to_owned()),
         reason: Some(transition.reason),
         note: Some(transition.note),
-        type_: Some(if transition.warning { "Warning" } else { "Normal" }.to_owned()),
+        type_: Some(
+            if transition.warning {
+                "Warning"
+            } else {
+                "Normal"
+            }
+            .to_owned(),
+        ),
         reporting_controller: Some("gatewright.io/gateway-controller".to_owned()),
         reporting_instance: Some(format!("{FIELD_MANAGER}-{}", std::process::id())),
         regarding: Some(ObjectReference {
             api_version: Some(key.kind.api_version()),
             kind: Some(key.kind.as_str().to_owned()),
             name: Some(key.name.name.to_string()),
-            namespace: Some(key.name.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
+            namespace: Some(key.name.namespace.to_string())
+                .filter(|namespace| !namespace.is_empty()),
             uid: Some(uid),
             ..ObjectReference::default()
         }),
         ..Event::default()
     };
-    Api::namespaced(client, namespace).create(&PostParams::default(), &event).await.map(|_: Event| ())
+    Api::namespaced(client, namespace)
+        .create(&PostParams::default(), &event)
+        .await
+        .map(|_: Event| ())
 }
 
 #[cfg(test)]
@@ -181,12 +252,21 @@ mod tests {
 
     #[test]
     fn a_transition_is_told_once_and_a_good_beginning_is_none() {
-        let (good, bad) = (status("True", "Reconciled"), status("False", "ListenersNotReady"));
+        let (good, bad) = (
+            status("True", "Reconciled"),
+            status("False", "ListenersNotReady"),
+        );
         assert_eq!(reasons(&Value::Null, &good), []);
-        assert_eq!(reasons(&Value::Null, &bad), [(true, "ListenersNotReady".to_owned())]);
+        assert_eq!(
+            reasons(&Value::Null, &bad),
+            [(true, "ListenersNotReady".to_owned())]
+        );
         assert_eq!(reasons(&bad, &good), [(false, "Reconciled".to_owned())]);
         assert_eq!(reasons(&bad, &bad), []);
-        assert_eq!(reasons(&bad, &status("False", "ReconcileError")), [(true, "ReconcileError".to_owned())]);
+        assert_eq!(
+            reasons(&bad, &status("False", "ReconcileError")),
+            [(true, "ReconcileError".to_owned())]
+        );
     }
 
     #[test]
@@ -199,7 +279,10 @@ mod tests {
         };
         let before = json!({"parents": [parent("a", "True", "Accepted")]});
         let after = json!({"parents": [parent("a", "True", "Accepted"), parent("b", "False", "HostnameConflict")]});
-        assert_eq!(reasons(&before, &after), [(true, "HostnameConflict".to_owned())]);
+        assert_eq!(
+            reasons(&before, &after),
+            [(true, "HostnameConflict".to_owned())]
+        );
         assert_eq!(reasons(&after, &before), []);
     }
 }

@@ -58,8 +58,14 @@ pub(super) async fn run(
             as_written(&api, object, &document, defaults).await?
         }
         Job::Delete(uid, version) => {
-            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: Some(version) });
-            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            let preconditions = Some(Preconditions {
+                uid: Some(uid),
+                resource_version: Some(version),
+            });
+            let params = DeleteParams {
+                preconditions,
+                ..DeleteParams::default()
+            };
             in_time(api.delete(name, &params)).await?;
             return Ok(None);
         }
@@ -67,7 +73,9 @@ pub(super) async fn run(
             let object = in_time(api.patch(name, &edit(), &Patch::Merge(&patch))).await?;
             corrected(&api, object, |object| label::differences(&patch, object)).await?
         }
-        Job::Status(patch) => in_time(api.patch_status(name, &edit(), &Patch::Merge(patch))).await?,
+        Job::Status(patch) => {
+            in_time(api.patch_status(name, &edit(), &Patch::Merge(patch))).await?
+        }
     };
     Ok(Some(Box::new(object)))
 }
@@ -79,11 +87,20 @@ async fn as_written(
     document: &Value,
     defaults: Option<&Defaults>,
 ) -> Result<DynamicObject, Failure> {
-    corrected(api, object, |object| LiveObject::new(object).0.differences(document, defaults).unwrap_or_default()).await
+    corrected(api, object, |object| {
+        LiveObject::new(object)
+            .0
+            .differences(document, defaults)
+            .unwrap_or_default()
+    })
+    .await
 }
 
 fn edit() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
 }
 
 async fn take_over(
@@ -96,7 +113,9 @@ async fn take_over(
     let there = api.get(name).await?;
     let managed = serde_json::to_value(&there.metadata.managed_fields).unwrap_or_default();
     let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
-    if there.metadata.uid.as_deref() == Some(uid) && !managed_fields::others_within(managed, &document["spec"]) {
+    if there.metadata.uid.as_deref() == Some(uid)
+        && !managed_fields::others_within(managed, &document["spec"])
+    {
         let taken = managed_fields::taken_over(managed, &resource.api_version);
         let claim = json!({"metadata": {"uid": uid, "managedFields": taken,
             "resourceVersion": there.metadata.resource_version}});

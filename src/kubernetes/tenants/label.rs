@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use crate::deviation::{Deviation, deviations};
 use gatewright_core::tenancy::{ATTACHED_BY, GATEWAY_LABEL, Patch};
 
-/// Returns a merge patch that is conditional on the resource version of the decision; `None` where nothing is to be
-/// changed.
+/// Returns a merge patch that is conditional on the resource version of the decision; `None` where
+/// nothing is to be changed.
 pub(super) fn patch(wanted: &Patch, version: &str) -> Option<Value> {
     let mut metadata = json!({"resourceVersion": version});
     match wanted {
@@ -44,19 +44,35 @@ mod tests {
     #[test]
     fn only_what_is_ours_is_taken_away() {
         let disowned = patch(&Patch::Disown, "7").expect("a patch");
-        assert_eq!(disowned, json!({"metadata": {"resourceVersion": "7", "annotations": {ATTACHED_BY: null}}}));
+        assert_eq!(
+            disowned,
+            json!({"metadata": {"resourceVersion": "7", "annotations": {ATTACHED_BY: null}}})
+        );
         assert_eq!(patch(&Patch::Leave, "7"), None);
         let set = patch(&Patch::Set("tenant-a".into()), "7").expect("a patch");
         assert_eq!(set["metadata"]["labels"][GATEWAY_LABEL], "tenant-a");
         let stripped = patch(&Patch::Strip, "7").expect("a patch");
         assert_eq!(stripped["metadata"]["labels"], json!({GATEWAY_LABEL: null}));
         let namespace = |labels: Value| {
-            serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels}})).expect("an object")
+            serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels}}))
+                .expect("an object")
         };
         let bare = namespace(json!({"theirs": "x"}));
         let labelled = namespace(json!({GATEWAY_LABEL: "tenant-a"}));
-        assert_eq!(differences(&stripped, &bare), [], "labels of others do not count");
-        assert_eq!(differences(&stripped, &labelled).len(), 1, "the label is there again");
-        assert_eq!(differences(&set, &bare).len(), 2, "label and annotation are missing");
+        assert_eq!(
+            differences(&stripped, &bare),
+            [],
+            "labels of others do not count"
+        );
+        assert_eq!(
+            differences(&stripped, &labelled).len(),
+            1,
+            "the label is there again"
+        );
+        assert_eq!(
+            differences(&set, &bare).len(),
+            2,
+            "label and annotation are missing"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Writes the derived objects of TenantGateways, labels of namespaces, and the statuses of TenantGateways.
+//! Writes the derived objects of TenantGateways, labels of namespaces, and the statuses of
+//! TenantGateways.
 //!
-//! Tenancy decides the desired state; here it is compared with the observed objects, and each object that differs is
-//! written by itself, so that a rejected one does not affect the others. A write is known only once it is watched.
+//! Tenancy decides the desired state; here it is compared with the observed objects, and each
+//! object that differs is written by itself, so that a rejected one does not affect the others. A
+//! write is known only once it is watched.
 
 mod event_recorder;
 mod job;
@@ -46,22 +48,25 @@ use undecided::Undecided;
 
 /// The maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
-/// The minimum time between two writes of a Gateway or ListenerSet, so that a burst of routes causes few writes: the
-/// API server compares all listeners with each other. After a slow write the time is twice its duration.
+/// The minimum time between two writes of a Gateway or ListenerSet, so that a burst of routes
+/// causes few writes: the API server compares all listeners with each other. After a slow write the
+/// time is twice its duration.
 const GAP: Duration = Duration::from_millis(250);
 const LONGEST_GAP: Duration = Duration::from_secs(5);
-/// Objects with more listeners than this are written two at a time: each occupies a processor of the API server, and
-/// the work is lost if the request times out.
+/// Objects with more listeners than this are written two at a time: each occupies a processor of
+/// the API server, and the work is lost if the request times out.
 const LARGE: usize = 24;
 const LARGE_AT_ONCE: usize = 2;
-/// The debounce of the status of a TenantGateway: it has all of its listeners, and one event causes several changes of
-/// it.
+/// The debounce of the status of a TenantGateway: it has all of its listeners, and one event causes
+/// several changes of it.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// The time that a status is delayed for other controllers that are about to act, so that it is written once.
+/// The time that a status is delayed for other controllers that are about to act, so that it is
+/// written once.
 const TRANSIENT_DELAY: Duration = Duration::from_secs(2);
 /// The number of equal writes in a row after which a write conflict is reported.
 const FIGHT: u32 = 4;
-/// The kinds whose views must be complete before anything is written, since the desired state follows from them.
+/// The kinds whose views must be complete before anything is written, since the desired state
+/// follows from them.
 const SOURCES: [Kind; 9] = [
     Kind::TenantGateway,
     Kind::Namespace,
@@ -85,7 +90,8 @@ pub struct DecisionInputs<'a> {
     pub view: &'a WatchSync,
 }
 
-/// The objects that tenancy has just decided about. The decisions themselves are read when they are written.
+/// The objects that tenancy has just decided about. The decisions themselves are read when they are
+/// written.
 pub struct Decided {
     objects: Vec<Derived>,
     namespaces: Vec<Arc<str>>,
@@ -103,7 +109,11 @@ impl Decided {
             objects: delta.objects.keys().cloned().collect(),
             namespaces: delta.namespaces.keys().cloned().collect(),
             tenants: delta.tenants.keys().cloned().collect(),
-            claims: delta.verdicts.keys().map(|(claim, _)| claim.object()).collect(),
+            claims: delta
+                .verdicts
+                .keys()
+                .map(|(claim, _)| claim.object())
+                .collect(),
             records: delta.records.keys().cloned().collect(),
         }
     }
@@ -159,7 +169,11 @@ impl Tenants {
 
     /// Takes in an object whose name may be that of a derived object.
     pub fn see(&mut self, derived: Derived, held: Box<LiveObject>) {
-        if self.held.get(&derived).is_none_or(|old| !old.is_version_of(&held)) {
+        if self
+            .held
+            .get(&derived)
+            .is_none_or(|old| !old.is_version_of(&held))
+        {
             self.held.insert(derived.clone(), held);
             self.want(Task::Object(derived));
         }
@@ -198,13 +212,26 @@ impl Tenants {
         self.defaults = defaults;
     }
 
-    /// Queues the status of the TenantGateway that a change of the metadata or status of an object may affect.
+    /// Queues the status of the TenantGateway that a change of the metadata or status of an object
+    /// may affect.
     pub fn enqueue(&mut self, key: &ObjectKey, tenancy: &Tenancy) {
         match key.kind {
             Kind::TenantGateway => self.want(Task::Status(key.name.clone())),
-            Kind::Gateway => self.want_status(&Derived { kind: DerivedKind::Gateway, name: key.name.clone() }, tenancy),
+            Kind::Gateway => self.want_status(
+                &Derived {
+                    kind: DerivedKind::Gateway,
+                    name: key.name.clone(),
+                },
+                tenancy,
+            ),
             Kind::ListenerSet if names::overflow_of(&key.name.name).is_some() => {
-                self.want_status(&Derived { kind: DerivedKind::ListenerSet, name: key.name.clone() }, tenancy);
+                self.want_status(
+                    &Derived {
+                        kind: DerivedKind::ListenerSet,
+                        name: key.name.clone(),
+                    },
+                    tenancy,
+                );
             }
             _ => {}
         }
@@ -223,16 +250,25 @@ impl Tenants {
             self.want(Task::Status(tenant.clone()));
         }
         if !decided.tenants.is_empty() {
-            let mended = self.undecided.mended(|derived, owner| tenancy.decides(derived, owner));
-            mended.into_iter().for_each(|derived| self.want(Task::Object(derived)));
+            let mended = self
+                .undecided
+                .mended(|derived, owner| tenancy.decides(derived, owner));
+            mended
+                .into_iter()
+                .for_each(|derived| self.want(Task::Object(derived)));
         }
     }
 
     /// Queues everything for one comparison with the observed objects.
     pub fn enqueue_all(&mut self, tenancy: &Tenancy) {
-        let objects: BTreeSet<&Derived> = self.held.keys().chain(tenancy.objects().keys()).collect();
-        let objects = objects.into_iter().map(|derived| Task::Object(derived.clone()));
-        let labels = tenancy.patches().map(|(namespace, _)| Task::Label(namespace.clone()));
+        let objects: BTreeSet<&Derived> =
+            self.held.keys().chain(tenancy.objects().keys()).collect();
+        let objects = objects
+            .into_iter()
+            .map(|derived| Task::Object(derived.clone()));
+        let labels = tenancy
+            .patches()
+            .map(|(namespace, _)| Task::Label(namespace.clone()));
         let statuses = tenancy.tenants().map(|tenant| Task::Status(tenant.clone()));
         let all: Vec<Task> = objects.chain(labels).chain(statuses).collect();
         for task in all {
@@ -248,7 +284,11 @@ impl Tenants {
     }
 
     fn want(&mut self, task: Task) {
-        let pause = if matches!(task, Task::Status(_)) { DEBOUNCE } else { Duration::ZERO };
+        let pause = if matches!(task, Task::Status(_)) {
+            DEBOUNCE
+        } else {
+            Duration::ZERO
+        };
         self.worker.want(task, Instant::now() + pause);
     }
 
@@ -256,13 +296,17 @@ impl Tenants {
         self.queue_status(tenancy.tenant_of(derived).cloned());
     }
 
-    /// Starts the queued writes. Without the Lease they are dropped: the next lease holder compares everything when its
-    /// term begins.
+    /// Starts the queued writes. Without the Lease they are dropped: the next lease holder compares
+    /// everything when its term begins.
     pub fn write(&mut self, inputs: DecisionInputs<'_>, leads: bool) {
         let is_current = sources_are_current(inputs.view);
         while let Some(task) = self.worker.take(Instant::now()) {
             // Dropped here without a complete view; queued again when the view is complete.
-            let decision = if leads && is_current { self.decide(&task, inputs) } else { Decision::Nothing };
+            let decision = if leads && is_current {
+                self.decide(&task, inputs)
+            } else {
+                Decision::Nothing
+            };
             match decision {
                 Decision::Nothing => self.worker.done(&task),
                 Decision::Later(at) => {
@@ -301,14 +345,22 @@ impl Tenants {
         self.conflict_backoff.wrote(&task, document, now);
         if self.conflict_backoff.times(&task) > FIGHT {
             let others = match &task {
-                Task::Object(derived) => {
-                    self.held.get(derived).map(|held| held.others()).unwrap_or_default().join(", ")
-                }
+                Task::Object(derived) => self
+                    .held
+                    .get(derived)
+                    .map(|held| held.others())
+                    .unwrap_or_default()
+                    .join(", "),
                 Task::Label(_) | Task::Status(_) => String::new(),
             };
-            let who = if others.is_empty() { "another writer".to_owned() } else { others };
-            let text =
-                format!("{task}: {who} keeps reverting what the controller writes: remove one of the two writers");
+            let who = if others.is_empty() {
+                "another writer".to_owned()
+            } else {
+                others
+            };
+            let text = format!(
+                "{task}: {who} keeps reverting what the controller writes: remove one of the two writers"
+            );
             self.trouble(&task, ("ContestedByAnotherWriter", text), tenancy);
         }
         if let Task::Object(derived) = &task
@@ -326,7 +378,11 @@ impl Tenants {
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
             let outcome = job::run(client, key, job, &defaults).await;
-            WriteOutcome { task, outcome, took: now.elapsed() }
+            WriteOutcome {
+                task,
+                outcome,
+                took: now.elapsed(),
+            }
         });
     }
 
@@ -336,8 +392,12 @@ impl Tenants {
             Task::Label(namespace) => {
                 let patch = inputs.tenancy.patch(namespace);
                 let seen = inputs.seen.get(&task.key());
-                let document = patch.zip(seen).and_then(|(patch, seen)| label::patch(patch, &seen.version));
-                let Some(document) = document else { return Decision::Nothing };
+                let document = patch
+                    .zip(seen)
+                    .and_then(|(patch, seen)| label::patch(patch, &seen.version));
+                let Some(document) = document else {
+                    return Decision::Nothing;
+                };
                 (Job::Label(document.clone()), document)
             }
             Task::Object(derived) => match self.decide_object(derived, inputs, now) {
@@ -367,8 +427,10 @@ impl Tenants {
         let kind = kind(derived.kind);
         if !inputs.view.is_current(kind) {
             if wanted.is_some() && inputs.view.is_missing(kind) {
-                let text =
-                    format!("{task}: {} is not served by this API server: install its definition", kind.as_str());
+                let text = format!(
+                    "{task}: {} is not served by this API server: install its definition",
+                    kind.as_str()
+                );
                 self.trouble(&task, ("KindNotServed", text), inputs.tenancy);
             }
             return Err(Decision::Nothing);
@@ -380,19 +442,25 @@ impl Tenants {
         let decides = |uid: &str| inputs.tenancy.decides(derived, uid);
         let step = LiveObject::step(held, wanted.as_ref(), &decides, self.defaults.of(kind));
         let at = |held: Option<&LiveObject>| {
-            held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default()
+            held.map(|held| (held.uid.to_string(), held.version.to_string()))
+                .unwrap_or_default()
         };
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
         let job = match step {
             ApplyAction::Nothing => {
                 if let Some(held) = self.held.get_mut(derived) {
-                    if document.is_null() && held.is_ours() && !inputs.tenancy.decides(derived, held.owner()) {
+                    if document.is_null()
+                        && held.is_ours()
+                        && !inputs.tenancy.decides(derived, held.owner())
+                    {
                         self.undecided.note(held.owner(), derived);
                     }
                     held.keep_digest(&document, self.defaults.of(kind));
                 }
-                return Err(self.heal(&task, inputs.tenancy, now).map_or(Decision::Nothing, Decision::Later));
+                return Err(self
+                    .heal(&task, inputs.tenancy, now)
+                    .map_or(Decision::Nothing, Decision::Later));
             }
             ApplyAction::Create => Job::Create(document.clone()),
             ApplyAction::Apply => Job::Apply(document.clone(), uid),
@@ -415,7 +483,9 @@ impl Tenants {
         let seen = inputs.seen.get(&key).ok_or(Decision::Nothing)?;
         let before = seen.status();
         let stands = report::stands(seen, &before);
-        let (status, due) = self.states.asked(inputs.seen, stands, now, |look| inputs.tenancy.status(tenant, look));
+        let (status, due) = self.states.asked(inputs.seen, stands, now, |look| {
+            inputs.tenancy.status(tenant, look)
+        });
         if let Some(due) = due {
             self.worker.want(Task::Status(tenant.clone()), due);
         }
@@ -428,22 +498,32 @@ impl Tenants {
             return Err(Decision::Nothing);
         };
         if report::is_transient(&status) || self.is_behind(tenant, inputs.tenancy) {
-            let until = *self.transient_since.entry(tenant.clone()).or_insert(now) + TRANSIENT_DELAY;
+            let until =
+                *self.transient_since.entry(tenant.clone()).or_insert(now) + TRANSIENT_DELAY;
             if now < until {
                 return Err(Decision::Later(until));
             }
         }
-        self.recorder.note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
+        self.recorder
+            .note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
         Ok((Job::Status(document.clone()), document))
     }
 
     /// Returns whether a Gateway is queued for a write, so that its status is about to be outdated.
     fn is_behind(&self, tenant: &ObjectName, tenancy: &Tenancy) -> bool {
-        let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
+        let gateway = Derived {
+            kind: DerivedKind::Gateway,
+            name: tenant.clone(),
+        };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
         let held = self.held.get(&gateway).map(Box::as_ref);
         let decides = |uid: &str| tenancy.decides(&gateway, uid);
-        let step = LiveObject::step(held, wanted.as_ref(), &decides, self.defaults.of(Kind::Gateway));
+        let step = LiveObject::step(
+            held,
+            wanted.as_ref(),
+            &decides,
+            self.defaults.of(Kind::Gateway),
+        );
         !matches!(step, ApplyAction::Nothing)
     }
 
@@ -459,12 +539,20 @@ impl Tenants {
     fn trouble(&mut self, task: &Task, (reason, text): (&'static str, String), tenancy: &Tenancy) {
         let tenant = self.tenant_of(task, tenancy);
         let of_one_host = match (task, &tenant) {
-            (Task::Object(Derived { kind: DerivedKind::Certificate, name }), Some(tenant)) => {
-                *name.name != *names::wildcard_certificate(&tenant.name)
-            }
+            (
+                Task::Object(Derived {
+                    kind: DerivedKind::Certificate,
+                    name,
+                }),
+                Some(tenant),
+            ) => *name.name != *names::wildcard_certificate(&tenant.name),
             _ => false,
         };
-        let trouble = Trouble { reason, text, of_one_host };
+        let trouble = Trouble {
+            reason,
+            text,
+            of_one_host,
+        };
         let text = trouble.text.clone();
         if self.troubles.note(task, tenant.clone(), trouble) {
             failed(&task.key(), reason, text);
@@ -478,14 +566,16 @@ impl Tenants {
         }
     }
 
-    /// Removes the reported problem, or returns when to check again: during a write conflict the object is right now
-    /// and then.
+    /// Removes the reported problem, or returns when to check again: during a write conflict the
+    /// object is right now and then.
     fn heal(&mut self, task: &Task, tenancy: &Tenancy, now: Instant) -> Option<Instant> {
         if !self.troubles.is_in(task) {
             return None;
         }
-        let over =
-            self.conflict_backoff.over(task).filter(|over| self.conflict_backoff.times(task) > FIGHT && *over > now);
+        let over = self
+            .conflict_backoff
+            .over(task)
+            .filter(|over| self.conflict_backoff.times(task) > FIGHT && *over > now);
         if over.is_none() {
             self.troubles.forget(task);
             info!("{task}: as it should be");
@@ -513,11 +603,15 @@ impl Tenants {
 
 /// Returns whether the view of all kinds that the desired state depends on is complete.
 pub(super) fn sources_are_current(view: &WatchSync) -> bool {
-    SOURCES.iter().all(|kind| view.is_current(*kind) || view.is_missing(*kind))
+    SOURCES
+        .iter()
+        .all(|kind| view.is_current(*kind) || view.is_missing(*kind))
 }
 
-/// Returns whether unwanted objects may be deleted: without all TenantGateways, and their routes, the desired state is
-/// not known.
+/// Returns whether unwanted objects may be deleted: without all TenantGateways, and their routes,
+/// the desired state is not known.
 pub(super) fn knows_wants(view: &WatchSync) -> bool {
-    [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_current(kind))
+    [Kind::TenantGateway, Kind::HTTPRoute]
+        .into_iter()
+        .all(|kind| view.is_current(kind))
 }

@@ -21,7 +21,11 @@ pub struct WriteOutcome {
 impl Tenants {
     /// Takes in the outcome of a write.
     pub fn take_outcome(&mut self, outcome: WriteOutcome, tenancy: &Tenancy) {
-        let WriteOutcome { task, outcome, took } = outcome;
+        let WriteOutcome {
+            task,
+            outcome,
+            took,
+        } = outcome;
         if self.large_running.remove(&task) {
             for task in std::mem::take(&mut self.large_waiting) {
                 self.want(task);
@@ -58,12 +62,15 @@ impl Tenants {
         let reason = match failure {
             Failure::Contested(_) => "ContestedByAnotherWriter",
             Failure::Refused(_) | Failure::Forbidden(_) => "ReconcileError",
-            Failure::Conflict | Failure::Throttled(_) | Failure::Gone | Failure::Unavailable(_) => return,
+            Failure::Conflict | Failure::Throttled(_) | Failure::Gone | Failure::Unavailable(_) => {
+                return;
+            }
         };
         self.trouble(task, (reason, format!("{task}: {failure}")), tenancy);
     }
 
-    /// Takes in a derived object as a write left it, if the watch has not delivered a newer version.
+    /// Takes in a derived object as a write left it, if the watch has not delivered a newer
+    /// version.
     fn take_answer(&mut self, derived: &Derived, object: &DynamicObject) {
         let held = Box::new(LiveObject::new(object).0);
         let old = self.held.get(derived);

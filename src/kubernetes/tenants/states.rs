@@ -1,6 +1,6 @@
-//! Cache of the parsed statuses of ListenerSets. There is one ListenerSet for each 64 hosts of a TenantGateway; the
-//! status of the TenantGateway is made from all of them, and a change of one host changes one. Also how long conditions
-//! of an earlier generation count. Pure.
+//! Cache of the parsed statuses of ListenerSets. There is one ListenerSet for each 64 hosts of a
+//! TenantGateway; the status of the TenantGateway is made from all of them, and a change of one
+//! host changes one. Also how long conditions of an earlier generation count. Pure.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use crate::watch::observed::ObservedObject;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::tenancy::{Derived, DerivedKind, ParentState};
 
-/// The time that a controller has to write conditions of a new generation. After that, those of an earlier one do not
-/// count any more.
+/// The time that a controller has to write conditions of a new generation. After that, those of an
+/// earlier one do not count any more.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The states of Gateways and ListenerSets.
@@ -32,8 +32,9 @@ struct State {
 }
 
 impl States {
-    /// Calls `make` with a function that returns the state of a Gateway or ListenerSet in `seen`; see
-    /// [`report::state`]. Returns also when the result changes because a controller took too long.
+    /// Calls `make` with a function that returns the state of a Gateway or ListenerSet in `seen`;
+    /// see [`report::state`]. Returns also when the result changes because a controller took too
+    /// long.
     pub(super) fn asked<T>(
         &mut self,
         seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
@@ -51,7 +52,10 @@ impl States {
                 return Some(state);
             }
             let observed = report::observed_generation(seen);
-            let behind = states.behind.entry(derived.clone()).or_insert((observed, now));
+            let behind = states
+                .behind
+                .entry(derived.clone())
+                .or_insert((observed, now));
             if behind.0 != observed {
                 *behind = (observed, now);
             }
@@ -66,14 +70,22 @@ impl States {
     }
 
     fn of(&mut self, derived: &Derived, seen: &ObservedObject, stands: bool) -> Arc<ParentState> {
-        let known = self.parsed.get(derived).filter(|known| known.version == seen.version && known.stands == stands);
+        let known = self
+            .parsed
+            .get(derived)
+            .filter(|known| known.version == seen.version && known.stands == stands);
         if let Some(known) = known {
             return known.state.clone();
         }
         let state = Arc::new(report::state(seen, stands));
-        // Gateways are not cached: there is one for each TenantGateway, and it is parsed when it has changed.
+        // Gateways are not cached: there is one for each TenantGateway, and it is parsed when it
+        // has changed.
         if derived.kind == DerivedKind::ListenerSet {
-            let known = State { version: seen.version.clone(), stands, state: state.clone() };
+            let known = State {
+                version: seen.version.clone(),
+                stands,
+                state: state.clone(),
+            };
             self.parsed.insert(derived.clone(), known);
         }
         state

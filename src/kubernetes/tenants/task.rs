@@ -24,7 +24,9 @@ impl Task {
     /// Returns the object that is written.
     pub(super) fn key(&self) -> ObjectKey {
         match self {
-            Task::Label(namespace) => ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone())),
+            Task::Label(namespace) => {
+                ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone()))
+            }
             Task::Object(derived) => ObjectKey::new(kind(derived.kind), derived.name.clone()),
             Task::Status(tenant) => ObjectKey::new(Kind::TenantGateway, tenant.clone()),
         }
@@ -53,5 +55,8 @@ impl fmt::Display for Task {
 
 /// Returns whether the object has listeners, so that the API server needs long for it.
 pub(super) fn has_listeners(derived: &Derived) -> bool {
-    matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet)
+    matches!(
+        derived.kind,
+        DerivedKind::Gateway | DerivedKind::ListenerSet
+    )
 }

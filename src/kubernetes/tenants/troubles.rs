@@ -1,5 +1,5 @@
-//! The problems of writes, indexed by TenantGateway, so that the cost of a status does not depend on the problems of
-//! other TenantGateways. Pure.
+//! The problems of writes, indexed by TenantGateway, so that the cost of a status does not depend
+//! on the problems of other TenantGateways. Pure.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,12 @@ pub(super) struct TenantTroubles {
 
 impl TenantTroubles {
     /// Notes the problem of a write for a TenantGateway. Returns whether it is new.
-    pub(super) fn note(&mut self, task: &Task, tenant: Option<ObjectName>, trouble: Trouble) -> bool {
+    pub(super) fn note(
+        &mut self,
+        task: &Task,
+        tenant: Option<ObjectName>,
+        trouble: Trouble,
+    ) -> bool {
         let new = (tenant, trouble);
         if self.all.get(task) == Some(&new) {
             return false;
@@ -61,21 +66,45 @@ mod tests {
     fn a_trouble_is_its_owners_until_it_goes_or_changes_hands() {
         let [a, b] = ["a", "b"].map(|space| ObjectName::new(space, "cozystack"));
         let label = |namespace: &str| Task::Label(namespace.into());
-        let trouble = |text: &str| Trouble { reason: "ReconcileError", text: text.into(), of_one_host: false };
+        let trouble = |text: &str| Trouble {
+            reason: "ReconcileError",
+            text: text.into(),
+            of_one_host: false,
+        };
         let mut troubles = TenantTroubles::default();
         assert!(troubles.note(&label("x"), Some(a.clone()), trouble("1")));
-        assert!(!troubles.note(&label("x"), Some(a.clone()), trouble("1")), "it is known");
+        assert!(
+            !troubles.note(&label("x"), Some(a.clone()), trouble("1")),
+            "it is known"
+        );
         assert!(troubles.note(&label("x"), Some(a.clone()), trouble("2")));
         assert!(troubles.note(&label("y"), Some(a.clone()), trouble("3")));
         assert!(troubles.note(&label("z"), None, trouble("4")));
-        let of = |troubles: &TenantTroubles, tenant| troubles.of(tenant).map(|t| t.text.clone()).collect::<Vec<_>>();
-        assert_eq!((of(&troubles, &a), of(&troubles, &b)), (vec!["2".into(), "3".into()], vec![]));
-        assert!(troubles.note(&label("x"), Some(b.clone()), trouble("2")), "of somebody else from now on");
-        assert_eq!((of(&troubles, &a), of(&troubles, &b)), (vec!["3".into()], vec!["2".into()]));
+        let of = |troubles: &TenantTroubles, tenant| {
+            troubles
+                .of(tenant)
+                .map(|t| t.text.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (of(&troubles, &a), of(&troubles, &b)),
+            (vec!["2".into(), "3".into()], vec![])
+        );
+        assert!(
+            troubles.note(&label("x"), Some(b.clone()), trouble("2")),
+            "of somebody else from now on"
+        );
+        assert_eq!(
+            (of(&troubles, &a), of(&troubles, &b)),
+            (vec!["3".into()], vec!["2".into()])
+        );
         for namespace in ["x", "y", "z"] {
             assert!(troubles.is_in(&label(namespace)));
             troubles.forget(&label(namespace));
         }
-        assert_eq!((troubles.len(), of(&troubles, &a), of(&troubles, &b)), (0, vec![], vec![]));
+        assert_eq!(
+            (troubles.len(), of(&troubles, &a), of(&troubles, &b)),
+            (0, vec![], vec![])
+        );
     }
 }

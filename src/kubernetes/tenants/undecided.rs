@@ -1,4 +1,5 @@
-//! Unwanted derived objects that are kept, since the desired state of their TenantGateway is not known now. Pure.
+//! Unwanted derived objects that are kept, since the desired state of their TenantGateway is not
+//! known now. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,10 @@ pub(super) struct Undecided(BTreeMap<Box<str>, BTreeSet<Derived>>);
 impl Undecided {
     /// Adds an object.
     pub(super) fn note(&mut self, owner: &str, derived: &Derived) {
-        self.0.entry(owner.into()).or_default().insert(derived.clone());
+        self.0
+            .entry(owner.into())
+            .or_default()
+            .insert(derived.clone());
     }
 
     /// Removes a deleted object.
@@ -24,9 +28,12 @@ impl Undecided {
         }
     }
 
-    /// Removes and returns the objects of owners whose desired state is known again, to be compared once more.
+    /// Removes and returns the objects of owners whose desired state is known again, to be compared
+    /// once more.
     pub(super) fn mended(&mut self, decides: impl Fn(&Derived, &str) -> bool) -> Vec<Derived> {
-        let mended = self.0.extract_if(.., |owner, of| of.first().is_some_and(|derived| decides(derived, owner)));
+        let mended = self.0.extract_if(.., |owner, of| {
+            of.first().is_some_and(|derived| decides(derived, owner))
+        });
         let mended: Vec<_> = mended.collect();
         mended.into_iter().flat_map(|(_, of)| of).collect()
     }
@@ -41,15 +48,27 @@ mod tests {
 
     #[test]
     fn undecided_objects_are_reconsidered_once_their_owner_is_repaired() {
-        let of = |name: &str| Derived { kind: DerivedKind::Certificate, name: ObjectName::new("a", name) };
+        let of = |name: &str| Derived {
+            kind: DerivedKind::Certificate,
+            name: ObjectName::new("a", name),
+        };
         let mut undecided = Undecided::default();
-        for (owner, name) in [("one", "x"), ("one", "y"), ("two", "z"), ("one", "gone"), ("three", "gone")] {
+        for (owner, name) in [
+            ("one", "x"),
+            ("one", "y"),
+            ("two", "z"),
+            ("one", "gone"),
+            ("three", "gone"),
+        ] {
             undecided.note(owner, &of(name));
         }
         undecided.forget("one", &of("gone"));
         undecided.forget("three", &of("gone"));
         assert_eq!(undecided.mended(|_, _| false), []);
-        assert_eq!(undecided.mended(|_, owner| owner == "one"), [of("x"), of("y")]);
+        assert_eq!(
+            undecided.mended(|_, owner| owner == "one"),
+            [of("x"), of("y")]
+        );
         assert_eq!(undecided.mended(|_, owner| owner == "one"), []);
         assert_eq!(undecided.mended(|_, _| true), [of("z")]);
         assert!(undecided.0.is_empty());

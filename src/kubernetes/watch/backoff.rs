@@ -1,4 +1,5 @@
-//! State and back-off of the watch of a kind: whether its list is complete, and how long a failed watch pauses. Pure.
+//! State and back-off of the watch of a kind: whether its list is complete, and how long a failed
+//! watch pauses. Pure.
 
 use std::time::Duration;
 
@@ -31,10 +32,16 @@ pub(super) struct ChunkSummary {
 impl WatchBackoff {
     /// Creates the state of a watch before its first request.
     pub(super) fn new() -> Self {
-        Self { listing: false, listed: false, troubled: false, pause: MIN_DELAY }
+        Self {
+            listing: false,
+            listed: false,
+            troubled: false,
+            pause: MIN_DELAY,
+        }
     }
 
-    /// Takes in a chunk of events. Returns whether the view is complete by it, which the caller must report.
+    /// Takes in a chunk of events. Returns whether the view is complete by it, which the caller
+    /// must report.
     pub(super) fn observe(&mut self, chunk: ChunkSummary) -> bool {
         // The begin of a list does not reset the back-off: its request may fail as the one before.
         if chunk.ended || chunk.objects {
@@ -56,14 +63,14 @@ impl WatchBackoff {
         pause
     }
 
-    /// Returns whether the watch is to resume after an interruption. A resumed watch has no events while nothing
-    /// changes.
+    /// Returns whether the watch is to resume after an interruption. A resumed watch has no events
+    /// while nothing changes.
     pub(super) fn is_interrupted(&self) -> bool {
         self.troubled && self.listed && !self.listing
     }
 
-    /// Takes in that the watch was resumed. A resumed watch lost nothing: otherwise the server would have required a
-    /// new list. Returns whether the view is complete again.
+    /// Takes in that the watch was resumed. A resumed watch lost nothing: otherwise the server
+    /// would have required a new list. Returns whether the view is complete again.
     pub(super) fn resumed(&mut self) -> bool {
         let interrupted = self.is_interrupted();
         if interrupted {
@@ -78,17 +85,35 @@ impl WatchBackoff {
 mod tests {
     use super::*;
 
-    const OBJECTS: ChunkSummary = ChunkSummary { begun: false, ended: false, objects: true };
-    const BEGUN: ChunkSummary = ChunkSummary { begun: true, ended: false, objects: false };
-    const ENDED: ChunkSummary = ChunkSummary { begun: false, ended: true, objects: true };
+    const OBJECTS: ChunkSummary = ChunkSummary {
+        begun: false,
+        ended: false,
+        objects: true,
+    };
+    const BEGUN: ChunkSummary = ChunkSummary {
+        begun: true,
+        ended: false,
+        objects: false,
+    };
+    const ENDED: ChunkSummary = ChunkSummary {
+        begun: false,
+        ended: true,
+        objects: true,
+    };
 
     #[test]
     fn a_view_is_complete_when_a_list_ends_or_an_interrupted_watch_goes_on() {
         let mut backoff = WatchBackoff::new();
         assert!(!backoff.observe(BEGUN) && !backoff.observe(OBJECTS));
-        assert!(backoff.observe(ENDED) && !backoff.observe(OBJECTS), "it is told once");
+        assert!(
+            backoff.observe(ENDED) && !backoff.observe(OBJECTS),
+            "it is told once"
+        );
         backoff.failed(true);
-        assert!(!backoff.is_interrupted() && !backoff.observe(OBJECTS), "nobody was told that changes do not come");
+        assert!(
+            !backoff.is_interrupted() && !backoff.observe(OBJECTS),
+            "nobody was told that changes do not come"
+        );
         backoff.failed(false);
         assert!(backoff.is_interrupted() && backoff.resumed());
         assert!(!backoff.is_interrupted() && !backoff.resumed());
@@ -115,7 +140,10 @@ mod tests {
             backoff.observe(BEGUN);
             pauses.push(backoff.failed(false).as_millis());
         }
-        assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 12_800, 15_000, 15_000]);
+        assert_eq!(
+            pauses,
+            [200, 400, 800, 1600, 3200, 6400, 12_800, 15_000, 15_000]
+        );
         backoff.observe(ENDED);
         assert_eq!(backoff.failed(true), MIN_DELAY);
     }

@@ -1,6 +1,6 @@
-//! The served definitions: when they change, which fields of the experimental channel they have, and the defaults of
-//! derived objects. They are read from the OpenAPI documents of the API groups, as every authenticated client may
-//! (ClusterRole `system:discovery`).
+//! The served definitions: when they change, which fields of the experimental channel they have,
+//! and the defaults of derived objects. They are read from the OpenAPI documents of the API groups,
+//! as every authenticated client may (ClusterRole `system:discovery`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,13 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// The interval after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The kinds of derived objects of TenantGateways.
-const DERIVED: [Kind; 5] = [Kind::Gateway, Kind::ListenerSet, Kind::HTTPRoute, Kind::Issuer, Kind::Certificate];
+const DERIVED: [Kind; 5] = [
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HTTPRoute,
+    Kind::Issuer,
+    Kind::Certificate,
+];
 
 /// What is read of the definitions.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,16 +41,27 @@ pub struct ServedDefinitions {
     pub defaults: SpecDefaults,
 }
 
-/// The address of the OpenAPI document of each version of our API groups. An address contains the hash of its document.
+/// The address of the OpenAPI document of each version of our API groups. An address contains the
+/// hash of its document.
 type Addresses = BTreeMap<String, String>;
 
-/// Runs until the receiver is dropped, and sends the definitions of these kinds whenever they change.
-pub async fn run(client: Client, kinds: Vec<Kind>, channel: Channel, out: mpsc::Sender<WatchEvent>) {
+/// Runs until the receiver is dropped, and sends the definitions of these kinds whenever they
+/// change.
+pub async fn run(
+    client: Client,
+    kinds: Vec<Kind>,
+    channel: Channel,
+    out: mpsc::Sender<WatchEvent>,
+) {
     let mut known = None;
     loop {
         let delay = match read(&client, &kinds, channel, &mut known).await {
             Ok(Some(definitions)) => {
-                if out.send(WatchEvent::Definitions(definitions)).await.is_err() {
+                if out
+                    .send(WatchEvent::Definitions(definitions))
+                    .await
+                    .is_err()
+                {
                     return;
                 }
                 INTERVAL
@@ -74,9 +91,15 @@ async fn read(
     if known.as_ref() == Some(&addresses) {
         return Ok(None);
     }
-    let derived: Vec<Kind> = DERIVED.into_iter().filter(|kind| kinds.contains(kind)).collect();
+    let derived: Vec<Kind> = DERIVED
+        .into_iter()
+        .filter(|kind| kinds.contains(kind))
+        .collect();
     let mut documents = Vec::new();
-    for group in [Kind::Gateway, Kind::Certificate].into_iter().filter(|kind| derived.contains(kind)) {
+    for group in [Kind::Gateway, Kind::Certificate]
+        .into_iter()
+        .filter(|kind| derived.contains(kind))
+    {
         // A group is missing while no kind of it is served.
         if let Some(address) = addresses.get(&format!("apis/{}", group.api_version())) {
             documents.push(get(client, address).await?);
@@ -87,23 +110,37 @@ async fn read(
         Channel::Experimental => fields(&documents),
         Channel::Standard => DefinedFields::default(),
     };
-    Ok(Some(ServedDefinitions { fields, defaults: SpecDefaults::read(&documents, &derived) }))
+    Ok(Some(ServedDefinitions {
+        fields,
+        defaults: SpecDefaults::read(&documents, &derived),
+    }))
 }
 
 /// Returns the addresses of the documents that have these kinds, in any version.
 fn addresses(index: &Value, kinds: &[Kind]) -> Addresses {
     let is_ours = |path: &str| {
-        let of = path.strip_prefix("apis/").and_then(|path| path.split_once('/'));
+        let of = path
+            .strip_prefix("apis/")
+            .and_then(|path| path.split_once('/'));
         of.is_some_and(|(group, version)| {
-            kinds.iter().any(|kind| kind.group() == group && kind.versions().contains(&version))
+            kinds
+                .iter()
+                .any(|kind| kind.group() == group && kind.versions().contains(&version))
         })
     };
-    let all = index["paths"].as_object().into_iter().flatten().filter(|(path, _)| is_ours(path));
-    all.filter_map(|(path, at)| Some((path.clone(), at["serverRelativeURL"].as_str()?.to_owned()))).collect()
+    let all = index["paths"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(path, _)| is_ours(path));
+    all.filter_map(|(path, at)| Some((path.clone(), at["serverRelativeURL"].as_str()?.to_owned())))
+        .collect()
 }
 
 async fn get(client: &Client, address: &str) -> Result<Value, String> {
-    let request = Request::get(address).body(Vec::new()).map_err(|error| error.to_string())?;
+    let request = Request::get(address)
+        .body(Vec::new())
+        .map_err(|error| error.to_string())?;
     let text = match timeout(REQUEST_TIMEOUT, client.request_text(request)).await {
         Ok(answer) => answer.map_err(|error| error.to_string())?,
         Err(_) => return Err(format!("nothing came within {REQUEST_TIMEOUT:?}")),
@@ -113,11 +150,20 @@ async fn get(client: &Client, address: &str) -> Result<Value, String> {
 
 /// Returns the fields that the schema of Gateways has.
 fn fields(documents: &[Value]) -> DefinedFields {
-    let spec = documents.iter().find_map(|document| spec_schema(document, Kind::Gateway));
+    let spec = documents
+        .iter()
+        .find_map(|document| spec_schema(document, Kind::Gateway));
     let has = |list: &str, field: &str| {
-        spec.is_some_and(|spec| spec["properties"][list]["items"]["properties"].get(field).is_some())
+        spec.is_some_and(|spec| {
+            spec["properties"][list]["items"]["properties"]
+                .get(field)
+                .is_some()
+        })
     };
-    DefinedFields { listener_filters: has("listeners", "filters"), routability: has("addresses", "routability") }
+    DefinedFields {
+        listener_filters: has("listeners", "filters"),
+        routability: has("addresses", "routability"),
+    }
 }
 
 #[cfg(test)]
@@ -136,7 +182,13 @@ mod tests {
                     "addresses": {"items": {"properties": {"value": {}}}},
                     "listeners": {"items": {"properties": {listener: {}}}}}}}}}}})
         };
-        assert_eq!(fields(&[document("filters")]), DefinedFields { listener_filters: true, routability: false });
+        assert_eq!(
+            fields(&[document("filters")]),
+            DefinedFields {
+                listener_filters: true,
+                routability: false
+            }
+        );
         assert_eq!(fields(&[document("name")]), DefinedFields::default());
         assert_eq!(fields(&[]), DefinedFields::default());
     }
@@ -146,7 +198,9 @@ mod tests {
         let at = |hash: &str| json!({"serverRelativeURL": format!("/openapi/v3/x?hash={hash}")});
         let index = json!({"paths": {"apis/gateway.networking.k8s.io/v1": at("a"),
             "apis/gateway.networking.k8s.io/v9": at("b"), "apis/apps/v1": at("c"), "api/v1": at("d")}});
-        let found: Vec<String> = addresses(&index, &[Kind::Gateway, Kind::Service]).into_keys().collect();
+        let found: Vec<String> = addresses(&index, &[Kind::Gateway, Kind::Service])
+            .into_keys()
+            .collect();
         assert_eq!(found, ["apis/gateway.networking.k8s.io/v1"]);
     }
 }

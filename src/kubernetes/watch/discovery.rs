@@ -34,9 +34,12 @@ impl Served {
     }
 }
 
-/// Returns whether the API server reports that it is ready. A server that does not let us ask counts as ready.
+/// Returns whether the API server reports that it is ready. A server that does not let us ask
+/// counts as ready.
 pub(crate) async fn is_ready(client: &Client) -> bool {
-    let asked = Request::get("/readyz").body(Vec::new()).expect("it has a path only");
+    let asked = Request::get("/readyz")
+        .body(Vec::new())
+        .expect("it has a path only");
     match timeout(REQUEST_TIMEOUT, client.request_text(asked)).await {
         Ok(Ok(_)) => true,
         Ok(Err(kube::Error::Api(status))) => matches!(status.code, 403 | 404),
@@ -44,7 +47,9 @@ pub(crate) async fn is_ready(client: &Client) -> bool {
     }
 }
 
-async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, DiscoveryError> {
+async fn answer<T>(
+    asked: impl Future<Output = kube::Result<T>>,
+) -> Result<Option<T>, DiscoveryError> {
     match timeout(REQUEST_TIMEOUT, asked).await {
         Ok(Ok(answer)) => Ok(Some(answer)),
         Ok(Err(kube::Error::Api(status))) => match status.code {
@@ -53,14 +58,17 @@ async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> Result<Optio
             _ => Err(DiscoveryError::Unanswered(status.message)),
         },
         Ok(Err(error)) => Err(DiscoveryError::Unanswered(error.to_string())),
-        Err(_) => Err(DiscoveryError::Unanswered(format!("nothing came within {REQUEST_TIMEOUT:?}"))),
+        Err(_) => Err(DiscoveryError::Unanswered(format!(
+            "nothing came within {REQUEST_TIMEOUT:?}"
+        ))),
     }
 }
 
 /// Asks the API server which of these kinds it serves.
 ///
 /// # Errors
-/// When the server does not answer. An aggregated API group whose server is down is not an error: it is none of ours.
+/// When the server does not answer. An aggregated API group whose server is down is not an error:
+/// it is none of ours.
 pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, DiscoveryError> {
     let groups: BTreeSet<&str> = wanted.iter().map(|kind| kind.group()).collect();
     let mut served = Served::default();
@@ -70,11 +78,16 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, Discov
         let found = all.groups.iter().find(|g| g.name == group);
         let versions: Vec<&str> = match group {
             "" => vec!["v1"],
-            _ => found.map(|g| g.versions.iter().map(|v| v.version.as_str()).collect()).unwrap_or_default(),
+            _ => found
+                .map(|g| g.versions.iter().map(|v| v.version.as_str()).collect())
+                .unwrap_or_default(),
         };
         for version in versions {
-            let kinds: Vec<Kind> =
-                wanted.iter().copied().filter(|k| k.group() == group && k.versions().contains(&version)).collect();
+            let kinds: Vec<Kind> = wanted
+                .iter()
+                .copied()
+                .filter(|k| k.group() == group && k.versions().contains(&version))
+                .collect();
             if kinds.is_empty() {
                 continue;
             }
@@ -86,15 +99,26 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, Discov
             let Some(resources) = resources else { continue };
             for kind in kinds {
                 let plain = |name: &str| !name.contains('/');
-                let Some(resource) = resources.resources.iter().find(|r| r.kind == kind.as_str() && plain(&r.name))
+                let Some(resource) = resources
+                    .resources
+                    .iter()
+                    .find(|r| r.kind == kind.as_str() && plain(&r.name))
                 else {
                     continue;
                 };
                 let place = |version: &str| kind.versions().iter().position(|v| *v == version);
-                if served.kinds.get(&kind).is_some_and(|there| place(&there.version) <= place(version)) {
+                if served
+                    .kinds
+                    .get(&kind)
+                    .is_some_and(|there| place(&there.version) <= place(version))
+                {
                     continue;
                 }
-                let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+                let api_version = if group.is_empty() {
+                    version.to_owned()
+                } else {
+                    format!("{group}/{version}")
+                };
                 served.kinds.insert(
                     kind,
                     ApiResource {

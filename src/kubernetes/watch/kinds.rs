@@ -1,5 +1,5 @@
-//! Runs all watches: one for each served kind, or for each listed namespace of it. A watch is started when its kind
-//! appears, and started again when the version changes.
+//! Runs all watches: one for each served kind, or for each listed namespace of it. A watch is
+//! started when its kind appears, and started again when the version changes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -45,17 +45,22 @@ pub async fn run(
     let names = Names::default();
     let watches = |kind: &Kind| {
         let of_kind = KindWatches::new(*kind, &namespaces, heard.clone(), out.clone());
-        let each: Vec<(ScopedWatch, Names)> = of_kind.each().map(|scoped| (scoped, names.of_another())).collect();
+        let each: Vec<(ScopedWatch, Names)> = of_kind
+            .each()
+            .map(|scoped| (scoped, names.of_another()))
+            .collect();
         (*kind, (of_kind, each))
     };
-    let watches: BTreeMap<Kind, (KindWatches, Vec<(ScopedWatch, Names)>)> = kinds.iter().map(watches).collect();
+    let watches: BTreeMap<Kind, (KindWatches, Vec<(ScopedWatch, Names)>)> =
+        kinds.iter().map(watches).collect();
     let mut reported = BTreeMap::new();
     let mut missing_kinds = MissingKinds::default();
     // True at first, so that a kind that the first answer lacks counts as well.
     let mut unsure = true;
     let mut lists = None;
     loop {
-        // Readiness is asked before discovery: discovery of a server that became ready in between may lack something.
+        // Readiness is asked before discovery: discovery of a server that became ready in between
+        // may lack something.
         let ready = unsure && is_ready(&client).await;
         let found = match discover(&client, &kinds).await {
             Ok(found) => found,
@@ -63,7 +68,13 @@ pub async fn run(
                 debug!("asking the API server what it serves: {error}");
                 for kind in kinds.iter().filter(|kind| !running.contains_key(kind)) {
                     if reported.insert(*kind, true) != Some(true)
-                        && out.send(WatchEvent::Trouble(*kind, Trouble::Failed(error.to_string()))).await.is_err()
+                        && out
+                            .send(WatchEvent::Trouble(
+                                *kind,
+                                Trouble::Failed(error.to_string()),
+                            ))
+                            .await
+                            .is_err()
                     {
                         return;
                     }
@@ -81,7 +92,11 @@ pub async fn run(
         let silent = heard.silent(Instant::now());
         for kind in &kinds {
             // A silent watch hangs, or its end was lost: it is started again with a new list.
-            let hangs = silent.get(kind).filter(|_| begun.get(kind).is_some_and(|at| at.elapsed() > heard.limit()));
+            let hangs = silent.get(kind).filter(|_| {
+                begun
+                    .get(kind)
+                    .is_some_and(|at| at.elapsed() > heard.limit())
+            });
             match (found.resource(*kind), running.get(kind)) {
                 (Some(resource), Some((current, _))) if resource == current && hangs.is_none() => {
                     missing_kinds.has(*kind);
@@ -90,21 +105,40 @@ pub async fn run(
                     missing_kinds.has(*kind);
                     if let Some((old, handles)) = replaced {
                         let why = match hangs {
-                            Some(age) => format!(": watch silent for {} s: it is started again", age.as_secs()),
-                            None => format!(" is served as {} and no longer as {}", resource.version, old.version),
+                            Some(age) => format!(
+                                ": watch silent for {} s: it is started again",
+                                age.as_secs()
+                            ),
+                            None => format!(
+                                " is served as {} and no longer as {}",
+                                resource.version, old.version
+                            ),
                         };
-                        warn!(event = WATCH, kind = kind.as_str(), "{}{why}", kind.as_str());
+                        warn!(
+                            event = WATCH,
+                            kind = kind.as_str(),
+                            "{}{why}",
+                            kind.as_str()
+                        );
                         end(handles, &mut tasks).await;
                     }
                     let (of_kind, each) = &watches[kind];
                     of_kind.begin();
                     begun.insert(*kind, Instant::now());
                     let start = |(scoped, names): &(ScopedWatch, Names)| {
-                        let watch = watch(client.clone(), resource.clone(), lists, names.clone(), scoped.clone());
+                        let watch = watch(
+                            client.clone(),
+                            resource.clone(),
+                            lists,
+                            names.clone(),
+                            scoped.clone(),
+                        );
                         tasks.spawn(named("watch of a kind", watch))
                     };
                     running.insert(*kind, (resource.clone(), each.iter().map(start).collect()));
-                    if reported.remove(kind).is_some() && out.send(WatchEvent::Listing(*kind)).await.is_err() {
+                    if reported.remove(kind).is_some()
+                        && out.send(WatchEvent::Listing(*kind)).await.is_err()
+                    {
                         return;
                     }
                 }
@@ -112,7 +146,8 @@ pub async fn run(
                     if !missing_kinds.lacks(*kind, watched.is_some(), ready) {
                         continue;
                     }
-                    // The names that were seen are kept: an unserved kind says nothing about its objects.
+                    // The names that were seen are kept: an unserved kind says nothing about its
+                    // objects.
                     if let Some((_, handles)) = running.remove(kind) {
                         end(&handles, &mut tasks).await;
                         watches[kind].0.end();
@@ -136,7 +171,8 @@ pub async fn run(
     }
 }
 
-/// Aborts the watches of a kind, and waits for their end: the next ones continue from the names that these noted.
+/// Aborts the watches of a kind, and waits for their end: the next ones continue from the names
+/// that these noted.
 async fn end(handles: &[AbortHandle], tasks: &mut JoinSet<()>) {
     handles.iter().for_each(AbortHandle::abort);
     while !handles.iter().all(AbortHandle::is_finished) {
@@ -149,6 +185,13 @@ async fn end(handles: &[AbortHandle], tasks: &mut JoinSet<()>) {
 /// Chooses streaming lists where the server's version has them: an older one refuses the request.
 async fn lists_of(client: &Client) -> Lists {
     let version = timeout(REQUEST_TIMEOUT, client.apiserver_version()).await;
-    let minor = version.ok().and_then(Result::ok).and_then(|v| v.minor.trim_end_matches('+').parse::<u32>().ok());
-    if minor.is_some_and(|minor| minor >= STREAMING) { Lists::Streamed } else { Lists::Paged }
+    let minor = version
+        .ok()
+        .and_then(Result::ok)
+        .and_then(|v| v.minor.trim_end_matches('+').parse::<u32>().ok());
+    if minor.is_some_and(|minor| minor >= STREAMING) {
+        Lists::Streamed
+    } else {
+        Lists::Paged
+    }
 }

@@ -1,5 +1,5 @@
-//! When each watch last received anything: an event, a bookmark, or the head of a response. A watch that stays silent for long leaves
-//! the replica with a stale view and no error.
+//! When each watch last received anything: an event, a bookmark, or the head of a response. A watch
+//! that stays silent for long leaves the replica with a stale view and no error.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,8 @@ use gatewright_core::inputs::Kind;
 
 use super::scope::Scope;
 
-/// The longest silence of a healthy watch: bookmarks arrive each minute, and a watch is requested again after five.
+/// The longest silence of a healthy watch: bookmarks arrive each minute, and a watch is requested
+/// again after five.
 const SILENT: Duration = Duration::from_secs(360);
 
 /// When each watch last received anything. Clones share the state.
@@ -28,11 +29,16 @@ impl Default for LastHeard {
 impl LastHeard {
     /// Creates the state; a watch that is silent for longer than `limit` is reported.
     pub(crate) fn within(limit: Duration) -> Self {
-        Self { limit, watches: Arc::default() }
+        Self {
+            limit,
+            watches: Arc::default(),
+        }
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<(Kind, Scope), Instant>> {
-        self.watches.lock().expect("nothing panics while it is held")
+        self.watches
+            .lock()
+            .expect("nothing panics while it is held")
     }
 
     /// Starts the clock of a watch. The clock of an earlier watch of the same scope goes on.
@@ -82,15 +88,26 @@ mod tests {
         let heard = LastHeard::default();
         let (began, second) = (Instant::now(), Duration::from_secs(1));
         let scopes = ["a", "b"].map(|name| Scope::Namespace(name.into()));
-        scopes.iter().for_each(|scope| heard.begin(Kind::Gateway, scope, began));
+        scopes
+            .iter()
+            .for_each(|scope| heard.begin(Kind::Gateway, scope, began));
         heard.note(Kind::Gateway, &scopes[0], began + 300 * second);
         // A watch that is begun anew was not heard.
         heard.begin(Kind::Gateway, &scopes[1], began + 300 * second);
-        assert_eq!(heard.ages(began + 310 * second), [(Kind::Gateway, 310 * second)].into());
+        assert_eq!(
+            heard.ages(began + 310 * second),
+            [(Kind::Gateway, 310 * second)].into()
+        );
         assert_eq!(heard.silent(began + 310 * second), BTreeMap::new());
-        assert_eq!(heard.silent(began + 361 * second), [(Kind::Gateway, 361 * second)].into());
+        assert_eq!(
+            heard.silent(began + 361 * second),
+            [(Kind::Gateway, 361 * second)].into()
+        );
         heard.note(Kind::Gateway, &scopes[1], began + 361 * second);
-        assert_eq!(heard.ages(began + 361 * second), [(Kind::Gateway, 61 * second)].into());
+        assert_eq!(
+            heard.ages(began + 361 * second),
+            [(Kind::Gateway, 61 * second)].into()
+        );
         heard.end(Kind::Gateway);
         assert_eq!(heard.ages(began + 361 * second), BTreeMap::new());
     }

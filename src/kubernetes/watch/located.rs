@@ -1,5 +1,5 @@
-//! Parses name and addresses of pods and nodes. The rest of a pod (some kilobytes) is skipped during parsing, so that a
-//! cluster of thousands of pods costs little memory.
+//! Parses name and addresses of pods and nodes. The rest of a pod (some kilobytes) is skipped
+//! during parsing, so that a cluster of thousands of pods costs little memory.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -13,7 +13,8 @@ use serde::Deserialize;
 use gatewright_core::inputs::{Kind, Located, Object};
 use gatewright_core::model::ObjectName;
 
-/// The field selector of pods that still have their address: the address of a terminated pod may belong to another one.
+/// The field selector of pods that still have their address: the address of a terminated pod may
+/// belong to another one.
 pub(super) const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// The fields of a pod or a node that are parsed.
@@ -27,8 +28,15 @@ pub(super) struct LocatedObject {
 impl LocatedObject {
     /// Converts it to an input object.
     pub(super) fn into_object(self, kind: Kind, name: ObjectName) -> Object {
-        let located = Located { name, addresses: self.addresses };
-        if kind == Kind::Node { Object::Node(located) } else { Object::Pod(located) }
+        let located = Located {
+            name,
+            addresses: self.addresses,
+        };
+        if kind == Kind::Node {
+            Object::Node(located)
+        } else {
+            Object::Pod(located)
+        }
     }
 }
 
@@ -101,14 +109,28 @@ struct NodeAddress {
 
 impl From<Raw> for LocatedObject {
     fn from(raw: Raw) -> Self {
-        let Raw { metadata: RawMeta { name, namespace, resource_version }, status: RawStatus { pod_ips, addresses } } =
-            raw;
+        let Raw {
+            metadata:
+                RawMeta {
+                    name,
+                    namespace,
+                    resource_version,
+                },
+            status: RawStatus { pod_ips, addresses },
+        } = raw;
         let of_pod = pod_ips.into_iter().flatten().filter_map(|at| at.ip);
         // Addresses of nodes include hostnames.
         let of_node = addresses.into_iter().flatten().filter_map(|at| at.address);
-        let addresses = of_pod.chain(of_node).filter_map(|text| text.parse::<IpAddr>().ok());
+        let addresses = of_pod
+            .chain(of_node)
+            .filter_map(|text| text.parse::<IpAddr>().ok());
         Self {
-            metadata: ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name,
+                namespace,
+                resource_version,
+                ..ObjectMeta::default()
+            },
             addresses: addresses.map(|ip| ip.to_canonical()).collect(),
         }
     }
@@ -123,8 +145,14 @@ mod tests {
     fn read(value: Value) -> (ObjectName, Vec<String>) {
         let object: LocatedObject = serde_json::from_value(value).expect("a pod or a node");
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
-        let name = ObjectName::new(text(&object.metadata.namespace), text(&object.metadata.name));
-        (name, object.addresses.iter().map(ToString::to_string).collect())
+        let name = ObjectName::new(
+            text(&object.metadata.namespace),
+            text(&object.metadata.name),
+        );
+        (
+            name,
+            object.addresses.iter().map(ToString::to_string).collect(),
+        )
     }
 
     #[test]
@@ -133,12 +161,21 @@ mod tests {
             "spec": {"containers": [{"name": "c", "image": "i"}]},
             "status": {"phase": "Running", "hostIP": "192.0.2.1", "podIP": "10.0.0.1",
                 "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}, {"ip": "none"}]}});
-        assert_eq!(read(pod), (ObjectName::new("a", "web-1"), vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()]));
+        assert_eq!(
+            read(pod),
+            (
+                ObjectName::new("a", "web-1"),
+                vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()]
+            )
+        );
         let node = json!({"metadata": {"name": "n1"}, "status": {"addresses": [
             {"type": "InternalIP", "address": "192.0.2.1"}, {"type": "Hostname", "address": "n1"},
             {"type": "ExternalIP", "address": "203.0.113.1"}], "images": [{"names": ["i"]}]}});
         let both = vec!["192.0.2.1".to_owned(), "203.0.113.1".to_owned()];
         assert_eq!(read(node), (ObjectName::new("", "n1"), both));
-        assert_eq!(read(json!({"metadata": {"name": "new"}, "status": {"podIPs": null}})).1, Vec::<String>::new());
+        assert_eq!(
+            read(json!({"metadata": {"name": "new"}, "status": {"podIPs": null}})).1,
+            Vec::<String>::new()
+        );
     }
 }

@@ -31,9 +31,19 @@ impl ObservedObject {
     pub fn new(api_version: &Arc<str>, object: &DynamicObject) -> Self {
         Self {
             uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
-            version: object.metadata.resource_version.as_deref().unwrap_or_default().into(),
+            version: object
+                .metadata
+                .resource_version
+                .as_deref()
+                .unwrap_or_default()
+                .into(),
             generation: object.metadata.generation.unwrap_or(1),
-            finalizers: object.metadata.finalizers.clone().unwrap_or_default().into(),
+            finalizers: object
+                .metadata
+                .finalizers
+                .clone()
+                .unwrap_or_default()
+                .into(),
             is_deleting: object.metadata.deletion_timestamp.is_some(),
             api_version: api_version.clone(),
             status: CompactJson::new(&object.data["status"]),
@@ -46,8 +56,8 @@ impl ObservedObject {
     }
 }
 
-/// Returns whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable
-/// numbers).
+/// Returns whether one resource version of an object is newer than another (Kubernetes 1.35: they
+/// are comparable numbers).
 pub(crate) fn newer(one: &str, other: &str) -> bool {
     (one.len(), one) > (other.len(), other)
 }

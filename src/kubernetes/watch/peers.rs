@@ -30,8 +30,8 @@ pub enum PeerEvent<K> {
     Synced,
 }
 
-/// Sends the messages that `convert` makes of the events, until the receiver is dropped. An object that a new list
-/// lacks counts as deleted. `what` names the watched objects in the log.
+/// Sends the messages that `convert` makes of the events, until the receiver is dropped. An object
+/// that a new list lacks counts as deleted. `what` names the watched objects in the log.
 pub(crate) async fn follow<K, T>(
     api: Api<K>,
     config: Config,
@@ -62,12 +62,19 @@ pub(crate) async fn follow<K, T>(
             }
             Some(Ok(Event::InitDone)) => {
                 unlisted = false;
-                peer_events.extend(std::mem::take(&mut before).difference(&now).cloned().map(PeerEvent::Deleted));
+                peer_events.extend(
+                    std::mem::take(&mut before)
+                        .difference(&now)
+                        .cloned()
+                        .map(PeerEvent::Deleted),
+                );
                 peer_events.push(PeerEvent::Synced);
             }
             Some(Err(error)) => {
                 // A watch that ends now and then is normal; a failed list is warned about once.
-                if matches!(error, watcher::Error::InitialListFailed(_)) && !std::mem::replace(&mut unlisted, true) {
+                if matches!(error, watcher::Error::InitialListFailed(_))
+                    && !std::mem::replace(&mut unlisted, true)
+                {
                     warn!(event = WATCH, kind = what, "watching {what}: {error}");
                 } else {
                     debug!(event = WATCH, kind = what, "watching {what}: {error}");

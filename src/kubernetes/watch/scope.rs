@@ -1,4 +1,5 @@
-//! The scope of one watch, and the aggregation of the watches of a kind: the receiver sees one watch per kind.
+//! The scope of one watch, and the aggregation of the watches of a kind: the receiver sees one
+//! watch per kind.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -43,16 +44,20 @@ impl Scope {
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     {
         match self {
-            Self::Namespace(namespace) if kind.namespaced() => Api::namespaced_with(client, namespace, resource),
+            Self::Namespace(namespace) if kind.namespaced() => {
+                Api::namespaced_with(client, namespace, resource)
+            }
             _ => Api::all_with(client, resource),
         }
     }
 
-    /// Adds the field selector of the scope. RBAC allows the list of a single object by its name if the field selector
-    /// has it.
+    /// Adds the field selector of the scope. RBAC allows the list of a single object by its name if
+    /// the field selector has it.
     pub(super) fn select(&self, kind: Kind, config: Config) -> Config {
         match self {
-            Self::Namespace(name) if kind == Kind::Namespace => config.fields(&format!("metadata.name={name}")),
+            Self::Namespace(name) if kind == Kind::Namespace => {
+                config.fields(&format!("metadata.name={name}"))
+            }
             _ => config,
         }
     }
@@ -90,9 +95,20 @@ pub(crate) struct KindWatches {
 
 impl KindWatches {
     /// Creates the watches of a kind; all scopes are incomplete.
-    pub(crate) fn new(kind: Kind, namespaces: &Namespaces, heard: LastHeard, out: mpsc::Sender<WatchEvent>) -> Self {
+    pub(crate) fn new(
+        kind: Kind,
+        namespaces: &Namespaces,
+        heard: LastHeard,
+        out: mpsc::Sender<WatchEvent>,
+    ) -> Self {
         let scopes: Arc<[Scope]> = Scope::all(kind, namespaces).into();
-        let watches = Self { kind, scopes, lacking: Arc::default(), heard, out };
+        let watches = Self {
+            kind,
+            scopes,
+            lacking: Arc::default(),
+            heard,
+            out,
+        };
         watches.lack_all();
         watches
     }
@@ -101,7 +117,9 @@ impl KindWatches {
     pub(crate) fn begin(&self) {
         self.lack_all();
         let now = Instant::now();
-        self.scopes.iter().for_each(|scope| self.heard.begin(self.kind, scope, now));
+        self.scopes
+            .iter()
+            .for_each(|scope| self.heard.begin(self.kind, scope, now));
     }
 
     /// Forgets when the watches last had an event: the kind is not watched any more.
@@ -110,20 +128,30 @@ impl KindWatches {
     }
 
     fn lack_all(&self) {
-        *self.held() = self.scopes.iter().map(|scope| (scope.clone(), None)).collect();
+        *self.held() = self
+            .scopes
+            .iter()
+            .map(|scope| (scope.clone(), None))
+            .collect();
     }
 
     /// Returns the watch of each scope.
     pub(crate) fn each(&self) -> impl Iterator<Item = ScopedWatch> {
-        self.scopes.iter().map(|scope| ScopedWatch { scope: scope.clone(), all: self.clone() })
+        self.scopes.iter().map(|scope| ScopedWatch {
+            scope: scope.clone(),
+            all: self.clone(),
+        })
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Lacking> {
-        self.lacking.lock().expect("nothing panics while it is held")
+        self.lacking
+            .lock()
+            .expect("nothing panics while it is held")
     }
 }
 
-/// The sender of one watch. The kind is complete when the last of its watches is, and in trouble while one of them is.
+/// The sender of one watch. The kind is complete when the last of its watches is, and in trouble
+/// while one of them is.
 #[derive(Clone, Debug)]
 pub(crate) struct ScopedWatch {
     /// The scope of the watch.
@@ -143,7 +171,9 @@ impl ScopedWatch {
 
     /// Notes that an event, a bookmark or an answer arrived.
     pub(super) fn heard(&self) {
-        self.all.heard.note(self.kind(), &self.scope, Instant::now());
+        self.all
+            .heard
+            .note(self.kind(), &self.scope, Instant::now());
     }
 
     /// Waits for room for one message in the channel.
@@ -176,7 +206,9 @@ impl ScopedWatch {
             Some(namespace) => trouble.in_namespace(namespace),
             None => trouble,
         };
-        self.all.held().insert(self.scope.clone(), Some(trouble.clone()));
+        self.all
+            .held()
+            .insert(self.scope.clone(), Some(trouble.clone()));
         room.send(WatchEvent::Trouble(self.kind(), trouble));
         Ok(())
     }
@@ -220,16 +252,26 @@ mod tests {
         assert_eq!(next(), "nothing");
         b.complete().await.expect("it is heard");
         assert_eq!(next(), "complete");
-        a.trouble(Trouble::Failed("x".to_owned())).await.expect("it is heard");
+        a.trouble(Trouble::Failed("x".to_owned()))
+            .await
+            .expect("it is heard");
         assert_eq!(next(), "in namespace a: x");
-        b.trouble(Trouble::Forbidden("y".to_owned())).await.expect("it is heard");
+        b.trouble(Trouble::Forbidden("y".to_owned()))
+            .await
+            .expect("it is heard");
         assert_eq!(next(), "in namespace b: y");
         b.complete().await.expect("it is heard");
-        assert_eq!(next(), "in namespace a: x", "one that is well says nothing of the other");
+        assert_eq!(
+            next(),
+            "in namespace a: x",
+            "one that is well says nothing of the other"
+        );
         a.complete().await.expect("it is heard");
         assert_eq!(next(), "complete");
         watches.begin();
-        b.trouble(Trouble::Forbidden("y".to_owned())).await.expect("it is heard");
+        b.trouble(Trouble::Forbidden("y".to_owned()))
+            .await
+            .expect("it is heard");
         assert_eq!(next(), "in namespace b: y");
         b.complete().await.expect("it is heard");
         assert_eq!(next(), "listing");

@@ -9,9 +9,14 @@ use gatewright_core::inputs::Kind;
 /// The number of objects with a pending body that a message names.
 const NAMED: usize = 3;
 
-/// The kinds that only add to what is served: where the right to read them is missing, all else is served. The absence of
-/// any other kind would take something from what is served, or a protection from it.
-const LEFT_OUT: [Kind; 3] = [Kind::XListenerSet, Kind::XBackendTrafficPolicy, Kind::ClusterTrustBundle];
+/// The kinds that only add to what is served: where the right to read them is missing, all else is
+/// served. The absence of any other kind would take something from what is served, or a protection
+/// from it.
+const LEFT_OUT: [Kind; 3] = [
+    Kind::XListenerSet,
+    Kind::XBackendTrafficPolicy,
+    Kind::ClusterTrustBundle,
+];
 
 /// Why a kind cannot be watched now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +39,9 @@ impl Trouble {
     /// The same trouble in one namespace of several.
     pub(super) fn in_namespace(self, namespace: &str) -> Self {
         match self {
-            Trouble::Forbidden(text) => Trouble::Forbidden(format!("in namespace {namespace}: {text}")),
+            Trouble::Forbidden(text) => {
+                Trouble::Forbidden(format!("in namespace {namespace}: {text}"))
+            }
             Trouble::Failed(text) => Trouble::Failed(format!("in namespace {namespace}: {text}")),
         }
     }
@@ -47,7 +54,8 @@ pub enum State {
     Listing,
     /// The list is complete, and the watch delivers changes.
     Complete,
-    /// The list was complete, and the watch is interrupted, for this reason. The objects that were seen are kept.
+    /// The list was complete, and the watch is interrupted, for this reason. The objects that were
+    /// seen are kept.
     Stale(Trouble),
     /// The kind cannot be listed, for this reason.
     Unreadable(Trouble),
@@ -69,10 +77,15 @@ impl WatchSync {
     /// Creates the state in which each of these kinds is being listed.
     pub fn new(kinds: &[Kind]) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, State::Listing)).collect();
-        Self { kinds, fetching: BTreeSet::new(), listed: BTreeSet::new() }
+        Self {
+            kinds,
+            fetching: BTreeSet::new(),
+            listed: BTreeSet::new(),
+        }
     }
 
-    /// Takes in that the list of a kind is complete. Returns a line for the log if that is a change.
+    /// Takes in that the list of a kind is complete. Returns a line for the log if that is a
+    /// change.
     pub fn complete(&mut self, kind: Kind) -> Option<String> {
         self.listed.insert(kind);
         self.set(kind, State::Complete)
@@ -80,7 +93,11 @@ impl WatchSync {
 
     /// Takes in that a kind cannot be watched.
     pub fn trouble(&mut self, kind: Kind, trouble: Trouble) -> Option<String> {
-        let state = if self.listed.contains(&kind) { State::Stale(trouble) } else { State::Unreadable(trouble) };
+        let state = if self.listed.contains(&kind) {
+            State::Stale(trouble)
+        } else {
+            State::Unreadable(trouble)
+        };
         self.set(kind, state)
     }
 
@@ -99,18 +116,22 @@ impl WatchSync {
         self.listed.contains(&kind)
     }
 
-    /// Returns whether the view of a kind is complete and current: only then objects of it are written.
+    /// Returns whether the view of a kind is complete and current: only then objects of it are
+    /// written.
     pub fn is_current(&self, kind: Kind) -> bool {
         matches!(self.kinds.get(&kind), Some(State::Complete))
     }
 
-    /// Returns whether the server has answered for any kind: with all its objects, or that it is not served.
+    /// Returns whether the server has answered for any kind: with all its objects, or that it is
+    /// not served.
     pub fn has_answer(&self) -> bool {
-        self.kinds.values().any(|state| matches!(state, State::Complete | State::Missing))
+        self.kinds
+            .values()
+            .any(|state| matches!(state, State::Complete | State::Missing))
     }
 
-    /// Returns whether a kind counts as without objects: the server does not serve it, or it is left out since the right
-    /// to read it is missing.
+    /// Returns whether a kind counts as without objects: the server does not serve it, or it is
+    /// left out since the right to read it is missing.
     pub fn is_missing(&self, kind: Kind) -> bool {
         match self.kinds.get(&kind) {
             None | Some(State::Missing) => true,
@@ -121,8 +142,11 @@ impl WatchSync {
 
     /// Returns whether nothing can be served, since the right to read a kind is missing.
     pub fn lacks_a_right(&self) -> bool {
-        let is_forbidden = |state: &State| matches!(state, State::Unreadable(Trouble::Forbidden(_)));
-        self.kinds.iter().any(|(kind, state)| is_forbidden(state) && !self.is_missing(*kind))
+        let is_forbidden =
+            |state: &State| matches!(state, State::Unreadable(Trouble::Forbidden(_)));
+        self.kinds
+            .iter()
+            .any(|(kind, state)| is_forbidden(state) && !self.is_missing(*kind))
     }
 
     fn set(&mut self, kind: Kind, state: State) -> Option<String> {
@@ -130,26 +154,45 @@ impl WatchSync {
         (old.as_ref() != Some(&state)).then(|| line(kind, &state))
     }
 
-    /// Returns whether the first list of every served kind is complete, apart from those that are left out: only then may
-    /// anything be served, written or deleted.
+    /// Returns whether the first list of every served kind is complete, apart from those that are
+    /// left out: only then may anything be served, written or deleted.
     pub fn has_synced(&self) -> bool {
-        self.fetching.is_empty() && self.kinds.keys().all(|kind| self.listed.contains(kind) || self.is_missing(*kind))
+        self.fetching.is_empty()
+            && self
+                .kinds
+                .keys()
+                .all(|kind| self.listed.contains(kind) || self.is_missing(*kind))
     }
 
     /// Returns messages about what is pending; empty when nothing is.
     pub fn pending_work(&self) -> Vec<String> {
         let kinds = self.kinds.iter().filter(|(kind, state)| {
-            !self.listed.contains(kind) && **state != State::Missing || matches!(state, State::Stale(_))
+            !self.listed.contains(kind) && **state != State::Missing
+                || matches!(state, State::Stale(_))
         });
-        let fetching = self.fetching.iter().take(NAMED).map(|name| format!("{name}: its body is being fetched"));
+        let fetching = self
+            .fetching
+            .iter()
+            .take(NAMED)
+            .map(|name| format!("{name}: its body is being fetched"));
         let rest = self.fetching.len().saturating_sub(NAMED);
-        let rest = (rest > 0).then(|| format!("{rest} more objects: their bodies are being fetched"));
-        kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).chain(rest).collect()
+        let rest =
+            (rest > 0).then(|| format!("{rest} more objects: their bodies are being fetched"));
+        kinds
+            .map(|(kind, state)| line(*kind, state))
+            .chain(fetching)
+            .chain(rest)
+            .collect()
     }
 
-    /// Returns a line for people about a kind whose watch has been silent for `age`; `None` where the kind's state says why.
+    /// Returns a line for people about a kind whose watch has been silent for `age`; `None` where
+    /// the kind's state says why.
     pub fn silent(&self, kind: Kind, age: Duration) -> Option<String> {
-        let text = format!("{}: watch silent: no event or bookmark for {} s", kind.as_str(), age.as_secs());
+        let text = format!(
+            "{}: watch silent: no event or bookmark for {} s",
+            kind.as_str(),
+            age.as_secs()
+        );
         self.is_current(kind).then_some(text)
     }
 
@@ -186,9 +229,13 @@ fn line(kind: Kind, state: &State) -> String {
         State::Stale(trouble) => format!("{kind}: watch interrupted: {trouble}"),
         State::Unreadable(trouble) => format!("{kind}: {trouble}"),
         State::Missing if kind == Kind::XListenerSet.as_str() => {
-            format!("{kind}: not served by this API server; bundles since v1.5 have ListenerSet instead")
+            format!(
+                "{kind}: not served by this API server; bundles since v1.5 have ListenerSet instead"
+            )
         }
-        State::Missing => format!("{kind}: not served by this API server; waiting for its definition"),
+        State::Missing => {
+            format!("{kind}: not served by this API server; waiting for its definition")
+        }
     }
 }
 
@@ -220,14 +267,30 @@ mod tests {
         view.trouble(Kind::XListenerSet, Trouble::Failed("away".into()));
         assert!(!view.has_synced(), "the server may be there in a moment");
         view.trouble(Kind::XListenerSet, Trouble::Forbidden("not allowed".into()));
-        assert!(view.has_synced() && view.is_missing(Kind::XListenerSet), "all else is served");
-        assert!(!view.lacks_a_right(), "what is served is complete without it");
-        assert_eq!(view.pending_work(), ["XListenerSet: not allowed"], "and it is told");
+        assert!(
+            view.has_synced() && view.is_missing(Kind::XListenerSet),
+            "all else is served"
+        );
+        assert!(
+            !view.lacks_a_right(),
+            "what is served is complete without it"
+        );
+        assert_eq!(
+            view.pending_work(),
+            ["XListenerSet: not allowed"],
+            "and it is told"
+        );
         view.listing(Kind::XListenerSet);
         assert!(!view.is_missing(Kind::XListenerSet), "it may have objects");
         view.complete(Kind::XListenerSet);
-        view.trouble(Kind::XListenerSet, Trouble::Forbidden("not allowed any more".into()));
-        assert!(!view.is_missing(Kind::XListenerSet), "its objects are known");
+        view.trouble(
+            Kind::XListenerSet,
+            Trouble::Forbidden("not allowed any more".into()),
+        );
+        assert!(
+            !view.is_missing(Kind::XListenerSet),
+            "its objects are known"
+        );
     }
 
     #[test]
@@ -237,7 +300,10 @@ mod tests {
             view.fetching(format!("secret a/s{number}"));
         }
         let waiting = view.pending_work();
-        assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more objects: their bodies are being fetched"));
+        assert_eq!(
+            (waiting.len(), &*waiting[3]),
+            (4, "997 more objects: their bodies are being fetched")
+        );
     }
 
     /// A server that becomes unreachable does not make the view incomplete.
@@ -246,7 +312,10 @@ mod tests {
         let mut view = WatchSync::new(&[Kind::Gateway]);
         view.complete(Kind::Gateway);
         let away = Trouble::Failed("away".into());
-        assert_eq!(view.trouble(Kind::Gateway, away).as_deref(), Some("Gateway: watch interrupted: away"));
+        assert_eq!(
+            view.trouble(Kind::Gateway, away).as_deref(),
+            Some("Gateway: watch interrupted: away")
+        );
         assert!(view.has_synced());
         assert_eq!(view.pending_work().len(), 1);
         view.missing(Kind::Gateway);

@@ -36,19 +36,35 @@ fn resource() -> ApiResource {
 }
 
 fn slim(event: Event<DynamicObject>, names: &Names) -> Slim {
-    Slim::of(event, Kind::HTTPRoute, &Arc::from(resource().api_version), &names.interner)
+    Slim::of(
+        event,
+        Kind::HTTPRoute,
+        &Arc::from(resource().api_version),
+        &names.interner,
+    )
 }
 
 /// The only watch of a cluster scope.
 fn scoped(out: mpsc::Sender<WatchEvent>) -> ScopedWatch {
-    KindWatches::new(Kind::HTTPRoute, &Namespaces::All, LastHeard::default(), out).each().next().expect("one")
+    KindWatches::new(Kind::HTTPRoute, &Namespaces::All, LastHeard::default(), out)
+        .each()
+        .next()
+        .expect("one")
 }
 
 /// The parameters of a watch whose events are given.
 fn running(resource: &ApiResource, names: Names) -> RunningWatch<'_> {
-    let nobody = |_: Request<Body>| std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>();
+    let nobody = |_: Request<Body>| {
+        std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>()
+    };
     let client = Client::new(service_fn(nobody), "default");
-    RunningWatch { client, resource, lists: Lists::Paged, names, resumed: watch::channel(false).0 }
+    RunningWatch {
+        client,
+        resource,
+        lists: Lists::Paged,
+        names,
+        resumed: watch::channel(false).0,
+    }
 }
 
 async fn reported(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
@@ -63,11 +79,15 @@ async fn reported(names: Names, events: Vec<watcher::Result<Event<DynamicObject>
     let mut reported = Vec::new();
     while let Some(news) = receiver.recv().await {
         match news {
-            WatchEvent::Changed(updates) => reported.extend(updates.into_iter().map(|update| match update {
-                ObjectUpdate::Put(object, seen) => format!("+{} {}", object.key(), seen.expect("a status").version),
-                ObjectUpdate::Delete(key) => format!("-{key}"),
-                other => format!("{other:?}"),
-            })),
+            WatchEvent::Changed(updates) => {
+                reported.extend(updates.into_iter().map(|update| match update {
+                    ObjectUpdate::Put(object, seen) => {
+                        format!("+{} {}", object.key(), seen.expect("a status").version)
+                    }
+                    ObjectUpdate::Delete(key) => format!("-{key}"),
+                    other => format!("{other:?}"),
+                }))
+            }
             WatchEvent::Complete(_) => reported.push("complete".into()),
             WatchEvent::Trouble(_, trouble) => reported.push(trouble.to_string()),
             WatchEvent::Missing(_) | WatchEvent::Listing(_) | WatchEvent::Definitions(_) => {
@@ -117,20 +137,37 @@ async fn objects_missing_in_a_new_list_are_deleted_and_none_earlier() {
 #[tokio::test]
 async fn objects_of_a_former_watch_are_deleted_when_the_next_one_lacks_them() {
     let names = Names::default();
-    let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
+    let first = vec![
+        Ok(Event::Init),
+        Ok(Event::InitApply(route("x", "1"))),
+        Ok(Event::InitDone),
+    ];
     reported(names.clone(), first).await;
-    let next = vec![Ok(Event::Init), Ok(Event::InitApply(route("y", "7"))), Ok(Event::InitDone)];
-    assert_eq!(reported(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
+    let next = vec![
+        Ok(Event::Init),
+        Ok(Event::InitApply(route("y", "7"))),
+        Ok(Event::InitDone),
+    ];
+    assert_eq!(
+        reported(names, next).await,
+        ["+httproute a/y 7", "-httproute a/x", "complete"]
+    );
 }
 
 /// A watch is aborted while the channel has no room for its events.
 #[tokio::test]
 async fn undelivered_events_are_delivered_by_the_next_watch() {
     let names = Names::default();
-    let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
+    let first = vec![
+        Ok(Event::Init),
+        Ok(Event::InitApply(route("x", "1"))),
+        Ok(Event::InitDone),
+    ];
     reported(names.clone(), first).await;
     let (sender, receiver) = mpsc::channel(1);
-    sender.try_send(WatchEvent::Complete(Kind::HTTPRoute)).expect("there is room for one");
+    sender
+        .try_send(WatchEvent::Complete(Kind::HTTPRoute))
+        .expect("there is room for one");
     let ended = futures::stream::iter([Ok(slim(Event::Delete(route("x", "2")), &names))]);
     let ended = ended.chain(futures::stream::pending());
     let of = names.clone();
@@ -144,7 +181,10 @@ async fn undelivered_events_are_delivered_by_the_next_watch() {
     stuck.abort();
     assert!(stuck.await.is_err_and(|error| error.is_cancelled()));
     drop(receiver);
-    assert_eq!(reported(names, vec![Ok(Event::Init), Ok(Event::InitDone)]).await, ["-httproute a/x", "complete"]);
+    assert_eq!(
+        reported(names, vec![Ok(Event::Init), Ok(Event::InitDone)]).await,
+        ["-httproute a/x", "complete"]
+    );
 }
 
 #[tokio::test]
@@ -167,25 +207,40 @@ async fn a_server_without_streaming_lists_is_asked_for_pages() {
                 "metadata": {"resourceVersion": "7"}, "items": items}),
             )
         };
-        let mut response = hyper::Response::new(kube::client::Body::from(value.to_string().into_bytes()));
+        let mut response =
+            hyper::Response::new(kube::client::Body::from(value.to_string().into_bytes()));
         *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
         Ok::<_, std::convert::Infallible>(response)
     };
     let client = Client::new(tower::service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(4);
-    let watching = watch(client, resource(), Lists::Streamed, Names::default(), scoped(sender));
+    let watching = watch(
+        client,
+        resource(),
+        Lists::Streamed,
+        Names::default(),
+        scoped(sender),
+    );
     let watching = tokio::spawn(watching);
     assert!(matches!(receiver.recv().await, Some(WatchEvent::Changed(all)) if all.len() == 1));
-    assert!(matches!(receiver.recv().await, Some(WatchEvent::Complete(Kind::HTTPRoute))));
+    assert!(matches!(
+        receiver.recv().await,
+        Some(WatchEvent::Complete(Kind::HTTPRoute))
+    ));
     watching.abort();
 }
 
-/// Returns the events of a watch that is answered 503 at first, and that then sends `first` before it is silent.
+/// Returns the events of a watch that is answered 503 at first, and that then sends `first` before
+/// it is silent.
 async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     let watches = Arc::new(AtomicUsize::new(0));
     let answer = move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let earlier = if is_resumption(&query) { watches.fetch_add(1, Ordering::SeqCst) } else { 1 };
+        let earlier = if is_resumption(&query) {
+            watches.fetch_add(1, Ordering::SeqCst)
+        } else {
+            1
+        };
         let first = first.clone().filter(|_| earlier == 1);
         async move {
             let (code, body) = if !is_resumption(&query) {
@@ -201,7 +256,8 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
                     sleep(Duration::from_millis(50)).await;
                     Ok(Frame::data(Bytes::from(format!("{event}\n"))))
                 });
-                let silence = futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
+                let silence =
+                    futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();
                 (200, Either::Right(StreamBody::new(said.chain(silence))))
             };
             let mut response = hyper::Response::new(body);
@@ -211,11 +267,19 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     };
     let client = Client::new(service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(4);
-    let watching = watch(client, resource(), Lists::Paged, Names::default(), scoped(sender));
+    let watching = watch(
+        client,
+        resource(),
+        Lists::Paged,
+        Names::default(),
+        scoped(sender),
+    );
     let watching = tokio::spawn(watching);
     let mut reported = Vec::new();
     while reported.len() < count {
-        let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told that it goes on");
+        let next = timeout(Duration::from_secs(20), receiver.recv())
+            .await
+            .expect("it is told that it goes on");
         reported.push(match next.expect("it is watched") {
             WatchEvent::Changed(_) => "changed".to_owned(),
             WatchEvent::Complete(_) => "complete".to_owned(),
@@ -231,7 +295,15 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
 #[tokio::test]
 async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
     let reported = interrupted(None, 4).await;
-    assert_eq!(reported, ["changed", "complete", "the API server answered 503: it comes up", "complete"]);
+    assert_eq!(
+        reported,
+        [
+            "changed",
+            "complete",
+            "the API server answered 503: it comes up",
+            "complete"
+        ]
+    );
 }
 
 /// The watch is accepted, and then gets the error that its resource version is too old.
@@ -240,14 +312,29 @@ async fn a_watch_that_cannot_go_on_after_trouble_is_complete_once_it_has_listed_
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "status": "Failure",
         "code": 410, "reason": "Expired", "message": "too old resource version: 7 (9)"}});
     let reported = interrupted(Some(expired), 5).await;
-    assert_eq!(reported, ["changed", "complete", "the API server answered 503: it comes up", "changed", "complete"]);
+    assert_eq!(
+        reported,
+        [
+            "changed",
+            "complete",
+            "the API server answered 503: it comes up",
+            "changed",
+            "complete"
+        ]
+    );
 }
 
 #[tokio::test]
 async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
     let refused = || {
-        let status = kube::core::Status { code: 503, message: "no".into(), ..Default::default() };
-        Err(watcher::Error::InitialListFailed(Error::Api(Box::new(status))))
+        let status = kube::core::Status {
+            code: 503,
+            message: "no".into(),
+            ..Default::default()
+        };
+        Err(watcher::Error::InitialListFailed(Error::Api(Box::new(
+            status,
+        ))))
     };
     let events = vec![
         Ok(Event::Init),
@@ -260,15 +347,24 @@ async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
         Ok(Event::InitDone),
     ];
     let no = "the API server answered 503: no";
-    assert_eq!(reported(Names::default(), events).await, ["complete", no, no, "+httproute a/x 1", "complete"]);
+    assert_eq!(
+        reported(Names::default(), events).await,
+        ["complete", no, no, "+httproute a/x 1", "complete"]
+    );
 }
 
 #[tokio::test]
 async fn a_missing_right_is_named() {
-    let denied = kube::core::Status { code: 403, ..Default::default() };
+    let denied = kube::core::Status {
+        code: 403,
+        ..Default::default()
+    };
     let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));
     let reported = reported(Names::default(), vec![Err(error)]).await;
-    assert!(reported[0].contains("list and watch on httproutes"), "{reported:?}");
+    assert!(
+        reported[0].contains("list and watch on httproutes"),
+        "{reported:?}"
+    );
 }
 
 fn status(code: u16) -> Value {
@@ -281,14 +377,24 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
     let asked_for: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let (asked, absent_asked) = (asked_for.clone(), Arc::new(AtomicUsize::new(0)));
     let answer = move |request: Request<Body>| {
-        let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
-        asked.lock().expect("nothing panics while it is held").insert(path.clone());
+        let (path, query) = (
+            request.uri().path().to_owned(),
+            request.uri().query().unwrap_or_default().to_owned(),
+        );
+        asked
+            .lock()
+            .expect("nothing panics while it is held")
+            .insert(path.clone());
         let is_watch = query.contains("watch=true");
         let (code, value) = match path.as_str() {
             // The namespace is created after a while.
-            "/api/v1/namespaces/gone" if absent_asked.fetch_add(1, Ordering::SeqCst) < 2 => (404, status(404)),
+            "/api/v1/namespaces/gone" if absent_asked.fetch_add(1, Ordering::SeqCst) < 2 => {
+                (404, status(404))
+            }
             "/api/v1/namespaces/gone" => (200, json!({"metadata": {"name": "gone"}})),
-            path if path.contains("/gone/") && absent_asked.load(Ordering::SeqCst) < 3 => (403, status(403)),
+            path if path.contains("/gone/") && absent_asked.load(Ordering::SeqCst) < 3 => {
+                (403, status(403))
+            }
             _ if is_watch => (200, Value::Null),
             path => {
                 let mut item = route_value("x", "1");
@@ -299,7 +405,9 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
             }
         };
         let body = if is_watch && code == 200 {
-            Either::Right(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>()))
+            Either::Right(StreamBody::new(futures::stream::pending::<
+                Result<Frame<Bytes>, std::convert::Infallible>,
+            >()))
         } else {
             Either::Left(Full::from(value.to_string()))
         };
@@ -314,29 +422,54 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
     let names = Names::default();
     let watches: Vec<_> = of_kind
         .each()
-        .map(|scoped| tokio::spawn(watch(client.clone(), resource(), Lists::Paged, names.of_another(), scoped)))
+        .map(|scoped| {
+            tokio::spawn(watch(
+                client.clone(),
+                resource(),
+                Lists::Paged,
+                names.of_another(),
+                scoped,
+            ))
+        })
         .collect();
     let (mut objects, mut complete) = (Vec::new(), 0);
     while objects.len() < 2 || complete < 2 {
-        let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told");
+        let next = timeout(Duration::from_secs(20), receiver.recv())
+            .await
+            .expect("it is told");
         match next.expect("it is watched") {
-            WatchEvent::Changed(updates) => objects.extend(updates.into_iter().map(|update| match update {
-                ObjectUpdate::Put(object, _) => object.key().to_string(),
-                other => format!("{other:?}"),
-            })),
+            WatchEvent::Changed(updates) => {
+                objects.extend(updates.into_iter().map(|update| match update {
+                    ObjectUpdate::Put(object, _) => object.key().to_string(),
+                    other => format!("{other:?}"),
+                }))
+            }
             WatchEvent::Complete(_) => complete += 1,
             other => panic!("{other:?}"),
         }
-        assert!(complete == 0 || objects.contains(&"httproute own/x".to_owned()), "all of it was told before");
+        assert!(
+            complete == 0 || objects.contains(&"httproute own/x".to_owned()),
+            "all of it was told before"
+        );
     }
     watches.iter().for_each(tokio::task::JoinHandle::abort);
     assert_eq!(objects, ["httproute own/x", "httproute gone/x"]);
     let asked_for = asked_for.lock().expect("nothing panicked").clone();
-    let routes = |namespace| format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes");
-    assert_eq!(asked_for, [routes("gone"), routes("own"), "/api/v1/namespaces/gone".to_owned()].into());
+    let routes =
+        |namespace| format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes");
+    assert_eq!(
+        asked_for,
+        [
+            routes("gone"),
+            routes("own"),
+            "/api/v1/namespaces/gone".to_owned()
+        ]
+        .into()
+    );
 }
 
-/// The first watch of routes is taken up and says nothing for ever: no bookmark, no end. It is begun anew, and what it missed is told.
+/// The first watch of routes is taken up and says nothing for ever: no bookmark, no end. It is
+/// begun anew, and what it missed is told.
 #[tokio::test]
 async fn a_watch_of_which_nothing_is_heard_is_begun_anew() {
     let lists = Arc::new(AtomicUsize::new(0));
@@ -344,7 +477,11 @@ async fn a_watch_of_which_nothing_is_heard_is_begun_anew() {
     let answer = move |request: Request<Body>| {
         let path = request.uri().path().to_owned();
         let group = "gateway.networking.k8s.io";
-        let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+        let is_watch = request
+            .uri()
+            .query()
+            .unwrap_or_default()
+            .contains("watch=true");
         let (code, value) = match path.as_str() {
             "/version" => (
                 200,
@@ -374,7 +511,9 @@ async fn a_watch_of_which_nothing_is_heard_is_begun_anew() {
             }
         };
         let body = if is_watch {
-            Either::Right(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>()))
+            Either::Right(StreamBody::new(futures::stream::pending::<
+                Result<Frame<Bytes>, std::convert::Infallible>,
+            >()))
         } else {
             Either::Left(Full::from(value.to_string()))
         };
@@ -385,10 +524,18 @@ async fn a_watch_of_which_nothing_is_heard_is_begun_anew() {
     let client = Client::new(service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(16);
     let heard = LastHeard::within(Duration::from_millis(300));
-    let running = tokio::spawn(kinds::run(client, vec![Kind::HTTPRoute], Namespaces::All, heard.clone(), sender));
+    let running = tokio::spawn(kinds::run(
+        client,
+        vec![Kind::HTTPRoute],
+        Namespaces::All,
+        heard.clone(),
+        sender,
+    ));
     let mut told = Vec::new();
     while told.len() < 3 {
-        let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told");
+        let next = timeout(Duration::from_secs(20), receiver.recv())
+            .await
+            .expect("it is told");
         if let WatchEvent::Changed(updates) = next.expect("it is watched") {
             told.extend(updates.into_iter().map(|update| match update {
                 ObjectUpdate::Put(object, _) => format!("+{}", object.key()),
@@ -398,6 +545,17 @@ async fn a_watch_of_which_nothing_is_heard_is_begun_anew() {
         }
     }
     running.abort();
-    assert_eq!(told, ["+httproute a/missed", "+httproute a/later", "-httproute a/missed"]);
-    assert!(heard.ages(std::time::Instant::now()).contains_key(&Kind::HTTPRoute));
+    assert_eq!(
+        told,
+        [
+            "+httproute a/missed",
+            "+httproute a/later",
+            "-httproute a/missed"
+        ]
+    );
+    assert!(
+        heard
+            .ages(std::time::Instant::now())
+            .contains_key(&Kind::HTTPRoute)
+    );
 }

@@ -1,5 +1,5 @@
-//! Write conflict back-off: a field that another writer changes back again and again is rewritten at growing intervals.
-//! Pure.
+//! Write conflict back-off: a field that another writer changes back again and again is rewritten
+//! at growing intervals. Pure.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The number of equal writes without a delay: the first edit of another writer is reverted at once.
+/// The number of equal writes without a delay: the first edit of another writer is reverted at
+/// once.
 const FREE: u32 = 2;
 const MIN_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(600);
-/// The minimum time without a change after which a conflict is over; it is at least twice the longest time in which the
-/// other writer reverted ours.
+/// The minimum time without a change after which a conflict is over; it is at least twice the
+/// longest time in which the other writer reverted ours.
 const CALM_AFTER: Duration = Duration::from_secs(10);
 
 /// The last write to each object, and the number of equal ones in a row.
@@ -37,17 +38,24 @@ struct LastWrite {
 }
 
 impl<K: Ord + Clone> WriteConflictBackoff<K> {
-    /// Returns when a document may be written; `None` is now. The same document as in the last write, apart from times
-    /// and versions, means that another writer changed the object since.
+    /// Returns when a document may be written; `None` is now. The same document as in the last
+    /// write, apart from times and versions, means that another writer changed the object since.
     pub fn not_before(&self, key: &K, document: &Value, now: Instant) -> Option<Instant> {
-        let last = self.0.get(key).filter(|last| last.content == content(document) && last.times >= FREE)?;
+        let last = self
+            .0
+            .get(key)
+            .filter(|last| last.content == content(document) && last.times >= FREE)?;
         let pause = (MIN_DELAY * 2_u32.saturating_pow((last.times - FREE).min(16))).min(MAX_DELAY);
         Some(last.at + pause).filter(|at| *at > now)
     }
 
     /// Notes that another writer reverted ours.
     pub fn undone(&mut self, key: &K, document: &Value, now: Instant) {
-        if let Some(last) = self.0.get_mut(key).filter(|last| !last.undone && last.content == content(document)) {
+        if let Some(last) = self
+            .0
+            .get_mut(key)
+            .filter(|last| !last.undone && last.content == content(document))
+        {
             last.undone = true;
             last.slowest = last.slowest.max(now.saturating_duration_since(last.at));
         }
@@ -56,12 +64,24 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
     /// Notes a write of a document.
     pub fn wrote(&mut self, key: &K, document: &Value, now: Instant) {
         let content = content(document);
-        let new = LastWrite { content, times: 0, at: now, undone: false, slowest: Duration::ZERO };
+        let new = LastWrite {
+            content,
+            times: 0,
+            at: now,
+            undone: false,
+            slowest: Duration::ZERO,
+        };
         let entry = self.0.entry(key.clone()).or_insert(new);
         if entry.content != content || now.duration_since(entry.at) > MAX_DELAY * 2 {
             (entry.times, entry.slowest) = (0, Duration::ZERO);
         }
-        *entry = LastWrite { content, times: entry.times + 1, at: now, undone: false, slowest: entry.slowest };
+        *entry = LastWrite {
+            content,
+            times: entry.times + 1,
+            at: now,
+            undone: false,
+            slowest: entry.slowest,
+        };
     }
 
     /// Takes back the last noted write, which failed.
@@ -91,7 +111,12 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
 /// Returns a hash of a document without the fields that differ between equal writes.
 fn content(document: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for (_, part) in document.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
+    for (_, part) in document
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != "metadata")
+    {
         walk(part, &mut hasher);
     }
     hasher.finish()
@@ -100,7 +125,10 @@ fn content(document: &Value) -> u64 {
 fn walk(value: &Value, hasher: &mut DefaultHasher) {
     match value {
         Value::Object(fields) => {
-            for (name, value) in fields.iter().filter(|(name, _)| *name != "lastTransitionTime") {
+            for (name, value) in fields
+                .iter()
+                .filter(|(name, _)| *name != "lastTransitionTime")
+            {
                 name.hash(hasher);
                 walk(value, hasher);
             }
@@ -147,9 +175,10 @@ mod tests {
     fn a_fight_is_over_soon_after_the_other_stops() {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
         let document = json!({"spec": {"a": 1}});
-        for (reaction, quiet) in
-            [(Duration::from_millis(50), CALM_AFTER), (Duration::from_secs(60), Duration::from_secs(120))]
-        {
+        for (reaction, quiet) in [
+            (Duration::from_millis(50), CALM_AFTER),
+            (Duration::from_secs(60), Duration::from_secs(120)),
+        ] {
             let (mut backoff, mut now) = (WriteConflictBackoff::default(), Instant::now());
             for _ in 0..8 {
                 backoff.wrote(&key, &document, now);
@@ -159,7 +188,11 @@ mod tests {
                 now += Duration::from_secs(500);
             }
             backoff.wrote(&key, &document, now);
-            assert_eq!(backoff.over(&key), Some(now + quiet), "the other needs {reaction:?}");
+            assert_eq!(
+                backoff.over(&key),
+                Some(now + quiet),
+                "the other needs {reaction:?}"
+            );
         }
     }
 }

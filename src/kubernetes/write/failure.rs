@@ -11,7 +11,8 @@ pub enum Failure {
     /// The server throttles us, with the time to wait if it gives one.
     #[error("the API server throttles requests")]
     Throttled(Option<Duration>),
-    /// A schema, an admission policy or a webhook rejects the object. A person has to change something.
+    /// A schema, an admission policy or a webhook rejects the object. A person has to change
+    /// something.
     #[error("refused: {0}")]
     Refused(String),
     /// The server accepted the object and stored another one.
@@ -33,7 +34,9 @@ pub enum Failure {
 impl Failure {
     /// Returns the class of an error.
     pub fn of(error: &kube::Error) -> Self {
-        let kube::Error::Api(status) = error else { return Failure::Unavailable(error.to_string()) };
+        let kube::Error::Api(status) = error else {
+            return Failure::Unavailable(error.to_string());
+        };
         let text = status.message.clone();
         match status.code {
             404 | 410 => Failure::Gone,
@@ -46,9 +49,11 @@ impl Failure {
                     .map(|details| Duration::from_secs(details.retry_after_seconds.into())),
             ),
             403 if text.contains("because it is being terminated") => Failure::Gone,
-            // RBAC says `User "x" cannot patch resource "y" in API group "z"`; admission plugins have messages of their
-            // own.
-            403 if text.contains("cannot ") && text.contains(" resource ") => Failure::Forbidden(text),
+            // RBAC says `User "x" cannot patch resource "y" in API group "z"`; admission plugins
+            // have messages of their own.
+            403 if text.contains("cannot ") && text.contains(" resource ") => {
+                Failure::Forbidden(text)
+            }
             401 => Failure::Unavailable(text),
             400..500 => Failure::Refused(text),
             // The definition in the server lacks a field of ours.
@@ -59,21 +64,24 @@ impl Failure {
         }
     }
 
-    /// Returns the back-off after this many consecutive failures; `None` if the request is not retried until something
-    /// changes.
+    /// Returns the back-off after this many consecutive failures; `None` if the request is not
+    /// retried until something changes.
     pub fn pause(&self, failures: u32) -> Option<Duration> {
-        let growing = |from: Duration, to: Duration| (from * 2_u32.saturating_pow(failures.min(16))).min(to);
+        let growing =
+            |from: Duration, to: Duration| (from * 2_u32.saturating_pow(failures.min(16))).min(to);
         match self {
             Failure::Conflict => Some(growing(Duration::from_millis(50), Duration::from_secs(5))),
             // The delay grows if the server gives no time to wait.
-            Failure::Throttled(given) => {
-                Some(given.unwrap_or_else(|| growing(Duration::from_secs(1), Duration::from_secs(30))))
-            }
+            Failure::Throttled(given) => Some(
+                given.unwrap_or_else(|| growing(Duration::from_secs(1), Duration::from_secs(30))),
+            ),
             Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => {
                 Some(growing(Duration::from_secs(1), Duration::from_secs(60)))
             }
             Failure::Gone => None,
-            Failure::Unavailable(_) => Some(growing(Duration::from_millis(200), Duration::from_secs(30))),
+            Failure::Unavailable(_) => {
+                Some(growing(Duration::from_millis(200), Duration::from_secs(30)))
+            }
         }
     }
 
@@ -96,7 +104,11 @@ mod tests {
     use super::*;
 
     fn of(code: u16, message: &str) -> Failure {
-        let status = kube::core::Status { code, message: message.into(), ..Default::default() };
+        let status = kube::core::Status {
+            code,
+            message: message.into(),
+            ..Default::default()
+        };
         Failure::of(&kube::Error::Api(Box::new(status)))
     }
 

@@ -1,5 +1,5 @@
-//! Tower layer on every request to the API server: each has a timeout, and a write starts only while we hold the Lease
-//! and is cancelled before another replica may hold it (fencing).
+//! Tower layer on every request to the API server: each has a timeout, and a write starts only
+//! while we hold the Lease and is cancelled before another replica may hold it (fencing).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +13,8 @@ use tower::{BoxError, Layer, Service};
 
 use crate::lease::Term;
 
-/// The time until the response headers: the server's own timeout is longer, and an unreachable server never answers.
+/// The time until the response headers: the server's own timeout is longer, and an unreachable
+/// server never answers.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// The term in which writes may start, and the time that they may last beyond its end.
@@ -33,16 +34,24 @@ enum Stopped {
 }
 
 impl Fence {
-    /// Creates the fence of a Lease of this duration. A term ends after two thirds of it, see [`crate::lease`]; most of
-    /// the last third remains for writes in progress.
+    /// Creates the fence of a Lease of this duration. A term ends after two thirds of it, see
+    /// [`crate::lease`]; most of the last third remains for writes in progress.
     pub fn new(term: watch::Receiver<Term>, lease: Duration) -> Self {
-        Self { term, grace: lease / 3 - lease / 15 }
+        Self {
+            term,
+            grace: lease / 3 - lease / 15,
+        }
     }
 
     /// Returns the timeout of a request.
     fn limit(&self, method: &Method, path: &str, now: Instant) -> Result<Duration, Stopped> {
-        // Every replica writes Leases: the one of the election, and its own record. Reviews change nothing.
-        let for_all = ["/apis/coordination.k8s.io/", "/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/"];
+        // Every replica writes Leases: the one of the election, and its own record. Reviews change
+        // nothing.
+        let for_all = [
+            "/apis/coordination.k8s.io/",
+            "/apis/authentication.k8s.io/",
+            "/apis/authorization.k8s.io/",
+        ];
         let is_for_all = for_all.iter().any(|group| path.starts_with(group));
         if matches!(*method, Method::GET | Method::HEAD) || is_for_all {
             return Ok(ANSWER);
@@ -57,7 +66,10 @@ impl<S> Layer<S> for Fence {
     type Service = Fenced<S>;
 
     fn layer(&self, inner: S) -> Fenced<S> {
-        Fenced { inner, fence: self.clone() }
+        Fenced {
+            inner,
+            fence: self.clone(),
+        }
     }
 }
 
@@ -84,7 +96,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let limit = match self.fence.limit(request.method(), request.uri().path(), Instant::now()) {
+        let limit = match self
+            .fence
+            .limit(request.method(), request.uri().path(), Instant::now())
+        {
             Ok(limit) => limit,
             Err(over) => return Box::pin(std::future::ready(Err(over.into()))),
         };
@@ -115,22 +130,42 @@ mod tests {
         let review = "/apis/authentication.k8s.io/v1/tokenreviews";
         assert_eq!(fence.limit(&Method::POST, review, now), Ok(ANSWER));
         sender.send_replace(Some(now + 10 * SECOND));
-        for (at, left) in [(0, Ok(14)), (9, Ok(5)), (10, Err(Stopped::Over)), (11, Err(Stopped::Over))] {
-            assert_eq!(limit(Method::PATCH, now + at * SECOND), left.map(Duration::from_secs), "after {at} s");
+        for (at, left) in [
+            (0, Ok(14)),
+            (9, Ok(5)),
+            (10, Err(Stopped::Over)),
+            (11, Err(Stopped::Over)),
+        ] {
+            assert_eq!(
+                limit(Method::PATCH, now + at * SECOND),
+                left.map(Duration::from_secs),
+                "after {at} s"
+            );
         }
         let renewal = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
-        assert_eq!(fence.limit(&Method::PUT, renewal, now + 11 * SECOND), Ok(ANSWER));
+        assert_eq!(
+            fence.limit(&Method::PUT, renewal, now + 11 * SECOND),
+            Ok(ANSWER)
+        );
     }
 
     #[tokio::test]
     async fn a_write_that_is_not_answered_is_given_up() {
         let lease = Duration::from_millis(30);
         let (_sender, term) = watch::channel(Some(Instant::now() + SECOND));
-        let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>());
+        let silent = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, BoxError>>()
+        });
         let mut fenced = Fence::new(term, lease).layer(silent);
         let mut write = async || {
-            let request = Request::patch("/api/v1/namespaces/a").body(Body::empty()).expect("a request");
-            fenced.call(request).await.expect_err("it never comes").to_string()
+            let request = Request::patch("/api/v1/namespaces/a")
+                .body(Body::empty())
+                .expect("a request");
+            fenced
+                .call(request)
+                .await
+                .expect_err("it never comes")
+                .to_string()
         };
         assert!(write().await.starts_with("no answer within"));
         assert_eq!(write().await, "the lease ran out before this was written");

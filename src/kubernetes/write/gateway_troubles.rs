@@ -1,4 +1,5 @@
-//! Problems of Gateways' Services and Envoys: each is logged once, and passed to the engine for the status.
+//! Problems of Gateways' Services and Envoys: each is logged once, and passed to the engine for the
+//! status.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +21,20 @@ pub(crate) struct GatewayTroubles {
 impl GatewayTroubles {
     /// Creates the state without problems.
     pub(crate) fn new(fact: fn(ObjectName, Option<String>) -> Fact) -> Self {
-        Self { fact, reported: BTreeMap::new(), news: Vec::new() }
+        Self {
+            fact,
+            reported: BTreeMap::new(),
+            news: Vec::new(),
+        }
     }
 
     /// Sets the problem of a Gateway; `None` where it has none any more.
-    pub(crate) fn tell(&mut self, gateway: &ObjectName, reason: &'static str, trouble: Option<String>) {
+    pub(crate) fn tell(
+        &mut self,
+        gateway: &ObjectName,
+        reason: &'static str,
+        trouble: Option<String>,
+    ) {
         let before = match &trouble {
             Some(text) => self.reported.insert(gateway.clone(), text.clone()),
             None => self.reported.remove(gateway),
@@ -37,7 +47,8 @@ impl GatewayTroubles {
             let text = format!("{object}: {text}");
             failed(&object, reason, text);
         }
-        self.news.push(Change::Fact((self.fact)(gateway.clone(), trouble)));
+        self.news
+            .push(Change::Fact((self.fact)(gateway.clone(), trouble)));
     }
 
     /// Takes the facts for the engine since the last call.

@@ -1,5 +1,5 @@
-//! The common parts of requests to the API server: fence and failure classes, the worker with its queue, reporting of
-//! failures, and the writer of statuses.
+//! The common parts of requests to the API server: fence and failure classes, the worker with its
+//! queue, reporting of failures, and the writer of statuses.
 
 pub(crate) mod conflict_backoff;
 pub(crate) mod failure;

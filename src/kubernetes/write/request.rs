@@ -1,12 +1,14 @@
-//! The common functions of writes: API and timeout of a request, create, apply and delete with preconditions, and
-//! waiting for the end of a write.
+//! The common functions of writes: API and timeout of a request, create, apply and delete with
+//! preconditions, and waiting for the end of a write.
 
 use std::fmt::Display;
 use std::time::Instant;
 
 use gatewright_control::tasks::named;
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
+use kube::api::{
+    Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions,
+};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -19,11 +21,12 @@ use crate::{FIELD_MANAGER, REQUEST_TIMEOUT};
 use gatewright_control::event::{Event, Severity};
 use gatewright_core::inputs::{Kind, ObjectKey};
 
-/// A resource version that no object has: an apply with it creates an object, and never changes an existing one.
+/// A resource version that no object has: an apply with it creates an object, and never changes an
+/// existing one.
 const NONE_YET: &str = "1";
 
-/// Returns the API resource of a kind, in the version of `api_version`. The plurals of the kinds that we write are
-/// regular.
+/// Returns the API resource of a kind, in the version of `api_version`. The plurals of the kinds
+/// that we write are regular.
 pub(crate) fn resource(kind: Kind, api_version: &str) -> ApiResource {
     let version = api_version.rsplit('/').next().unwrap_or_default();
     ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()))
@@ -39,7 +42,10 @@ pub(crate) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Ap
 }
 
 /// Creates an object by server-side apply; fails where one of that name exists.
-pub(crate) async fn create(api: &Api<DynamicObject>, mut document: Value) -> kube::Result<DynamicObject> {
+pub(crate) async fn create(
+    api: &Api<DynamicObject>,
+    mut document: Value,
+) -> kube::Result<DynamicObject> {
     document["metadata"]["resourceVersion"] = json!(NONE_YET);
     apply(api, &document).await
 }
@@ -56,13 +62,19 @@ pub(crate) async fn apply_over(
 
 async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<DynamicObject> {
     let name = document["metadata"]["name"].as_str().unwrap_or_default();
-    api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document)).await
+    api.patch(
+        name,
+        &PatchParams::apply(FIELD_MANAGER).force(),
+        &Patch::Apply(document),
+    )
+    .await
 }
 
 /// Applies a manifest over the object with this UID, and corrects what is added to it.
 ///
-/// The key of a list's item cannot be applied: where an admission policy changed the port of a Service, an apply adds a
-/// second one of the same name, which the API server refuses. The changed fields are set in place first then.
+/// The key of a list's item cannot be applied: where an admission policy changed the port of a
+/// Service, an apply adds a second one of the same name, which the API server refuses. The changed
+/// fields are set in place first then.
 ///
 /// # Errors
 /// When the API server refuses it, or the object differs nevertheless.
@@ -91,11 +103,12 @@ pub(crate) async fn applied_over(
     corrected(api, applied, differences).await
 }
 
-/// Returns an object that was just written, once it is as desired: fields that were added to it are removed, since an
-/// apply leaves fields that nobody owns.
+/// Returns an object that was just written, once it is as desired: fields that were added to it are
+/// removed, since an apply leaves fields that nobody owns.
 ///
 /// # Errors
-/// When it differs nevertheless: an admission policy or webhook changes what the API server accepts.
+/// When it differs nevertheless: an admission policy or webhook changes what the API server
+/// accepts.
 pub(crate) async fn corrected(
     api: &Api<DynamicObject>,
     mut object: DynamicObject,
@@ -120,18 +133,29 @@ async fn patch_version(
 ) -> kube::Result<DynamicObject> {
     let meta = &object.metadata;
     // A write of another version is a conflict.
-    let same = [("uid", &meta.uid), ("resourceVersion", &meta.resource_version)];
+    let same = [
+        ("uid", &meta.uid),
+        ("resourceVersion", &meta.resource_version),
+    ];
     let same =
         same.map(|(field, value)| json!({"op": "replace", "path": format!("/metadata/{field}"), "value": value}));
     let operations: Value = same.into_iter().chain(operations).collect();
     let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    api.patch(meta.name.as_deref().unwrap_or_default(), &params, &Patch::Json::<()>(operations)).await
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    api.patch(
+        meta.name.as_deref().unwrap_or_default(),
+        &params,
+        &Patch::Json::<()>(operations),
+    )
+    .await
 }
 
-/// Transfers the ownership of a field of the object with this name and UID to another field manager, with its current
-/// value, so that our next apply may omit the field without changing it (Kubernetes, Server-Side Apply, "Transferring
-/// ownership").
+/// Transfers the ownership of a field of the object with this name and UID to another field
+/// manager, with its current value, so that our next apply may omit the field without changing it
+/// (Kubernetes, Server-Side Apply, "Transferring ownership").
 pub(crate) async fn hand_over(
     api: &Api<DynamicObject>,
     name: &str,
@@ -140,14 +164,23 @@ pub(crate) async fn hand_over(
     manager: &str,
 ) -> kube::Result<()> {
     let live = api.get(name).await?;
-    let (version, kind) = live.types.map(|types| (types.api_version, types.kind)).unwrap_or_default();
-    let mut document = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": uid}});
+    let (version, kind) = live
+        .types
+        .map(|types| (types.api_version, types.kind))
+        .unwrap_or_default();
+    let mut document =
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": uid}});
     let value = live.data.pointer(field).cloned().unwrap_or_default();
-    let nested = field.rsplit('/').filter(|name| !name.is_empty()).fold(value, |value, name| json!({name: value}));
+    let nested = field
+        .rsplit('/')
+        .filter(|name| !name.is_empty())
+        .fold(value, |value, name| json!({name: value}));
     if let (Value::Object(document), Value::Object(nested)) = (&mut document, nested) {
         document.extend(nested);
     }
-    api.patch(name, &PatchParams::apply(manager), &Patch::Apply(&document)).await.map(drop)
+    api.patch(name, &PatchParams::apply(manager), &Patch::Apply(&document))
+        .await
+        .map(drop)
 }
 
 /// Deletes the object with this UID, if it still exists.
@@ -157,24 +190,46 @@ pub(crate) async fn delete(
     uid: String,
     params: DeleteParams,
 ) -> kube::Result<()> {
-    let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-    match api.delete(name, &DeleteParams { preconditions, ..params }).await {
+    let preconditions = Some(Preconditions {
+        uid: Some(uid),
+        resource_version: None,
+    });
+    match api
+        .delete(
+            name,
+            &DeleteParams {
+                preconditions,
+                ..params
+            },
+        )
+        .await
+    {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other.map(drop),
     }
 }
 
 /// Awaits a request, with a timeout.
-pub(crate) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+pub(crate) async fn in_time<T>(
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Failure> {
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
-        Err(_) => Err(Failure::Unavailable(format!("no answer within {REQUEST_TIMEOUT:?}"))),
+        Err(_) => Err(Failure::Unavailable(format!(
+            "no answer within {REQUEST_TIMEOUT:?}"
+        ))),
     }
 }
 
-/// Logs that a request about an object failed. The caller does so once for as long as the failure lasts.
+/// Logs that a request about an object failed. The caller does so once for as long as the failure
+/// lasts.
 pub(crate) fn failed(object: &ObjectKey, reason: &'static str, text: String) {
-    Event::RequestFailed { object: object.clone(), reason, text }.log(Severity::Debug);
+    Event::RequestFailed {
+        object: object.clone(),
+        reason,
+        text,
+    }
+    .log(Severity::Debug);
 }
 
 /// Spawns a request, in a span that adds its object to every log line.
@@ -189,7 +244,10 @@ pub(crate) fn begin<T: Send + 'static>(
 }
 
 /// Waits until a write has ended; `None` at the time `due`.
-pub(crate) async fn ended_or_due<T: Send + 'static>(writes: &mut JoinSet<T>, due: Option<Instant>) -> Option<T> {
+pub(crate) async fn ended_or_due<T: Send + 'static>(
+    writes: &mut JoinSet<T>,
+    due: Option<Instant>,
+) -> Option<T> {
     let turn = async {
         match due {
             Some(at) => sleep_until(at.into()).await,

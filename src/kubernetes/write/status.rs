@@ -1,8 +1,10 @@
-//! Computes the status patch of an object: merges our conditions and parents into the observed status. Pure.
+//! Computes the status patch of an object: merges our conditions and parents into the observed
+//! status. Pure.
 //!
-//! Only our own entries are written, and only when they differ, conditional on the resource version that was read.
-//! Statuses are applied under our field manager, so that fields of other managers are kept. The parents of a route are
-//! an atomic list to the server, so there the entries of other controllers are written along.
+//! Only our own entries are written, and only when they differ, conditional on the resource version
+//! that was read. Statuses are applied under our field manager, so that fields of other managers
+//! are kept. The parents of a route are an atomic list to the server, so there the entries of other
+//! controllers are written along.
 
 use serde_json::{Value, json};
 
@@ -23,20 +25,28 @@ const ANCESTORS: usize = 16;
 pub struct StatusOwner<'a> {
     /// The controller name of our GatewayClass.
     pub controller: &'a str,
-    /// The entries about a route's claims at Gateways of other controllers, and the generation that they were made
-    /// from; `None` where TenantGateways are not implemented here, so that such entries are not ours.
+    /// The entries about a route's claims at Gateways of other controllers, and the generation that
+    /// they were made from; `None` where TenantGateways are not implemented here, so that such
+    /// entries are not ours.
     pub claims: Option<(Vec<Value>, i64)>,
-    /// True if the other controllers had the time to write first: Cilium writes into the first entry of a parentRef,
-    /// even if it belongs to another controller.
+    /// True if the other controllers had the time to write first: Cilium writes into the first
+    /// entry of a parentRef, even if it belongs to another controller.
     pub alone: bool,
 }
 
-/// Returns whether an entry about claims waits for the controller of its Gateway. Cilium takes the first entry of a
-/// parentRef for its own, whichever controller wrote it (`mergeStatusConditions` of its routechecks, 1.20): so our
-/// entry comes after Cilium's, and an entry of ours that Cilium wrote into is removed, so that Cilium adds its own.
+/// Returns whether an entry about claims waits for the controller of its Gateway. Cilium takes the
+/// first entry of a parentRef for its own, whichever controller wrote it (`mergeStatusConditions`
+/// of its routechecks, 1.20): so our entry comes after Cilium's, and an entry of ours that Cilium
+/// wrote into is removed, so that Cilium adds its own.
 pub(crate) fn waits(current: &Value, us: &StatusOwner<'_>) -> bool {
-    let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
-    us.claims.iter().flat_map(|(entries, _)| entries).any(|entry| turn(there, entry, us) == Turn::NotYet)
+    let there = current["parents"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    us.claims
+        .iter()
+        .flat_map(|(entries, _)| entries)
+        .any(|entry| turn(there, entry, us) == Turn::NotYet)
 }
 
 /// The place where an entry may be written.
@@ -52,11 +62,18 @@ enum Turn {
 
 fn turn(there: &[Value], entry: &Value, us: &StatusOwner<'_>) -> Turn {
     let of = |one: &Value| parent(&one["parentRef"]) == parent(&entry["parentRef"]);
-    let mine = there.iter().position(|one| one["controllerName"] == CONTROLLER && of(one));
+    let mine = there
+        .iter()
+        .position(|one| one["controllerName"] == CONTROLLER && of(one));
     let theirs = there.iter().position(|one| !is_ours(one, us) && of(one));
     let is_ours_alone = |at: usize| {
-        let conditions = there[at]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        conditions.iter().all(|condition| condition["type"] == "Accepted")
+        let conditions = there[at]["conditions"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        conditions
+            .iter()
+            .all(|condition| condition["type"] == "Accepted")
     };
     match (mine, theirs) {
         // Entries about routes that we serve ourselves are among our own.
@@ -75,8 +92,8 @@ fn is_ours(entry: &Value, us: &StatusOwner<'_>) -> bool {
     controller == us.controller || us.claims.is_some() && controller == CONTROLLER
 }
 
-/// Returns the manifest to apply to the status subresource; `None` when nothing is to be changed. `status` is `None`
-/// for an object that is not ours (any more).
+/// Returns the manifest to apply to the status subresource; `None` when nothing is to be changed.
+/// `status` is `None` for an object that is not ours (any more).
 ///
 /// `current` is the status of `seen`.
 pub fn patch(
@@ -90,18 +107,25 @@ pub fn patch(
     let controller = us.controller;
     // The object has changed since it was translated, and its new status will follow.
     if status.is_some_and(|status| status.generation < seen.generation)
-        || us.claims.as_ref().is_some_and(|(_, generation)| *generation < seen.generation)
+        || us
+            .claims
+            .as_ref()
+            .is_some_and(|(_, generation)| *generation < seen.generation)
     {
         return None;
     }
-    // The write is conditional on the resource version: a replica that was disconnected for a while must not overwrite
-    // the status of a newer generation.
-    let mut metadata = json!({"name": &*key.name.name, "uid": seen.uid, "resourceVersion": seen.version});
+    // The write is conditional on the resource version: a replica that was disconnected for a while
+    // must not overwrite the status of a newer generation.
+    let mut metadata =
+        json!({"name": &*key.name.name, "uid": seen.uid, "resourceVersion": seen.version});
     if key.kind.namespaced() {
         metadata["namespace"] = json!(&*key.name.namespace);
     }
     let wanted = match (key.kind, status) {
-        (Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute, status) => {
+        (
+            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute,
+            status,
+        ) => {
             json!({"parents": parents(status, current, us, now)?})
         }
         (Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy, status) => {
@@ -113,8 +137,15 @@ pub fn patch(
                 return None;
             }
             keep_times(&mut wanted["conditions"], &current["conditions"]);
-            for listener in wanted.get_mut("listeners").and_then(Value::as_array_mut).into_iter().flatten() {
-                let there = by_field(&current["listeners"], "name", &listener["name"]).cloned().unwrap_or_default();
+            for listener in wanted
+                .get_mut("listeners")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                let there = by_field(&current["listeners"], "name", &listener["name"])
+                    .cloned()
+                    .unwrap_or_default();
                 keep_times(&mut listener["conditions"], &there["conditions"]);
             }
             wanted
@@ -122,10 +153,13 @@ pub fn patch(
         // The new owner overwrites our status.
         (_, None) => return None,
     };
-    Some(json!({"apiVersion": seen.api_version, "kind": key.kind.as_str(), "metadata": metadata, "status": wanted}))
+    Some(
+        json!({"apiVersion": seen.api_version, "kind": key.kind.as_str(), "metadata": metadata, "status": wanted}),
+    )
 }
 
-/// Returns the refusals among our entries for which a status has no room, since other controllers have the rest of it.
+/// Returns the refusals among our entries for which a status has no room, since other controllers
+/// have the rest of it.
 pub(crate) fn without_room(
     kind: Kind,
     status: Option<&ObjectStatus>,
@@ -133,16 +167,28 @@ pub(crate) fn without_room(
     us: &StatusOwner<'_>,
 ) -> Vec<String> {
     let left_out = match kind {
-        Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => merged_ancestors(status, current, us.controller, "").1,
+        Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
+            merged_ancestors(status, current, us.controller, "").1
+        }
         Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
             merged_parents(status, current, us, "").left_out
         }
         _ => Vec::new(),
     };
-    let conditions = left_out.iter().flat_map(|entry| entry["conditions"].as_array().into_iter().flatten());
-    let refusals = conditions.filter(|condition| condition["type"] == "Accepted" && condition["status"] == "False");
-    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-    let refusals = refusals.map(|condition| format!("{}: {}", text(condition, "reason"), text(condition, "message")));
+    let conditions = left_out
+        .iter()
+        .flat_map(|entry| entry["conditions"].as_array().into_iter().flatten());
+    let refusals = conditions
+        .filter(|condition| condition["type"] == "Accepted" && condition["status"] == "False");
+    let text =
+        |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let refusals = refusals.map(|condition| {
+        format!(
+            "{}: {}",
+            text(condition, "reason"),
+            text(condition, "message")
+        )
+    });
     let mut refusals: Vec<String> = refusals.collect();
     refusals.dedup();
     refusals
@@ -157,13 +203,24 @@ struct MergedParents {
     left_out: Vec<Value>,
 }
 
-/// Returns the parents of a route with our own entries as desired; `None` when they are equal already.
-fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>, now: &str) -> Option<Vec<Value>> {
+/// Returns the parents of a route with our own entries as desired; `None` when they are equal
+/// already.
+fn parents(
+    status: Option<&ObjectStatus>,
+    current: &Value,
+    us: &StatusOwner<'_>,
+    now: &str,
+) -> Option<Vec<Value>> {
     let merged = merged_parents(status, current, us, now);
     (!merged.is_as_before).then_some(merged.all)
 }
 
-fn merged_parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>, now: &str) -> MergedParents {
+fn merged_parents(
+    status: Option<&ObjectStatus>,
+    current: &Value,
+    us: &StatusOwner<'_>,
+    now: &str,
+) -> MergedParents {
     let mut own: Vec<Value> = match status {
         Some(status) if matches!(status.body, StatusBody::Route(_)) => {
             match status_document(status, us.controller, &|_, _| now.to_owned())["parents"].take() {
@@ -173,7 +230,10 @@ fn merged_parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwn
         }
         _ => Vec::new(),
     };
-    let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let there = current["parents"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let mut moved = false;
     let mut entries = claim_entries(there, us, own.len());
     let mut left_out: Vec<Value> = entries.without_room.drain(..).cloned().collect();
@@ -186,11 +246,16 @@ fn merged_parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwn
     }
     let ours = |entry: &Value| is_ours(entry, us);
     let same = |a: &Value, b: &Value| {
-        a["controllerName"] == b["controllerName"] && parent(&a["parentRef"]) == parent(&b["parentRef"])
+        a["controllerName"] == b["controllerName"]
+            && parent(&a["parentRef"]) == parent(&b["parentRef"])
     };
     let is_as_before = !moved
         && there.iter().filter(|entry| ours(entry)).count() == own.len()
-        && own.iter().all(|entry| there.iter().any(|t| ours(t) && same(t, entry) && agrees("", entry, t)));
+        && own.iter().all(|entry| {
+            there
+                .iter()
+                .any(|t| ours(t) && same(t, entry) && agrees("", entry, t))
+        });
     // The order is kept, since moved entries would be a change to their readers.
     let mut all = Vec::new();
     for entry in there {
@@ -205,16 +270,33 @@ fn merged_parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwn
     }
     all.append(&mut own);
     left_out.extend(all.split_off(PARENTS.min(all.len())));
-    MergedParents { all, is_as_before, left_out }
+    MergedParents {
+        all,
+        is_as_before,
+        left_out,
+    }
 }
 
-/// Returns the ancestors of a policy with our own entries as desired; `None` when they are equal already. Entries of
-/// other controllers keep their places. If there is no room for all of ours, the first ones are written: the policy is
-/// applied at all ancestors, since without it the connections to backends would be unprotected.
-fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, now: &str) -> Option<Vec<Value>> {
+/// Returns the ancestors of a policy with our own entries as desired; `None` when they are equal
+/// already. Entries of other controllers keep their places. If there is no room for all of ours,
+/// the first ones are written: the policy is applied at all ancestors, since without it the
+/// connections to backends would be unprotected.
+fn ancestors(
+    status: Option<&ObjectStatus>,
+    current: &Value,
+    controller: &str,
+    now: &str,
+) -> Option<Vec<Value>> {
     let (all, _) = merged_ancestors(status, current, controller, now);
-    let there = current["ancestors"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_so = all.len() == there.len() && all.iter().zip(there).all(|(wanted, there)| agrees("", wanted, there));
+    let there = current["ancestors"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let is_so = all.len() == there.len()
+        && all
+            .iter()
+            .zip(there)
+            .all(|(wanted, there)| agrees("", wanted, there));
     (!is_so).then_some(all)
 }
 
@@ -230,8 +312,14 @@ fn merged_ancestors(
         Some(Value::Array(ancestors)) => ancestors,
         _ => Vec::new(),
     };
-    let there = current["ancestors"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let others = there.iter().filter(|entry| entry["controllerName"] != controller).count();
+    let there = current["ancestors"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let others = there
+        .iter()
+        .filter(|entry| entry["controllerName"] != controller)
+        .count();
     let left_out = own.split_off(ANCESTORS.saturating_sub(others).min(own.len()));
     let mut all = Vec::new();
     for entry in there {
@@ -254,22 +342,36 @@ struct ClaimEntries<'a> {
     without_room: Vec<&'a Value>,
 }
 
-/// Returns the entries about claims, with room as far as there is some: each other controller has to write an entry of
-/// its own, without which the route is not served. Rejections come first.
+/// Returns the entries about claims, with room as far as there is some: each other controller has
+/// to write an entry of its own, without which the route is not served. Rejections come first.
 fn claim_entries<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> ClaimEntries<'a> {
     let entries = us.claims.as_ref().map_or(&[][..], |(entries, _)| entries);
-    let others = there.iter().filter(|entry| !is_ours(entry, us)).count().max(entries.len());
+    let others = there
+        .iter()
+        .filter(|entry| !is_ours(entry, us))
+        .count()
+        .max(entries.len());
     let room = PARENTS.saturating_sub(own + others);
     if entries.len() <= room {
-        return ClaimEntries { with_room: entries.iter().collect(), without_room: Vec::new() };
+        return ClaimEntries {
+            with_room: entries.iter().collect(),
+            without_room: Vec::new(),
+        };
     }
     let is_good = |entry: &Value| {
-        entry["conditions"].as_array().into_iter().flatten().all(|condition| condition["status"] == "True")
+        entry["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .all(|condition| condition["status"] == "True")
     };
     let (good, bad): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(|entry| is_good(entry));
     let mut with_room: Vec<&Value> = bad.into_iter().chain(good).collect();
     let without_room = with_room.split_off(room);
-    ClaimEntries { with_room, without_room }
+    ClaimEntries {
+        with_room,
+        without_room,
+    }
 }
 
 /// Returns a parentRef with the defaults of its schema.
@@ -295,26 +397,35 @@ pub(crate) fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
         ("lastTransitionTime", ..) => true,
         ("conditions", Value::Array(wanted), _) => {
             let stale = |condition: &Value| {
-                ConditionType::ALL.iter().any(|own| condition["type"] == own.as_str())
+                ConditionType::ALL
+                    .iter()
+                    .any(|own| condition["type"] == own.as_str())
                     && !wanted.iter().any(|one| one["type"] == condition["type"])
             };
-            wanted
-                .iter()
-                .all(|one| by_field(there, "type", &one["type"]).is_some_and(|condition| agrees("", one, condition)))
-                && !there.as_array().is_some_and(|all| all.iter().any(stale))
+            wanted.iter().all(|one| {
+                by_field(there, "type", &one["type"])
+                    .is_some_and(|condition| agrees("", one, condition))
+            }) && !there.as_array().is_some_and(|all| all.iter().any(stale))
         }
         ("listeners", Value::Array(wanted), _) => {
             there.as_array().map_or(0, Vec::len) == wanted.len()
-                && wanted
-                    .iter()
-                    .all(|one| by_field(there, "name", &one["name"]).is_some_and(|listener| agrees("", one, listener)))
+                && wanted.iter().all(|one| {
+                    by_field(there, "name", &one["name"])
+                        .is_some_and(|listener| agrees("", one, listener))
+                })
         }
         (_, Value::Array(wanted), Value::Null) => wanted.is_empty(),
         (_, Value::Array(wanted), Value::Array(there)) => {
-            wanted.len() == there.len() && wanted.iter().zip(there).all(|(wanted, there)| agrees("", wanted, there))
+            wanted.len() == there.len()
+                && wanted
+                    .iter()
+                    .zip(there)
+                    .all(|(wanted, there)| agrees("", wanted, there))
         }
         ("parentRef" | "ancestorRef", wanted, there) => parent(wanted) == parent(there),
-        (_, Value::Object(wanted), _) => wanted.iter().all(|(field, wanted)| agrees(field, wanted, &there[field])),
+        (_, Value::Object(wanted), _) => wanted
+            .iter()
+            .all(|(field, wanted)| agrees(field, wanted, &there[field])),
         (_, wanted, there) => wanted == there,
     }
 }
@@ -342,7 +453,9 @@ mod tests {
     use super::*;
     use gatewright_core::inputs::{Object, ParentRef};
     use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Status};
-    use gatewright_core::translate::{ClassStatus, GatewayStatus, ListenerStatus, PolicyStatus, RouteStatus};
+    use gatewright_core::translate::{
+        ClassStatus, GatewayStatus, ListenerStatus, PolicyStatus, RouteStatus,
+    };
 
     const US: &str = "gatewright.io/gateway-controller";
     const NOW: &str = "2026-01-02T03:04:05Z";
@@ -357,7 +470,12 @@ mod tests {
     }
 
     fn accepted(status: Status) -> Condition {
-        Condition { kind: ConditionType::Accepted, status, reason: Reason::Accepted, message: "m".into() }
+        Condition {
+            kind: ConditionType::Accepted,
+            status,
+            reason: Reason::Accepted,
+            message: "m".into(),
+        }
     }
 
     fn gateway(conditions: Vec<Condition>) -> ObjectStatus {
@@ -368,47 +486,95 @@ mod tests {
             attached_routes: 1,
             conditions: conditions.clone(),
         };
-        let body =
-            GatewayStatus { addresses: vec![], attached_listener_sets: 0, conditions, listeners: vec![listener] };
-        ObjectStatus { generation: 2, body: StatusBody::Gateway(body) }
+        let body = GatewayStatus {
+            addresses: vec![],
+            attached_listener_sets: 0,
+            conditions,
+            listeners: vec![listener],
+        };
+        ObjectStatus {
+            generation: 2,
+            body: StatusBody::Gateway(body),
+        }
     }
 
     fn check(kind: Kind, status: Option<&ObjectStatus>, seen: &ObservedObject) -> Option<Value> {
-        let us = StatusOwner { controller: US, claims: None, alone: true };
-        patch(&ObjectKey::new(kind, ObjectName::new("a", "x")), status, seen, &seen.status(), &us, NOW)
+        let us = StatusOwner {
+            controller: US,
+            claims: None,
+            alone: true,
+        };
+        patch(
+            &ObjectKey::new(kind, ObjectName::new("a", "x")),
+            status,
+            seen,
+            &seen.status(),
+            &us,
+            NOW,
+        )
     }
 
     #[test]
     fn an_equal_status_is_not_written_again_and_times_are_kept() {
         let status = gateway(vec![accepted(Status::True)]);
-        let first = check(Kind::Gateway, Some(&status), &seen(2, Value::Null)).expect("nothing is there yet");
+        let first = check(Kind::Gateway, Some(&status), &seen(2, Value::Null))
+            .expect("nothing is there yet");
         assert_eq!(first["status"]["conditions"][0]["observedGeneration"], 2);
         assert_eq!(first["metadata"]["resourceVersion"], "7");
         let mut held = first["status"].clone();
-        assert_eq!(check(Kind::Gateway, Some(&status), &seen(2, held.clone())), None);
+        assert_eq!(
+            check(Kind::Gateway, Some(&status), &seen(2, held.clone())),
+            None
+        );
         // Other managers add conditions, and the server adds defaults.
-        held["conditions"].as_array_mut().expect("a list").push(json!({"type": "Theirs", "status": "True"}));
+        held["conditions"]
+            .as_array_mut()
+            .expect("a list")
+            .push(json!({"type": "Theirs", "status": "True"}));
         held["listeners"][0]["supportedKinds"][0]["more"] = json!(1);
         for list in ["/conditions/0", "/listeners/0/conditions/0"] {
-            held.pointer_mut(list).expect("there")["lastTransitionTime"] = json!("2020-01-01T00:00:00Z");
+            held.pointer_mut(list).expect("there")["lastTransitionTime"] =
+                json!("2020-01-01T00:00:00Z");
         }
-        assert_eq!(check(Kind::Gateway, Some(&status), &seen(2, held.clone())), None);
+        assert_eq!(
+            check(Kind::Gateway, Some(&status), &seen(2, held.clone())),
+            None
+        );
         // The message of one listener's condition changes: times are kept.
         held["listeners"][0]["conditions"][0]["message"] = json!("edited by hand");
         let again = check(Kind::Gateway, Some(&status), &seen(2, held)).expect("a difference");
-        assert_eq!(again["status"]["conditions"].as_array().expect("a list").len(), 1, "theirs are not ours to write");
-        assert_eq!(again["status"]["listeners"][0]["conditions"][0]["lastTransitionTime"], "2020-01-01T00:00:00Z");
+        assert_eq!(
+            again["status"]["conditions"]
+                .as_array()
+                .expect("a list")
+                .len(),
+            1,
+            "theirs are not ours to write"
+        );
+        assert_eq!(
+            again["status"]["listeners"][0]["conditions"][0]["lastTransitionTime"],
+            "2020-01-01T00:00:00Z"
+        );
     }
 
     #[test]
     fn a_changed_condition_has_a_new_time_and_a_stale_one_goes() {
         let status = gateway(vec![accepted(Status::True)]);
-        let mut held = check(Kind::Gateway, Some(&status), &seen(2, Value::Null)).expect("new")["status"].take();
+        let mut held =
+            check(Kind::Gateway, Some(&status), &seen(2, Value::Null)).expect("new")["status"]
+                .take();
         held["conditions"][0]["lastTransitionTime"] = json!("2020-01-01T00:00:00Z");
         let worse = gateway(vec![accepted(Status::False)]);
-        let written = check(Kind::Gateway, Some(&worse), &seen(2, held.clone())).expect("a difference");
-        assert_eq!(written["status"]["conditions"][0]["lastTransitionTime"], NOW);
-        held["conditions"].as_array_mut().expect("a list").push(json!({"type": "Conflicted", "status": "True"}));
+        let written =
+            check(Kind::Gateway, Some(&worse), &seen(2, held.clone())).expect("a difference");
+        assert_eq!(
+            written["status"]["conditions"][0]["lastTransitionTime"],
+            NOW
+        );
+        held["conditions"]
+            .as_array_mut()
+            .expect("a list")
+            .push(json!({"type": "Conflicted", "status": "True"}));
         assert!(check(Kind::Gateway, Some(&status), &seen(2, held)).is_some());
     }
 
@@ -416,26 +582,46 @@ mod tests {
     fn a_class_has_conditions_and_features_only() {
         let status = ObjectStatus {
             generation: 2,
-            body: StatusBody::Class(ClassStatus { conditions: vec![accepted(Status::True)], features: Vec::new() }),
+            body: StatusBody::Class(ClassStatus {
+                conditions: vec![accepted(Status::True)],
+                features: Vec::new(),
+            }),
         };
         let written = check(Kind::GatewayClass, Some(&status), &seen(2, Value::Null)).expect("new");
-        assert_eq!(written["status"].as_object().map(serde_json::Map::len), Some(2), "{written}");
+        assert_eq!(
+            written["status"].as_object().map(serde_json::Map::len),
+            Some(2),
+            "{written}"
+        );
     }
 
     #[test]
     fn a_generation_is_never_lowered() {
         let status = gateway(vec![accepted(Status::True)]);
-        assert_eq!(check(Kind::Gateway, Some(&status), &seen(3, Value::Null)), None);
+        assert_eq!(
+            check(Kind::Gateway, Some(&status), &seen(3, Value::Null)),
+            None
+        );
     }
 
     fn route(parents: &[&str]) -> ObjectStatus {
-        let read = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        let read = Object::parse(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"name": "x"}, "spec": {"rules": [{}],
-                "parentRefs": parents.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}}));
-        let Ok(Object::Route(read)) = read else { panic!("a route") };
-        let parents: Vec<(ParentRef, Vec<Condition>)> =
-            read.parents.iter().map(|parent| (parent.clone(), vec![accepted(Status::True)])).collect();
-        ObjectStatus { generation: 2, body: StatusBody::Route(RouteStatus { parents }) }
+                "parentRefs": parents.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}}),
+        );
+        let Ok(Object::Route(read)) = read else {
+            panic!("a route")
+        };
+        let parents: Vec<(ParentRef, Vec<Condition>)> = read
+            .parents
+            .iter()
+            .map(|parent| (parent.clone(), vec![accepted(Status::True)]))
+            .collect();
+        ObjectStatus {
+            generation: 2,
+            body: StatusBody::Route(RouteStatus { parents }),
+        }
     }
 
     #[test]
@@ -447,24 +633,46 @@ mod tests {
                 "conditions": [{"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
         };
         // The last entry is a rejection.
-        let claims = |count| (0..count).map(|n| entry(CONTROLLER, n, n + 1 < count)).collect::<Vec<_>>();
+        let claims = |count| {
+            (0..count)
+                .map(|n| entry(CONTROLLER, n, n + 1 < count))
+                .collect::<Vec<_>>()
+        };
         for (count, ours) in [(1, 1), (16, 16), (17, 15), (31, 1), (32, 0)] {
-            let us = StatusOwner { controller: US, claims: Some((claims(count), 2)), alone: true };
+            let us = StatusOwner {
+                controller: US,
+                claims: Some((claims(count), 2)),
+                alone: true,
+            };
             let nothing = seen(2, json!({}));
             let written = patch(&key, None, &nothing, &nothing.status(), &us, NOW);
-            let parents = written.map(|written| written["status"]["parents"].clone()).unwrap_or_default();
+            let parents = written
+                .map(|written| written["status"]["parents"].clone())
+                .unwrap_or_default();
             let parents = parents.as_array().cloned().unwrap_or_default();
             assert_eq!(parents.len(), ours, "{count} parents");
             let untold = without_room(key.kind, None, &nothing.status(), &us);
-            assert_eq!(untold.len(), usize::from(ours == 0), "{count} parents: a refusal without an entry");
+            assert_eq!(
+                untold.len(),
+                usize::from(ours == 0),
+                "{count} parents: a refusal without an entry"
+            );
             let refused = entry(CONTROLLER, count - 1, false);
-            assert!(ours == 0 || parents.contains(&refused), "{count} parents: the refusal is told");
-            // Together with the entries of the other controllers they fit, and nothing is to be written any more.
+            assert!(
+                ours == 0 || parents.contains(&refused),
+                "{count} parents: the refusal is told"
+            );
+            // Together with the entries of the other controllers they fit, and nothing is to be
+            // written any more.
             let theirs = (0..count).map(|n| entry("io.cilium/x", n, true));
             let all: Vec<Value> = theirs.chain(parents).collect();
             assert!(all.len() <= PARENTS);
             let held = seen(2, json!({"parents": all}));
-            assert_eq!(patch(&key, None, &held, &held.status(), &us, NOW), None, "{count} parents");
+            assert_eq!(
+                patch(&key, None, &held, &held.status(), &us, NOW),
+                None,
+                "{count} parents"
+            );
         }
     }
 
@@ -476,7 +684,8 @@ mod tests {
                 "parentRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}})
         };
         let held = seen(2, json!({"parents": [ours("old"), theirs, ours("g")]}));
-        let written = check(Kind::HTTPRoute, Some(&route(&["g", "h"])), &held).expect("a difference");
+        let written =
+            check(Kind::HTTPRoute, Some(&route(&["g", "h"])), &held).expect("a difference");
         assert_eq!(written["metadata"]["resourceVersion"], "7");
         let names: Vec<_> = written["status"]["parents"]
             .as_array()
@@ -484,73 +693,153 @@ mod tests {
             .iter()
             .map(|entry| format!("{} {}", entry["controllerName"], entry["parentRef"]["name"]))
             .collect();
-        assert_eq!(names, ["\"example.org/x\" \"g\"", &format!("{:?} \"g\"", US), &format!("{:?} \"h\"", US)]);
+        assert_eq!(
+            names,
+            [
+                "\"example.org/x\" \"g\"",
+                &format!("{:?} \"g\"", US),
+                &format!("{:?} \"h\"", US)
+            ]
+        );
         let settled = seen(2, written["status"].clone());
-        assert_eq!(check(Kind::HTTPRoute, Some(&route(&["g", "h"])), &settled), None);
+        assert_eq!(
+            check(Kind::HTTPRoute, Some(&route(&["g", "h"])), &settled),
+            None
+        );
         // A route that left us loses our entries, and only those.
         let left = check(Kind::HTTPRoute, None, &settled).expect("a difference");
         assert_eq!(left["status"]["parents"], json!([theirs]));
-        assert_eq!(check(Kind::HTTPRoute, None, &seen(2, left["status"].clone())), None);
-        assert_eq!(check(Kind::HTTPRoute, None, &seen(2, Value::Null)), None, "no route of others is touched");
+        assert_eq!(
+            check(Kind::HTTPRoute, None, &seen(2, left["status"].clone())),
+            None
+        );
+        assert_eq!(
+            check(Kind::HTTPRoute, None, &seen(2, Value::Null)),
+            None,
+            "no route of others is touched"
+        );
     }
 
     #[test]
     fn ancestors_of_others_are_kept_and_ours_are_as_many_as_fit() {
         let policy = |gateways: usize| {
-            let gateways = (0..gateways).map(|number| ObjectName::new("a", format!("g{number:02}"))).collect();
-            let body = PolicyStatus { gateways, conditions: vec![accepted(Status::True)] };
-            ObjectStatus { generation: 2, body: StatusBody::Policy(body) }
+            let gateways = (0..gateways)
+                .map(|number| ObjectName::new("a", format!("g{number:02}")))
+                .collect();
+            let body = PolicyStatus {
+                gateways,
+                conditions: vec![accepted(Status::True)],
+            };
+            ObjectStatus {
+                generation: 2,
+                body: StatusBody::Policy(body),
+            }
         };
         let theirs = json!({"controllerName": "example.org/x", "ancestorRef": {"name": "g"}, "conditions": []});
         let held = seen(2, json!({"ancestors": [theirs]}));
-        let written = check(Kind::BackendTLSPolicy, Some(&policy(20)), &held).expect("a difference");
+        let written =
+            check(Kind::BackendTLSPolicy, Some(&policy(20)), &held).expect("a difference");
         let ancestors = written["status"]["ancestors"].as_array().expect("a list");
         assert_eq!((ancestors.len(), &ancestors[0]), (ANCESTORS, &theirs));
         assert_eq!(ancestors[1]["ancestorRef"]["name"], "g00");
         let settled = seen(2, written["status"].clone());
-        assert_eq!(check(Kind::BackendTLSPolicy, Some(&policy(20)), &settled), None, "it is not written again");
+        assert_eq!(
+            check(Kind::BackendTLSPolicy, Some(&policy(20)), &settled),
+            None,
+            "it is not written again"
+        );
         // A Gateway that comes before those that are told of takes the place of the last one.
         let mut more = policy(20);
-        let StatusBody::Policy(body) = &mut more.body else { panic!("a policy's") };
+        let StatusBody::Policy(body) = &mut more.body else {
+            panic!("a policy's")
+        };
         body.gateways.insert(0, ObjectName::new("a", "first"));
         let written = check(Kind::BackendTLSPolicy, Some(&more), &settled).expect("a difference");
-        let names: Vec<_> = written["status"]["ancestors"].as_array().into_iter().flatten().collect();
-        let has = |name: &str| names.iter().any(|entry| entry["ancestorRef"]["name"] == name);
-        assert!(names.len() == ANCESTORS && has("first") && has("g13") && !has("g14"), "{names:?}");
+        let names: Vec<_> = written["status"]["ancestors"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .collect();
+        let has = |name: &str| {
+            names
+                .iter()
+                .any(|entry| entry["ancestorRef"]["name"] == name)
+        };
+        assert!(
+            names.len() == ANCESTORS && has("first") && has("g13") && !has("g14"),
+            "{names:?}"
+        );
         let left = check(Kind::BackendTLSPolicy, None, &settled).expect("a difference");
         assert_eq!(left["status"]["ancestors"], json!([theirs]));
-        assert_eq!(check(Kind::BackendTLSPolicy, None, &seen(2, left["status"].clone())), None);
-        assert_eq!(check(Kind::BackendTLSPolicy, None, &seen(2, Value::Null)), None);
+        assert_eq!(
+            check(
+                Kind::BackendTLSPolicy,
+                None,
+                &seen(2, left["status"].clone())
+            ),
+            None
+        );
+        assert_eq!(
+            check(Kind::BackendTLSPolicy, None, &seen(2, Value::Null)),
+            None
+        );
     }
 
-    /// Cozystack's controller leaves entries behind; where TenantGateways are implemented here, they are ours.
+    /// Cozystack's controller leaves entries behind; where TenantGateways are implemented here,
+    /// they are ours.
     #[test]
     fn statuses_of_claims_are_ours_where_tenant_gateways_are() {
         let told = |name: &str, status: &str| {
             json!({"controllerName": CONTROLLER, "parentRef": {"name": name}, "conditions": [
                 {"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
         };
-        let held = seen(2, json!({"parents": [told("stale", "True"), told("g", "True")]}));
+        let held = seen(
+            2,
+            json!({"parents": [told("stale", "True"), told("g", "True")]}),
+        );
         let key = ObjectKey::new(Kind::GRPCRoute, ObjectName::new("a", "x"));
         let check = |claims| {
-            patch(&key, None, &held, &held.status(), &StatusOwner { controller: US, claims, alone: true }, NOW)
+            patch(
+                &key,
+                None,
+                &held,
+                &held.status(),
+                &StatusOwner {
+                    controller: US,
+                    claims,
+                    alone: true,
+                },
+                NOW,
+            )
         };
         assert_eq!(check(None), None);
         let written = check(Some((vec![told("g", "False")], 2))).expect("a difference");
         assert_eq!(written["status"]["parents"], json!([told("g", "False")]));
-        assert_eq!(check(Some((vec![told("g", "False")], 1))), None, "the verdict is older than the route");
-        assert_eq!(check(Some((vec![told("stale", "True"), told("g", "True")], 2))), None);
+        assert_eq!(
+            check(Some((vec![told("g", "False")], 1))),
+            None,
+            "the verdict is older than the route"
+        );
+        assert_eq!(
+            check(Some((vec![told("stale", "True"), told("g", "True")], 2))),
+            None
+        );
     }
 
     /// Cilium 1.20 writes into the first entry of its parentRef, whichever controller wrote it.
     #[test]
     fn statuses_of_claims_follow_those_of_the_controller_of_the_gateway() {
         let entry = |controller: &str, kinds: &[&str]| {
-            let conditions: Vec<Value> =
-                kinds.iter().map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": NOW})).collect();
+            let conditions: Vec<Value> = kinds
+                .iter()
+                .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": NOW}))
+                .collect();
             json!({"controllerName": controller, "parentRef": {"name": "g"}, "conditions": conditions})
         };
-        let (theirs, ours) = (entry("io.cilium/x", &["Accepted", "ResolvedRefs"]), entry(CONTROLLER, &["Accepted"]));
+        let (theirs, ours) = (
+            entry("io.cilium/x", &["Accepted", "ResolvedRefs"]),
+            entry(CONTROLLER, &["Accepted"]),
+        );
         let taken = entry(CONTROLLER, &["Accepted", "ResolvedRefs"]);
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
         for (there, alone, waiting, written) in [
@@ -561,14 +850,28 @@ mod tests {
             // An entry that the other controller wrote into is removed.
             (vec![&taken], false, true, Some(vec![])),
             (vec![&taken], true, false, Some(vec![&ours])),
-            (vec![&taken, &theirs], false, false, Some(vec![&theirs, &ours])),
-            (vec![&ours, &theirs], false, false, Some(vec![&theirs, &ours])),
+            (
+                vec![&taken, &theirs],
+                false,
+                false,
+                Some(vec![&theirs, &ours]),
+            ),
+            (
+                vec![&ours, &theirs],
+                false,
+                false,
+                Some(vec![&theirs, &ours]),
+            ),
             (vec![&theirs, &ours], false, false, None),
             // If the other controller writes nothing, our entry stays.
             (vec![&ours], false, false, None),
         ] {
             let held = seen(2, json!({"parents": there}));
-            let us = StatusOwner { controller: US, claims: Some((vec![ours.clone()], 2)), alone };
+            let us = StatusOwner {
+                controller: US,
+                claims: Some((vec![ours.clone()], 2)),
+                alone,
+            };
             assert_eq!(waits(&held.status(), &us), waiting, "{there:?}");
             let document = patch(&key, None, &held, &held.status(), &us, NOW);
             assert_eq!(

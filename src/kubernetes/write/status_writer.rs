@@ -1,5 +1,5 @@
-//! Writes statuses: objects are queued, and the content is asked for when a write starts, so that only the newest is
-//! written, a few at a time.
+//! Writes statuses: objects are queued, and the content is asked for when a write starts, so that
+//! only the newest is written, a few at a time.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,11 @@ use crate::write::undeclared::Undeclared;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
 
-/// The maximum number of concurrent writes. API priority and fairness gives a controller about as many seats.
+/// The maximum number of concurrent writes. API priority and fairness gives a controller about as
+/// many seats.
 const AT_ONCE: usize = 8;
-/// The minimum time between two writes of statuses while the writer of objects is busy: objects that serve go before
-/// statuses.
+/// The minimum time between two writes of statuses while the writer of objects is busy: objects
+/// that serve go before statuses.
 const BEHIND_OBJECTS: Duration = Duration::from_millis(100);
 
 /// The outcome of a write.
@@ -45,14 +46,20 @@ pub struct StatusWriter {
 impl StatusWriter {
     /// Creates the writer, with an empty queue.
     pub fn new(client: Client) -> Self {
-        Self { client, worker: Worker::new(AT_ONCE), begun: Instant::now(), undeclared: Undeclared::default() }
+        Self {
+            client,
+            worker: Worker::new(AT_ONCE),
+            begun: Instant::now(),
+            undeclared: Undeclared::default(),
+        }
     }
 
-    /// Reduces the rate of statuses while the writer of objects is busy. It does not stop them, since a burst may take
-    /// minutes.
+    /// Reduces the rate of statuses while the writer of objects is busy. It does not stop them,
+    /// since a burst may take minutes.
     pub fn yield_to_objects(&mut self, busy: bool, now: Instant) {
         let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
-        self.worker.set_room(if busy { usize::from(turn) } else { AT_ONCE });
+        self.worker
+            .set_room(if busy { usize::from(turn) } else { AT_ONCE });
     }
 
     /// Queues the status of an object for the time `at`, or earlier.
@@ -65,8 +72,8 @@ impl StatusWriter {
         self.worker.drop(key);
     }
 
-    /// Returns the next object that is due, while there is room. [`StatusWriter::apply`] or [`StatusWriter::nothing`]
-    /// must follow.
+    /// Returns the next object that is due, while there is room. [`StatusWriter::apply`] or
+    /// [`StatusWriter::nothing`] must follow.
     pub fn take(&mut self, now: Instant) -> Option<ObjectKey> {
         self.worker.take(now)
     }
@@ -76,7 +83,8 @@ impl StatusWriter {
         self.worker.done(key);
     }
 
-    /// A status document without what the definitions of the cluster do not have; `None` where the rest is there.
+    /// A status document without what the definitions of the cluster do not have; `None` where the
+    /// rest is there.
     pub(crate) fn declared(
         &mut self,
         key: &ObjectKey,
@@ -88,7 +96,8 @@ impl StatusWriter {
         (!is_less || !agrees("", &document["status"], current)).then_some(document)
     }
 
-    /// Takes in that the definitions have changed. Returns the kinds whose statuses lacked fields until now.
+    /// Takes in that the definitions have changed. Returns the kinds whose statuses lacked fields
+    /// until now.
     pub(crate) fn definitions_changed(&mut self) -> Vec<Kind> {
         self.undeclared.forget()
     }
@@ -100,7 +109,9 @@ impl StatusWriter {
         self.worker.begin("status", &key.to_string(), async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             let patch = Patch::Apply(&document);
-            let outcome = in_time(api.patch_status(&key.name.name, &params, &patch)).await.map(Box::new);
+            let outcome = in_time(api.patch_status(&key.name.name, &params, &patch))
+                .await
+                .map(Box::new);
             Done { key, outcome }
         });
     }

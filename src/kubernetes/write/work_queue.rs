@@ -1,6 +1,7 @@
-//! Work queue: each item is queued at most once, never runs twice at the same time, and is retried with a back-off. Items
-//! that are due are taken from one namespace after the other, so that a namespace with thousands of them delays the items
-//! of others by one of its own. Pure: the time is an argument.
+//! Work queue: each item is queued at most once, never runs twice at the same time, and is retried
+//! with a back-off. Items that are due are taken from one namespace after the other, so that a
+//! namespace with thousands of them delays the items of others by one of its own. Pure: the time is
+//! an argument.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -71,7 +72,10 @@ struct Line<K> {
 impl<K: Queued> Lines<K> {
     fn insert(&mut self, at: Instant, key: K) {
         let namespace = key.namespace().to_owned();
-        let new = Line { by_time: BTreeSet::new(), has_turn: false };
+        let new = Line {
+            by_time: BTreeSet::new(),
+            has_turn: false,
+        };
         let line = self.all.entry(namespace.clone()).or_insert(new);
         let before = line.first();
         line.by_time.insert((at, key));
@@ -79,13 +83,16 @@ impl<K: Queued> Lines<K> {
             if let Some(before) = before {
                 self.heads.remove(&(before, namespace.clone()));
             }
-            self.heads.insert((before.map_or(at, |before| before.min(at)), namespace));
+            self.heads
+                .insert((before.map_or(at, |before| before.min(at)), namespace));
         }
     }
 
     fn remove(&mut self, at: Instant, key: &K) {
         let namespace = key.namespace();
-        let Some(line) = self.all.get_mut(namespace) else { return };
+        let Some(line) = self.all.get_mut(namespace) else {
+            return;
+        };
         let before = line.first();
         line.by_time.remove(&(at, key.clone()));
         // A line with a turn is removed when the turn comes.
@@ -113,8 +120,14 @@ impl<K: Queued> Lines<K> {
             }
         }
         while let Some(namespace) = self.turns.pop_front() {
-            let Some(line) = self.all.get_mut(&namespace) else { continue };
-            let taken = if line.first().is_some_and(|at| at <= now) { line.by_time.pop_first() } else { None };
+            let Some(line) = self.all.get_mut(&namespace) else {
+                continue;
+            };
+            let taken = if line.first().is_some_and(|at| at <= now) {
+                line.by_time.pop_first()
+            } else {
+                None
+            };
             match line.first() {
                 Some(at) if at <= now => self.turns.push_back(namespace),
                 Some(at) => {
@@ -134,7 +147,10 @@ impl<K: Queued> Lines<K> {
 
     /// Returns the time at which the next item is due.
     fn next(&self) -> Option<Instant> {
-        let due = self.turns.iter().find_map(|namespace| self.all.get(namespace)?.first());
+        let due = self
+            .turns
+            .iter()
+            .find_map(|namespace| self.all.get(namespace)?.first());
         let head = self.heads.first().map(|(at, _)| *at);
         due.into_iter().chain(head).min()
     }
@@ -150,7 +166,11 @@ impl<K> Default for WorkQueue<K> {
     fn default() -> Self {
         Self {
             due: BTreeMap::new(),
-            lines: Lines { all: BTreeMap::new(), heads: BTreeSet::new(), turns: VecDeque::new() },
+            lines: Lines {
+                all: BTreeMap::new(),
+                heads: BTreeSet::new(),
+                turns: VecDeque::new(),
+            },
             running: BTreeSet::new(),
             again: BTreeMap::new(),
             failures: BTreeMap::new(),
@@ -159,7 +179,8 @@ impl<K> Default for WorkQueue<K> {
 }
 
 impl<K: Queued> WorkQueue<K> {
-    /// Queues an item for the time `at`, or leaves it at an earlier time. An item that failed keeps its back-off.
+    /// Queues an item for the time `at`, or leaves it at an earlier time. An item that failed keeps
+    /// its back-off.
     pub fn want(&mut self, key: K, at: Instant) {
         if self.running.contains(&key) {
             let when = self.again.entry(key).or_insert(at);
@@ -186,7 +207,8 @@ impl<K: Queued> WorkQueue<K> {
         self.failures.remove(key);
     }
 
-    /// Returns the next item that is due. It runs until [`WorkQueue::done`] or [`WorkQueue::failed`].
+    /// Returns the next item that is due. It runs until [`WorkQueue::done`] or
+    /// [`WorkQueue::failed`].
     pub fn take(&mut self, now: Instant) -> Option<K> {
         let key = self.lines.take(now)?;
         self.due.remove(&key);
@@ -200,13 +222,14 @@ impl<K: Queued> WorkQueue<K> {
         self.ran(key);
     }
 
-    /// Notes that the work of an item failed. It is retried after the time that `pause` returns for the number of
-    /// consecutive failures before.
+    /// Notes that the work of an item failed. It is retried after the time that `pause` returns for
+    /// the number of consecutive failures before.
     pub fn failed(&mut self, key: &K, now: Instant, pause: impl FnOnce(u32) -> Option<Duration>) {
         let failures = self.failures.entry(key.clone()).or_default();
         let pause = pause(*failures);
         *failures = failures.saturating_add(1);
-        // An item that was queued again meanwhile keeps the back-off too: the failure may not depend on the content.
+        // An item that was queued again meanwhile keeps the back-off too: the failure may not
+        // depend on the content.
         if self.again.remove(key).is_some() || pause.is_some() {
             let at = now + pause.unwrap_or(Duration::from_secs(1));
             self.running.remove(key);
@@ -280,7 +303,11 @@ mod tests {
             ["mallory/2", "alice", "mallory/3"]
         );
         queue.drop(&"mallory/4");
-        assert_eq!((queue.take(at), queue.next()), (None, Some(now + SECOND * 2)), "the turn of nobody");
+        assert_eq!(
+            (queue.take(at), queue.next()),
+            (None, Some(now + SECOND * 2)),
+            "the turn of nobody"
+        );
         queue.want("mallory/5", at);
         assert_eq!((queue.take(at), queue.take(at)), (Some("mallory/5"), None));
         assert_eq!(queue.take(now + SECOND * 2), Some("bob"));
@@ -295,9 +322,15 @@ mod tests {
         queue.want("b", now);
         queue.want("a", now);
         queue.want("a", now + SECOND);
-        assert_eq!((queue.take(now), queue.take(now), queue.take(now)), (Some("a"), Some("b"), None));
+        assert_eq!(
+            (queue.take(now), queue.take(now), queue.take(now)),
+            (Some("a"), Some("b"), None)
+        );
         queue.want("a", now);
-        assert_eq!((queue.take(now), queue.running(), queue.waiting()), (None, 2, 1));
+        assert_eq!(
+            (queue.take(now), queue.running(), queue.waiting()),
+            (None, 2, 1)
+        );
         queue.done(&"a");
         assert_eq!(queue.take(now), Some("a"));
         queue.done(&"a");

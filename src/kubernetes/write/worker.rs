@@ -1,8 +1,9 @@
-//! The worker for requests to the API server: a work queue, a limit of concurrent requests, back-off after failures,
-//! and counters. The content of the requests is up to the user of the worker.
+//! The worker for requests to the API server: a work queue, a limit of concurrent requests,
+//! back-off after failures, and counters. The content of the requests is up to the user of the
+//! worker.
 //!
-//! It is for requests that converge to a desired state. ARCHITECTURE.md ("Writes to the API server") lists the requests
-//! that do not.
+//! It is for requests that converge to a desired state. ARCHITECTURE.md ("Writes to the API
+//! server") lists the requests that do not.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -22,8 +23,8 @@ pub(crate) struct Worker<K, T> {
     counts: RequestCounts,
 }
 
-/// The time until the retry of a request whose class of failure is not retried: a deleted namespace may be created
-/// again.
+/// The time until the retry of a request whose class of failure is not retried: a deleted namespace
+/// may be created again.
 const LAST_RESORT: Duration = Duration::from_secs(5);
 
 /// Counters of started and failed requests. Clones share the counters.
@@ -33,7 +34,10 @@ pub(crate) struct RequestCounts(Arc<Mutex<Writes>>);
 impl RequestCounts {
     /// Returns the counters so far.
     pub(crate) fn read(&self) -> Writes {
-        self.0.lock().expect("nobody panics while holding it").clone()
+        self.0
+            .lock()
+            .expect("nobody panics while holding it")
+            .clone()
     }
 
     fn count(&self, change: impl FnOnce(&mut Writes)) {
@@ -49,7 +53,12 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
 
     /// As [`Self::new`], with counters that outlive the worker.
     pub(crate) fn counted_by(counts: RequestCounts, room: usize) -> Self {
-        Self { queue: WorkQueue::default(), running: JoinSet::new(), room, counts }
+        Self {
+            queue: WorkQueue::default(),
+            running: JoinSet::new(),
+            room,
+            counts,
+        }
     }
 
     /// Returns the number of started requests by action, and of failures by class.
@@ -77,9 +86,14 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
         self.queue.drop(key);
     }
 
-    /// Returns the next object that is due, while there is room. [`Worker::begin`] or [`Worker::done`] must follow.
+    /// Returns the next object that is due, while there is room. [`Worker::begin`] or
+    /// [`Worker::done`] must follow.
     pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
-        if self.is_full() { None } else { self.queue.take(now) }
+        if self.is_full() {
+            None
+        } else {
+            self.queue.take(now)
+        }
     }
 
     /// Starts the request about an object that was taken.
@@ -92,7 +106,8 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
         self.begin_several(what, &[what], object, request);
     }
 
-    /// Starts several requests, in order, about an object that was taken. Each is counted by its action.
+    /// Starts several requests, in order, about an object that was taken. Each is counted by its
+    /// action.
     pub(crate) fn begin_several(
         &mut self,
         what: &'static str,
@@ -113,8 +128,8 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
         self.queue.next()
     }
 
-    /// Waits until a request has ended; `None` when a queued object is due. After a request [`Worker::done`] or
-    /// [`Worker::failed`] must follow.
+    /// Waits until a request has ended; `None` when a queued object is due. After a request
+    /// [`Worker::done`] or [`Worker::failed`] must follow.
     pub(crate) async fn next(&mut self) -> Option<T> {
         let due = self.due().filter(|_| !self.is_full());
         ended_or_due(&mut self.running, due).await
@@ -125,21 +140,24 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
         self.queue.done(key);
     }
 
-    /// Notes that a request failed: it is retried after the back-off of its class, if the class is retried. Returns the
-    /// number of consecutive failures before it.
+    /// Notes that a request failed: it is retried after the back-off of its class, if the class is
+    /// retried. Returns the number of consecutive failures before it.
     pub(crate) fn failed(&mut self, key: &K, failure: &Failure, now: Instant) -> u32 {
         self.count_failure(failure);
         let before = self.queue.failures(key);
-        self.queue.failed(key, now, |failures| failure.pause(failures));
+        self.queue
+            .failed(key, now, |failures| failure.pause(failures));
         before
     }
 
     /// Counts a failure without a back-off: the next request about the object is another one.
     pub(crate) fn count_failure(&self, failure: &Failure) {
-        self.counts.count(|writes| *writes.failed.entry(failure.class()).or_default() += 1);
+        self.counts
+            .count(|writes| *writes.failed.entry(failure.class()).or_default() += 1);
     }
 
-    /// As [`Self::failed`], but a request whose class is not retried is retried after [`LAST_RESORT`].
+    /// As [`Self::failed`], but a request whose class is not retried is retried after
+    /// [`LAST_RESORT`].
     pub(crate) fn failed_and_due(&mut self, key: &K, failure: &Failure, now: Instant) {
         self.failed(key, failure, now);
         if !self.is_wanted(key) {

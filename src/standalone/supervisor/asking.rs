@@ -13,13 +13,18 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the server information of the Envoy behind this socket.
 pub(super) async fn info(admin: &Path) -> Option<Info> {
-    let text = timeout(TIMEOUT, ask(admin, "/server_info")).await.ok()?.ok()?;
+    let text = timeout(TIMEOUT, ask(admin, "/server_info"))
+        .await
+        .ok()?
+        .ok()?;
     serde_json::from_str(&text).ok()
 }
 
 /// Makes connections end after their request in progress. Returns whether Envoy accepted it.
 pub(super) async fn end_connections(admin: &Path) -> bool {
-    timeout(TIMEOUT, tell(admin, "/healthcheck/fail")).await.is_ok_and(|answer| answer.is_ok())
+    timeout(TIMEOUT, tell(admin, "/healthcheck/fail"))
+        .await
+        .is_ok_and(|answer| answer.is_ok())
 }
 
 /// Makes Envoy accept no more connections.
@@ -28,7 +33,8 @@ pub(super) async fn stop_listening(admin: &Path) {
     let _ = timeout(TIMEOUT, tell(admin, "/drain_listeners")).await;
 }
 
-/// Returns the number of requests, and of connections of other protocols, in progress; `None` without an answer.
+/// Returns the number of requests, and of connections of other protocols, in progress; `None`
+/// without an answer.
 pub(super) async fn under_way(admin: &Path) -> Option<u64> {
     let filter = "/stats?filter=^(http|tcp)\\..*\\.downstream_(rq|cx)_active$";
     let text = timeout(TIMEOUT, ask(admin, filter)).await.ok()?.ok()?;
@@ -37,12 +43,17 @@ pub(super) async fn under_way(admin: &Path) -> Option<u64> {
 
 fn count(stats: &str) -> u64 {
     let counted = |name: &str| match name.split_once('.') {
-        Some(("http", rest)) => !rest.starts_with("admin.") && rest.ends_with(".downstream_rq_active"),
+        Some(("http", rest)) => {
+            !rest.starts_with("admin.") && rest.ends_with(".downstream_rq_active")
+        }
         Some(("tcp", rest)) => rest.ends_with(".downstream_cx_active"),
         _ => false,
     };
     let lines = stats.lines().filter_map(|line| line.split_once(": "));
-    lines.filter(|(name, _)| counted(name)).filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
+    lines
+        .filter(|(name, _)| counted(name))
+        .filter_map(|(_, value)| value.trim().parse::<u64>().ok())
+        .sum()
 }
 
 #[cfg(test)]

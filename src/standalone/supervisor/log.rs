@@ -1,4 +1,5 @@
-//! Envoy's log: a file that Envoy writes itself, so that it can log while this program does not run.
+//! Envoy's log: a file that Envoy writes itself, so that it can log while this program does not
+//! run.
 
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
@@ -27,17 +28,24 @@ const MAX_LINE: usize = 1000;
 /// # Errors
 /// When it cannot be opened.
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
 }
 
-/// Repeats new warnings in our log, and truncates the file when it is large. Ends only by being dropped.
+/// Repeats new warnings in our log, and truncates the file when it is large. Ends only by being
+/// dropped.
 pub(super) async fn follow(path: &Path) -> Infallible {
     let mut read = tokio::fs::metadata(path).await.map_or(0, |meta| meta.len());
     let mut begun = Vec::new();
     loop {
         sleep(POLL_INTERVAL).await;
         // The file is missing before the first Envoy.
-        let Ok(meta) = tokio::fs::metadata(path).await else { continue };
+        let Ok(meta) = tokio::fs::metadata(path).await else {
+            continue;
+        };
         if meta.len() < read {
             (read, begun) = (0, Vec::new());
         }
@@ -46,7 +54,10 @@ pub(super) async fn follow(path: &Path) -> Infallible {
                 Ok(bytes) => {
                     read += bytes.len() as u64;
                     begun.extend(bytes);
-                    let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+                    let whole = begun
+                        .iter()
+                        .rposition(|byte| *byte == b'\n')
+                        .map_or(0, |end| end + 1);
                     let lines: Vec<u8> = begun.drain(..whole).collect();
                     tell(&String::from_utf8_lossy(&lines));
                     begun.truncate(AT_ONCE as usize);
@@ -70,7 +81,12 @@ async fn piece(path: &Path, from: u64) -> io::Result<Vec<u8>> {
 
 /// Envoy opened the file for appending, so it goes on at the new end.
 async fn shorten(path: &Path) -> io::Result<()> {
-    tokio::fs::OpenOptions::new().write(true).open(path).await?.set_len(0).await
+    tokio::fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .await?
+        .set_len(0)
+        .await
 }
 
 fn tell(lines: &str) {
@@ -79,8 +95,8 @@ fn tell(lines: &str) {
     }
 }
 
-/// Warnings of Envoy in normal operation: that the domain matcher is work in progress, at every update of the SNI
-/// matcher; and that it ends, or is replaced, as ordered.
+/// Warnings of Envoy in normal operation: that the domain matcher is work in progress, at every
+/// update of the SNI matcher; and that it ends, or is replaced, as ordered.
 const ORDINARY: [&str; 4] = [
     "marked as work-in-progress",
     "caught ENVOY_SIGTERM",
@@ -88,16 +104,19 @@ const ORDINARY: [&str; 4] = [
     "terminating parent process",
 ];
 
-/// Envoy logs several lines each time it is asked to bind an address and cannot. The program reports that once itself,
-/// except for a Unix socket, which is Envoy's own.
+/// Envoy logs several lines each time it is asked to bind an address and cannot. The program
+/// reports that once itself, except for a Unix socket, which is Envoy's own.
 fn is_reported_once(line: &str) -> bool {
-    line.split_once("cannot bind '").is_some_and(|(_, address)| !address.starts_with('/'))
+    line.split_once("cannot bind '")
+        .is_some_and(|(_, address)| !address.starts_with('/'))
 }
 
 fn is_told(line: &str) -> bool {
     !is_reported_once(line)
         && !ORDINARY.iter().any(|text| line.contains(text))
-        && ["[warning]", "[error]", "[critical]"].iter().any(|level| line.contains(level))
+        && ["[warning]", "[error]", "[critical]"]
+            .iter()
+            .any(|level| line.contains(level))
 }
 
 #[cfg(test)]
@@ -106,10 +125,18 @@ mod tests {
 
     #[test]
     fn warnings_are_told_and_the_rest_is_kept_in_the_file() {
-        assert!(is_told("[2026-01-01 00:00:00.000][1][warning][config] [x.cc:1] refused"));
-        assert!(!is_told("[2026-01-01 00:00:00.000][1][info][main] [x.cc:1] started"));
-        assert!(!is_told("[2026-01-01 00:00:00.000][1][warning][misc] message is marked as work-in-progress"));
-        let bind = |address| format!("[1][error][config] [x.cc:1] cannot bind '{address}': Address already in use");
+        assert!(is_told(
+            "[2026-01-01 00:00:00.000][1][warning][config] [x.cc:1] refused"
+        ));
+        assert!(!is_told(
+            "[2026-01-01 00:00:00.000][1][info][main] [x.cc:1] started"
+        ));
+        assert!(!is_told(
+            "[2026-01-01 00:00:00.000][1][warning][misc] message is marked as work-in-progress"
+        ));
+        let bind = |address| {
+            format!("[1][error][config] [x.cc:1] cannot bind '{address}': Address already in use")
+        };
         assert!(is_told(&bind("/run/admin.sock")) && !is_told(&bind("0.0.0.0:80")));
     }
 }

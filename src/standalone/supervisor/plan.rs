@@ -26,7 +26,10 @@ struct CommandLine {
 impl Info {
     /// Returns whether the information is about this process.
     pub(super) fn is_of(&self, process: &Process) -> bool {
-        let CommandLine { base_id, restart_epoch } = &self.command_line_options;
+        let CommandLine {
+            base_id,
+            restart_epoch,
+        } = &self.command_line_options;
         *base_id == process.launch.base_id.to_string() && *restart_epoch == process.launch.epoch
     }
 
@@ -59,21 +62,33 @@ pub(super) enum Plan {
     Start,
     /// Adopts this process, which is the wanted Envoy.
     Adopt(Process),
-    /// Starts an Envoy that takes over the listening sockets of this process by a hot restart. The text is the reason.
+    /// Starts an Envoy that takes over the listening sockets of this process by a hot restart. The
+    /// text is the reason.
     Restart(Process, String),
-    /// Starts an Envoy beside the running ones, on the same ports, and ends those when it serves, since a hot restart
-    /// is not possible. The text is the reason.
+    /// Starts an Envoy beside the running ones, on the same ports, and ends those when it serves,
+    /// since a hot restart is not possible. The text is the reason.
     Replace(String),
 }
 
 /// Returns the plan. `answer` is the information from the Envoy that has the admin interface.
 pub(super) fn plan(found: &[Process], answer: Option<&Info>, wanted: &Wanted) -> Plan {
-    let Some(newest) = found.last() else { return Plan::Start };
-    let Some((process, info)) = answer.and_then(|info| Some((found.iter().find(|one| info.is_of(one))?, info))) else {
-        return Plan::Replace(format!("process {} does not answer at its admin socket", newest.pid));
+    let Some(newest) = found.last() else {
+        return Plan::Start;
+    };
+    let Some((process, info)) =
+        answer.and_then(|info| Some((found.iter().find(|one| info.is_of(one))?, info)))
+    else {
+        return Plan::Replace(format!(
+            "process {} does not answer at its admin socket",
+            newest.pid
+        ));
     };
     let pid = process.pid;
-    let why = if wanted.version.as_ref().is_some_and(|version| *version != info.version) {
+    let why = if wanted
+        .version
+        .as_ref()
+        .is_some_and(|version| *version != info.version)
+    {
         format!("process {pid} is version {}", info.number())
     } else if process.launch.digest != wanted.digest {
         format!("process {pid} has another bootstrap")
@@ -83,7 +98,9 @@ pub(super) fn plan(found: &[Process], answer: Option<&Info>, wanted: &Wanted) ->
     if wanted.hot_restart_version.as_ref() == Some(&info.hot_restart_version) {
         Plan::Restart(process.clone(), why)
     } else {
-        Plan::Replace(format!("{why}, from which this one cannot take over sockets"))
+        Plan::Replace(format!(
+            "{why}, from which this one cannot take over sockets"
+        ))
     }
 }
 
@@ -95,48 +112,114 @@ mod tests {
     use super::*;
 
     fn process(pid: u32, epoch: u32, digest: &str) -> Process {
-        Process::of_child(pid, Launch { base_id: 7, epoch, digest: digest.to_owned() })
+        Process::of_child(
+            pid,
+            Launch {
+                base_id: 7,
+                epoch,
+                digest: digest.to_owned(),
+            },
+        )
     }
 
     fn info(epoch: u32, version: &str) -> Info {
-        serde_json::from_value(json!({ "version": format!("abc/{version}/Clean"), "state": "LIVE",
+        serde_json::from_value(
+            json!({ "version": format!("abc/{version}/Clean"), "state": "LIVE",
             "hot_restart_version": "11.104", "uptime_current_epoch": "3s",
-            "command_line_options": { "base_id": "7", "restart_epoch": epoch, "concurrency": 2 } }))
+            "command_line_options": { "base_id": "7", "restart_epoch": epoch, "concurrency": 2 } }),
+        )
         .expect("an answer")
     }
 
     fn wanted() -> Wanted {
-        let (version, hot) = (Some("abc/1.40.0/Clean".to_owned()), Some("11.104".to_owned()));
-        Wanted { digest: "d".to_owned(), version, hot_restart_version: hot }
+        let (version, hot) = (
+            Some("abc/1.40.0/Clean".to_owned()),
+            Some("11.104".to_owned()),
+        );
+        Wanted {
+            digest: "d".to_owned(),
+            version,
+            hot_restart_version: hot,
+        }
     }
 
     #[test]
     fn an_envoy_is_adopted_restarted_or_replaced() {
         let (old, new) = (process(1, 0, "d"), process(2, 1, "d"));
         assert_eq!(plan(&[], None, &wanted()), Plan::Start);
-        assert_eq!(plan(&[], Some(&info(0, "1.40.0")), &wanted()), Plan::Start, "an answer of somebody else's");
-        assert_eq!(plan(std::slice::from_ref(&old), Some(&info(0, "1.40.0")), &wanted()), Plan::Adopt(old.clone()));
+        assert_eq!(
+            plan(&[], Some(&info(0, "1.40.0")), &wanted()),
+            Plan::Start,
+            "an answer of somebody else's"
+        );
+        assert_eq!(
+            plan(
+                std::slice::from_ref(&old),
+                Some(&info(0, "1.40.0")),
+                &wanted()
+            ),
+            Plan::Adopt(old.clone())
+        );
         // During a hot restart the newer Envoy has the admin interface.
-        assert_eq!(plan(&[old.clone(), new.clone()], Some(&info(1, "1.40.0")), &wanted()), Plan::Adopt(new.clone()));
-        let restarted = |found: Process, version: &str| match plan(&[found], Some(&info(0, version)), &wanted()) {
+        assert_eq!(
+            plan(
+                &[old.clone(), new.clone()],
+                Some(&info(1, "1.40.0")),
+                &wanted()
+            ),
+            Plan::Adopt(new.clone())
+        );
+        let restarted = |found: Process, version: &str| match plan(
+            &[found],
+            Some(&info(0, version)),
+            &wanted(),
+        ) {
             Plan::Restart(_, why) => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(restarted(process(1, 0, "e"), "1.40.0"), "process 1 has another bootstrap");
-        assert_eq!(restarted(old.clone(), "1.39.2"), "process 1 is version 1.39.2");
-        let replaced = |answer: Option<&Info>, wanted: &Wanted| match plan(std::slice::from_ref(&old), answer, wanted) {
+        assert_eq!(
+            restarted(process(1, 0, "e"), "1.40.0"),
+            "process 1 has another bootstrap"
+        );
+        assert_eq!(
+            restarted(old.clone(), "1.39.2"),
+            "process 1 is version 1.39.2"
+        );
+        let replaced = |answer: Option<&Info>, wanted: &Wanted| match plan(
+            std::slice::from_ref(&old),
+            answer,
+            wanted,
+        ) {
             Plan::Replace(why) => why,
             other => panic!("{other:?}"),
         };
         assert!(replaced(None, &wanted()).contains("process 1 does not answer"));
-        assert!(replaced(Some(&info(5, "1.40.0")), &wanted()).contains("process 1 does not answer"));
-        let other = Wanted { hot_restart_version: Some("12.104".to_owned()), ..wanted() };
+        assert!(
+            replaced(Some(&info(5, "1.40.0")), &wanted()).contains("process 1 does not answer")
+        );
+        let other = Wanted {
+            hot_restart_version: Some("12.104".to_owned()),
+            ..wanted()
+        };
         assert!(replaced(Some(&info(0, "1.39.2")), &other).contains("1.39.2, from which"));
     }
 
     #[test]
     fn a_program_that_does_not_say_its_version_is_taken_for_the_same() {
-        let (old, wanted) = (process(1, 0, "d"), Wanted { version: None, ..wanted() });
-        assert_eq!(plan(std::slice::from_ref(&old), Some(&info(0, "1.39.2")), &wanted), Plan::Adopt(old));
+        let (old, wanted) = (
+            process(1, 0, "d"),
+            Wanted {
+                version: None,
+                ..wanted()
+            },
+        );
+        assert_eq!(
+            plan(
+                std::slice::from_ref(&old),
+                Some(&info(0, "1.39.2")),
+                &wanted
+            ),
+            Plan::Adopt(old)
+        );
     }
 }

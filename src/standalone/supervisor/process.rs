@@ -41,7 +41,13 @@ pub(super) fn find(dir: &Path, uid: u32) -> io::Result<Vec<Process>> {
 fn find_in(proc: &Path, dir: &Path, uid: u32) -> io::Result<Vec<Process>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(proc)? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Some(pid) = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
         found.extend(read(proc, dir, uid, pid));
     }
     found.sort_by_key(|process: &Process| (process.started, process.pid));
@@ -52,16 +58,27 @@ fn find_in(proc: &Path, dir: &Path, uid: u32) -> io::Result<Vec<Process>> {
 fn read(proc: &Path, dir: &Path, uid: u32, pid: u32) -> Option<Process> {
     let place = proc.join(pid.to_string());
     let command = fs::read(place.join("cmdline")).ok()?;
-    let command: Vec<OsString> =
-        command.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect();
+    let command: Vec<OsString> = command
+        .strip_suffix(b"\0")?
+        .split(|byte| *byte == 0)
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect();
     let launch = Launch::parse(dir, &command)?;
     // The owner of the files in `/proc` is root where the program has capabilities of its own.
     let status = fs::read_to_string(place.join("status")).ok()?;
-    let effective = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?;
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))?
+        .split_whitespace()
+        .nth(1)?;
     if effective.parse() != Ok(uid) {
         return None;
     }
-    Some(Process { pid, started: started(proc, pid)?, launch })
+    Some(Process {
+        pid,
+        started: started(proc, pid)?,
+        launch,
+    })
 }
 
 /// Returns the start time of a process that has not ended (proc_pid_stat(5), fields 3, 20 and 22).
@@ -78,7 +95,11 @@ fn started(proc: &Path, pid: u32) -> Option<u64> {
 impl Process {
     /// Creates the record of a process that was just started.
     pub(super) fn of_child(pid: u32, launch: Launch) -> Self {
-        Self { pid, started: started(Path::new("/proc"), pid).unwrap_or_default(), launch }
+        Self {
+            pid,
+            started: started(Path::new("/proc"), pid).unwrap_or_default(),
+            launch,
+        }
     }
 
     /// Returns whether the process still runs.
@@ -96,7 +117,10 @@ impl Process {
             Signal::Kill => "-KILL",
         };
         // The process may end meanwhile.
-        let _ = Command::new("kill").args([name, &self.pid.to_string()]).status().await;
+        let _ = Command::new("kill")
+            .args([name, &self.pid.to_string()])
+            .status()
+            .await;
     }
 }
 
@@ -112,9 +136,16 @@ mod tests {
         fn put(&self, pid: u32, uid: u32, command: &[OsString], stat: &str) {
             let place = self.0.path().join(pid.to_string());
             fs::create_dir(&place).expect("made");
-            let words: Vec<u8> = command.iter().flat_map(|word| [word.clone().into_vec(), vec![0]].concat()).collect();
+            let words: Vec<u8> = command
+                .iter()
+                .flat_map(|word| [word.clone().into_vec(), vec![0]].concat())
+                .collect();
             fs::write(place.join("cmdline"), words).expect("written");
-            fs::write(place.join("status"), format!("Name:\tx\nUid:\t1\t{uid}\t1\t1\n")).expect("written");
+            fs::write(
+                place.join("status"),
+                format!("Name:\tx\nUid:\t1\t{uid}\t1\t1\n"),
+            )
+            .expect("written");
             fs::write(place.join("stat"), format!("{pid} (en (v) oy) {stat}")).expect("written");
         }
     }
@@ -128,13 +159,19 @@ mod tests {
         let proc = Proc(tempfile::tempdir().expect("a directory"));
         proc.put(1, 0, &[], &stat("Z", 7));
         proc.put(2, 0, &[], &stat("Z", 7).replacen(" 1 1 7", " 3 1 7", 1));
-        assert_eq!((started(proc.0.path(), 1), started(proc.0.path(), 2)), (None, Some(7)));
+        assert_eq!(
+            (started(proc.0.path(), 1), started(proc.0.path(), 2)),
+            (None, Some(7))
+        );
     }
 
     #[test]
     fn only_running_envoys_of_this_directory_and_this_user_are_found() {
-        let (dir, launch) =
-            (Path::new("/state"), |epoch| Launch { base_id: 7, epoch, digest: digest("", Lifetime::Independent) });
+        let (dir, launch) = (Path::new("/state"), |epoch| Launch {
+            base_id: 7,
+            epoch,
+            digest: digest("", Lifetime::Independent),
+        });
         let command = |dir: &Path, epoch: u32| {
             let arguments = launch(epoch).arguments(dir, 60);
             [vec![OsString::from("envoy")], arguments].concat()
@@ -149,16 +186,26 @@ mod tests {
         proc.put(54, 1000, &command(dir, 2), "S cut off");
         fs::write(proc.0.path().join("uptime"), "1").expect("written");
         let found = find_in(proc.0.path(), dir, 1000).expect("listed");
-        let found: Vec<_> = found.iter().map(|process| (process.pid, process.started, process.launch.epoch)).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|process| (process.pid, process.started, process.launch.epoch))
+            .collect();
         assert_eq!(found, [(40, 9000, 0), (30, 9500, 1)]);
     }
 
     #[tokio::test]
     async fn a_process_that_has_the_number_of_an_earlier_one_is_not_taken_for_it() {
-        let launch = Launch { base_id: 7, epoch: 0, digest: String::new() };
+        let launch = Launch {
+            base_id: 7,
+            epoch: 0,
+            digest: String::new(),
+        };
         let us = Process::of_child(std::process::id(), launch);
         assert!(us.is_alive());
-        let earlier = Process { started: us.started - 1, ..us };
+        let earlier = Process {
+            started: us.started - 1,
+            ..us
+        };
         assert!(!earlier.is_alive());
         // If it was mistaken for the other process, this test would end here.
         earlier.signal(Signal::Kill).await;

@@ -13,7 +13,10 @@ const BASE_IDS: u64 = 100_000_000;
 
 /// Returns the path of the shared memory of a chain of hot restarts, which Envoy does not remove.
 fn shared_memory(base_id: u32) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/envoy_shared_memory_{}", u64::from(base_id) * 10))
+    PathBuf::from(format!(
+        "/dev/shm/envoy_shared_memory_{}",
+        u64::from(base_id) * 10
+    ))
 }
 
 /// Returns a base id that no Envoy of this machine uses.
@@ -30,11 +33,21 @@ pub(super) fn free_base_id() -> u32 {
 
 /// Removes the leftovers that no running Envoy needs.
 pub(super) fn tidy(dir: &Path, running: &[Process]) {
-    let base_ids: BTreeSet<u32> = running.iter().map(|process| process.launch.base_id).collect();
-    let bootstraps: BTreeSet<PathBuf> = running.iter().map(|process| process.launch.bootstrap(dir)).collect();
-    let Ok(entries) = fs::read_dir(dir) else { return };
+    let base_ids: BTreeSet<u32> = running
+        .iter()
+        .map(|process| process.launch.base_id)
+        .collect();
+    let bootstraps: BTreeSet<PathBuf> = running
+        .iter()
+        .map(|process| process.launch.bootstrap(dir))
+        .collect();
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
     for path in entries.flatten().map(|entry| entry.path()) {
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
         let gone = match base_id(dir, name) {
             Some(base_id) if !base_ids.contains(&base_id) => {
                 // It may be removed already, or be another user's.
@@ -42,7 +55,11 @@ pub(super) fn tidy(dir: &Path, running: &[Process]) {
                 true
             }
             Some(_) => false,
-            None => name.starts_with("bootstrap-") && name.ends_with(".json") && !bootstraps.contains(&path),
+            None => {
+                name.starts_with("bootstrap-")
+                    && name.ends_with(".json")
+                    && !bootstraps.contains(&path)
+            }
         };
         if gone {
             // Another process may have removed it first.
@@ -51,10 +68,13 @@ pub(super) fn tidy(dir: &Path, running: &[Process]) {
     }
 }
 
-/// Returns the base id of the chain that a socket belongs to: its name ends in ten times the base id, plus the epoch.
+/// Returns the base id of the chain that a socket belongs to: its name ends in ten times the base
+/// id, plus the epoch.
 fn base_id(dir: &Path, name: &str) -> Option<u32> {
     let prefix = socket_prefix(dir);
-    let rest = name.strip_prefix(prefix.file_name()?.to_str()?)?.strip_prefix('_')?;
+    let rest = name
+        .strip_prefix(prefix.file_name()?.to_str()?)?
+        .strip_prefix('_')?;
     let (_, number) = rest.rsplit_once('_')?;
     u32::try_from(number.parse::<u64>().ok()? / 10).ok()
 }
@@ -67,8 +87,19 @@ mod tests {
     #[test]
     fn files_of_a_running_envoy_stay() {
         let dir = tempfile::tempdir().expect("a directory");
-        let launch = Launch { base_id: 71, epoch: 1, digest: "aa".to_owned() };
-        let kept = ["hot_parent_711", "hot_udp_child_712", "bootstrap-aa.json", "lock", "hot_x_y", "bootstrap.json"];
+        let launch = Launch {
+            base_id: 71,
+            epoch: 1,
+            digest: "aa".to_owned(),
+        };
+        let kept = [
+            "hot_parent_711",
+            "hot_udp_child_712",
+            "bootstrap-aa.json",
+            "lock",
+            "hot_x_y",
+            "bootstrap.json",
+        ];
         let gone = ["hot_parent_720", "hot_udp_child_701", "bootstrap-bb.json"];
         for name in kept.into_iter().chain(gone) {
             fs::write(dir.path().join(name), "").expect("written");

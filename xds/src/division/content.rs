@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, Route, RouteConfiguration, ScopedRouteConfiguration, VirtualHost, route::Action,
+    DirectResponseAction, Route, RouteConfiguration, ScopedRouteConfiguration, VirtualHost,
+    route::Action,
 };
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
@@ -38,7 +39,8 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Decodes a resource that can be divided: one with virtual hosts, or with filter chains that have unique names.
+    /// Decodes a resource that can be divided: one with virtual hosts, or with filter chains that
+    /// have unique names.
     pub(crate) fn read(resource: &Resource) -> Option<Content> {
         let (envelope, hosts) = match resource.kind() {
             Kind::Route => {
@@ -59,18 +61,29 @@ impl Content {
                 if names.len() < chains.len() || names.contains("") {
                     return None;
                 }
-                (Envelope::Listener(Box::new(listener)), chains.iter().map(host_of_chain).collect())
+                (
+                    Envelope::Listener(Box::new(listener)),
+                    chains.iter().map(host_of_chain).collect(),
+                )
             }
             _ => return None,
         };
-        (!hosts.is_empty()).then(|| Content { name: resource.name().to_owned(), envelope, hosts })
+        (!hosts.is_empty()).then(|| Content {
+            name: resource.name().to_owned(),
+            envelope,
+            hosts,
+        })
     }
 
-    /// Composes the resource with other virtual hosts, each with a flag that is true for an older version. A domain of
-    /// both an older and a newer one is left to the newer: a client refuses a table that has it twice.
+    /// Composes the resource with other virtual hosts, each with a flag that is true for an older
+    /// version. A domain of both an older and a newer one is left to the newer: a client refuses a
+    /// table that has it twice.
     pub(crate) fn with_hosts(&self, hosts: Vec<(VirtualHost, bool)>) -> Resource {
-        let new: BTreeSet<String> =
-            hosts.iter().filter(|(_, old)| !old).flat_map(|(host, _)| host.domains.iter().cloned()).collect();
+        let new: BTreeSet<String> = hosts
+            .iter()
+            .filter(|(_, old)| !old)
+            .flat_map(|(host, _)| host.domains.iter().cloned())
+            .collect();
         let hosts = hosts.into_iter().filter_map(|(mut host, old)| {
             if old {
                 host.domains.retain(|domain| !new.contains(domain));
@@ -78,17 +91,33 @@ impl Content {
             (!old || !host.domains.is_empty()).then_some(host)
         });
         match &self.envelope {
-            Envelope::Table(config) => {
-                Resource::new(&*self.name, &RouteConfiguration { virtual_hosts: hosts.collect(), ..config.clone() })
-            }
+            Envelope::Table(config) => Resource::new(
+                &*self.name,
+                &RouteConfiguration {
+                    virtual_hosts: hosts.collect(),
+                    ..config.clone()
+                },
+            ),
             Envelope::Scope(scope, config) => {
-                let config = RouteConfiguration { virtual_hosts: hosts.collect(), ..config.clone() };
-                let scope = ScopedRouteConfiguration { route_configuration: Some(config), ..(**scope).clone() };
+                let config = RouteConfiguration {
+                    virtual_hosts: hosts.collect(),
+                    ..config.clone()
+                };
+                let scope = ScopedRouteConfiguration {
+                    route_configuration: Some(config),
+                    ..(**scope).clone()
+                };
                 Resource::new(&*self.name, &scope)
             }
             Envelope::Listener(listener) => {
                 let filter_chains = hosts.filter_map(|host| chain_of_host(&host)).collect();
-                Resource::new(&*self.name, &Listener { filter_chains, ..(**listener).clone() })
+                Resource::new(
+                    &*self.name,
+                    &Listener {
+                        filter_chains,
+                        ..(**listener).clone()
+                    },
+                )
             }
         }
     }
@@ -96,7 +125,10 @@ impl Content {
 
 /// Makes a virtual host that represents a filter chain.
 fn host_of_chain(chain: &FilterChain) -> VirtualHost {
-    let held = Any { type_url: FilterChain::type_url(), value: crate::canonical_encoding::encode(chain) };
+    let held = Any {
+        type_url: FilterChain::type_url(),
+        value: crate::canonical_encoding::encode(chain),
+    };
     VirtualHost {
         name: chain.name.clone(),
         domains: vec![chain.name.clone()],
@@ -115,14 +147,20 @@ pub(crate) fn answered(route: Route) -> Route {
     Route {
         name: route.name,
         r#match: route.r#match,
-        action: Some(Action::DirectResponse(DirectResponseAction { status: 500, ..Default::default() })),
+        action: Some(Action::DirectResponse(DirectResponseAction {
+            status: 500,
+            ..Default::default()
+        })),
         ..Default::default()
     }
 }
 
 /// Returns the author of a route, by its name: `<kind>/<namespace>` for `<kind>/<namespace>/...`.
 pub(crate) fn author(route: &str) -> &str {
-    route.match_indices('/').nth(1).map_or(route, |(at, _)| &route[..at])
+    route
+        .match_indices('/')
+        .nth(1)
+        .map_or(route, |(at, _)| &route[..at])
 }
 
 /// Returns a hash of a message: equal values have equal hashes in every process.

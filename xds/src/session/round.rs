@@ -4,9 +4,14 @@ use super::quarantine::{mentions, one_by_one};
 use super::*;
 
 impl Session {
-    /// Returns the next response, if one can be sent now. `may` is called each time the view has changes, and returns
-    /// true if they may be taken up now (rate limit).
-    pub(crate) fn next(&mut self, tables: &Tables, now: Instant, mut may: impl FnMut() -> bool) -> Option<Outgoing> {
+    /// Returns the next response, if one can be sent now. `may` is called each time the view has
+    /// changes, and returns true if they may be taken up now (rate limit).
+    pub(crate) fn next(
+        &mut self,
+        tables: &Tables,
+        now: Instant,
+        mut may: impl FnMut() -> bool,
+    ) -> Option<Outgoing> {
         self.retry(tables, now);
         loop {
             let behind = self.behind(tables);
@@ -67,7 +72,12 @@ impl Session {
     /// Takes up the changes of the view: free kinds as answers, the others as a new round.
     fn take_up(&mut self, tables: &Tables) {
         self.revision += 1;
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
+        for sub in self
+            .subscriptions
+            .iter_mut()
+            .flatten()
+            .filter(|s| s.kind.rank() == Rank::Free)
+        {
             if sub.cursor == tables.generation {
                 continue;
             }
@@ -89,7 +99,12 @@ impl Session {
         }
         let mut unsent: BTreeMap<(u8, Kind), VecDeque<Item>> = BTreeMap::new();
         let drops_scopes = self.drops(Kind::Scope);
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() != Rank::Free) {
+        for sub in self
+            .subscriptions
+            .iter_mut()
+            .flatten()
+            .filter(|s| s.kind.rank() != Rank::Free)
+        {
             for (name, entry) in tables.table(sub.kind).changes(sub.cursor) {
                 if !sub.wants(name, entry.current.as_deref()) {
                     continue;
@@ -97,7 +112,9 @@ impl Session {
                 // No client has acknowledged it yet, so that this one does not have it either.
                 let is_new = !entry.acknowledged && entry.good.is_none();
                 let suspects = is_new.then_some(&*tables.suspects);
-                let item = sub.item_of(name, entry, suspects).unwrap_or_else(|| Some(Item::Remove(name.clone())));
+                let item = sub
+                    .item_of(name, entry, suspects)
+                    .unwrap_or_else(|| Some(Item::Remove(name.clone())));
                 let Some(item) = item else {
                     continue;
                 };
@@ -105,17 +122,28 @@ impl Session {
                 if sub.kind == Kind::Scope && drops_scopes && !removal {
                     continue;
                 }
-                unsent.entry((step_of(sub.kind, removal), sub.kind)).or_default().push_back(item);
+                unsent
+                    .entry((step_of(sub.kind, removal), sub.kind))
+                    .or_default()
+                    .push_back(item);
             }
             sub.cursor = tables.generation;
         }
         self.began = tables.generation;
-        self.round = Some(Round { target: tables.generation, unsent });
+        self.round = Some(Round {
+            target: tables.generation,
+            unsent,
+        });
     }
 
-    /// Returns true if everything of lower rank is answered, so that resources of `kind` may reference it.
+    /// Returns true if everything of lower rank is answered, so that resources of `kind` may
+    /// reference it.
     pub(super) fn made_before(&self, kind: Kind) -> bool {
-        self.subscriptions.iter().flatten().filter(|s| s.kind.rank() < kind.rank()).all(|s| s.answered())
+        self.subscriptions
+            .iter()
+            .flatten()
+            .filter(|s| s.kind.rank() < kind.rank())
+            .all(|s| s.answered())
     }
 
     /// Returns the items of `kind` to send now.
@@ -135,20 +163,29 @@ impl Session {
         if !sub.in_flight.is_empty() {
             return None;
         }
-        let round_step = self.round.as_ref().and_then(|r| r.unsent.first_key_value()).map(|((step, _), _)| *step);
-        let may_answer = free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
-        if may_answer && !(sub.answers.is_empty() && sub.withdrawn.is_empty() && !sub.must_respond) {
+        let round_step = self
+            .round
+            .as_ref()
+            .and_then(|r| r.unsent.first_key_value())
+            .map(|((step, _), _)| *step);
+        let may_answer =
+            free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
+        if may_answer && !(sub.answers.is_empty() && sub.withdrawn.is_empty() && !sub.must_respond)
+        {
             let mut page = Page::new(&limits);
             while let Some(name) = sub.withdrawn.pop_first() {
                 page.items.push(Item::Remove(name));
             }
             while let Some(name) = sub.answers.first() {
                 let name = name.clone();
-                // A resource that changed since the last round may reference clusters that changed as well; the next
-                // round sends both.
+                // A resource that changed since the last round may reference clusters that changed
+                // as well; the next round sends both.
                 let fresh = !free
                     && kind.rank() != Rank::Backends
-                    && tables.table(kind).entry(&name).is_some_and(|e| e.generation() > sub.cursor);
+                    && tables
+                        .table(kind)
+                        .entry(&name)
+                        .is_some_and(|e| e.generation() > sub.cursor);
                 let item = if fresh { None } else { sub.item(tables, &name) };
                 let item = item.filter(|item| !drops || item.resource().is_none());
                 if let Some(resource) = item.as_ref().and_then(Item::resource) {
@@ -177,7 +214,12 @@ impl Session {
     }
 
     pub(super) fn next_of_round(&mut self, kind: Kind) -> Option<Vec<Item>> {
-        let step = *self.round.as_ref()?.unsent.first_key_value().map(|((step, _), _)| step)?;
+        let step = *self
+            .round
+            .as_ref()?
+            .unsent
+            .first_key_value()
+            .map(|((step, _), _)| step)?;
         // All kinds of earlier steps have answered; the kinds of this step proceed independently.
         let ready = self.subscriptions.iter().flatten().all(|s| {
             s.kind.rank() == Rank::Free
@@ -198,7 +240,9 @@ impl Session {
         let mut page = Page::new(&self.limits);
         if kind == Kind::Listener {
             // Removals first, all in the first page: an address may move to another listener.
-            items.make_contiguous().sort_by_key(|item| !matches!(item, Item::Remove(_)));
+            items
+                .make_contiguous()
+                .sort_by_key(|item| !matches!(item, Item::Remove(_)));
         }
         while let Some(item) = items.pop_front() {
             if let Err(item) = page.try_push(item) {
@@ -212,8 +256,9 @@ impl Session {
         Some(page.items)
     }
 
-    /// Returns true if a removal must be deferred: some resource is held at an older version that may reference the
-    /// removed one. The name is searched for in the encoded bytes, which errs on the safe side.
+    /// Returns true if a removal must be deferred: some resource is held at an older version that
+    /// may reference the removed one. The name is searched for in the encoded bytes, which errs on
+    /// the safe side.
     pub(super) fn defer(&mut self, kind: Kind, item: &Item) -> bool {
         let name = item.name();
         let needed = self
@@ -248,7 +293,13 @@ impl Session {
         }
     }
 
-    pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, tables: &Tables, now: Instant) -> Outgoing {
+    pub(super) fn send(
+        &mut self,
+        kind: Kind,
+        items: Vec<Item>,
+        tables: &Tables,
+        now: Instant,
+    ) -> Outgoing {
         match kind {
             Kind::Cluster => self.answer_assignments_of(&items),
             Kind::Listener => self.answer_scopes_of(&items, tables),
@@ -259,26 +310,39 @@ impl Session {
         self.nonces += 1;
         self.revision += 1;
         let nonce = self.nonces;
-        let sub = self.subscriptions[kind as usize].as_deref_mut().expect("there is something to send of it");
+        let sub = self.subscriptions[kind as usize]
+            .as_deref_mut()
+            .expect("there is something to send of it");
         let settles = sub.all_sent().then_some(sub.cursor);
-        sub.in_flight.push_back(InFlight { nonce, items: items.clone(), sent: now, settles });
+        sub.in_flight.push_back(InFlight {
+            nonce,
+            items: items.clone(),
+            sent: now,
+            settles,
+        });
         Outgoing { kind, nonce, items }
     }
 
     /// Has the assignments of clusters sent after the clusters, even if the client has them.
     fn answer_assignments_of(&mut self, clusters: &[Item]) {
-        let assignments = clusters.iter().filter_map(|item| item.resource()?.assignment());
+        let assignments = clusters
+            .iter()
+            .filter_map(|item| item.resource()?.assignment());
         match self.subscriptions[Kind::Endpoints as usize].as_deref_mut() {
             // The client will request any other assignment, and it is answered then.
             Some(sub) => {
-                let held: Vec<_> = assignments.filter(|name| sub.wants(name, None)).cloned().collect();
+                let held: Vec<_> = assignments
+                    .filter(|name| sub.wants(name, None))
+                    .cloned()
+                    .collect();
                 sub.answers.extend(held);
             }
             None => self.warming.extend(assignments.cloned()),
         }
     }
 
-    /// Has all scopes sent after listeners for which Envoy does not request them because it has subscribed before.
+    /// Has all scopes sent after listeners for which Envoy does not request them because it has
+    /// subscribed before.
     fn answer_scopes_of(&mut self, listeners: &[Item], tables: &Tables) {
         if self.scope_sources.sent(listeners) {
             match self.subscription(Kind::Scope) {
@@ -291,22 +355,32 @@ impl Session {
     /// Has all scopes sent that the client subscribes to, even if it has them.
     pub(super) fn answer_all_scopes(&mut self, tables: &Tables) {
         if let Some(sub) = self.subscriptions[Kind::Scope as usize].as_deref_mut() {
-            let scopes = tables.table(Kind::Scope).resources().filter(|scope| sub.wants(scope.name(), Some(scope)));
+            let scopes = tables
+                .table(Kind::Scope)
+                .resources()
+                .filter(|scope| sub.wants(scope.name(), Some(scope)));
             let scopes: Vec<_> = scopes.map(|scope| scope.shared_name().clone()).collect();
             sub.answers.extend(scopes);
         }
     }
 
-    /// Returns true if the client would drop resources of `kind`: scopes, while it subscribes to listeners and none
-    /// that it has uses scopes.
+    /// Returns true if the client would drop resources of `kind`: scopes, while it subscribes to
+    /// listeners and none that it has uses scopes.
     pub(crate) fn drops(&self, kind: Kind) -> bool {
-        let listeners = self.subscription(Kind::Listener).filter(|_| kind == Kind::Scope);
-        listeners.is_some_and(|sub| sub.wildcard || !sub.named.is_empty()) && !self.scope_sources.any()
+        let listeners = self
+            .subscription(Kind::Listener)
+            .filter(|_| kind == Kind::Scope);
+        listeners.is_some_and(|sub| sub.wildcard || !sub.named.is_empty())
+            && !self.scope_sources.any()
     }
 
     /// Ends the round once all of it is answered; returns true if no round is running any more.
     pub(super) fn end_round(&mut self) -> bool {
-        let answered = self.subscriptions.iter().flatten().all(|s| s.kind.rank() == Rank::Free || s.answered());
+        let answered = self
+            .subscriptions
+            .iter()
+            .flatten()
+            .all(|s| s.kind.rank() == Rank::Free || s.answered());
         match &self.round {
             None => true,
             Some(round) if answered && round.unsent.is_empty() => {
@@ -321,14 +395,27 @@ impl Session {
         }
     }
 
-    /// Sends removals of free kinds, once the round that took up the change has ended: a hostname that is no longer
-    /// terminated needs its certificate until the listener has changed. Returns true if there are any.
+    /// Sends removals of free kinds, once the round that took up the change has ended: a hostname
+    /// that is no longer terminated needs its certificate until the listener has changed. Returns
+    /// true if there are any.
     fn release_removals(&mut self) -> bool {
         let began = self.began;
         let mut any = false;
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| !s.pending_removals.is_empty()) {
-            let gone: Vec<_> = sub.pending_removals.extract_if(.., |_, generation| *generation <= began).collect();
-            let gone = gone.into_iter().map(|(name, _)| name).filter(|name| sub.wants(name, None)).collect::<Vec<_>>();
+        for sub in self
+            .subscriptions
+            .iter_mut()
+            .flatten()
+            .filter(|s| !s.pending_removals.is_empty())
+        {
+            let gone: Vec<_> = sub
+                .pending_removals
+                .extract_if(.., |_, generation| *generation <= began)
+                .collect();
+            let gone = gone
+                .into_iter()
+                .map(|(name, _)| name)
+                .filter(|name| sub.wants(name, None))
+                .collect::<Vec<_>>();
             any |= !gone.is_empty();
             sub.answers.extend(gone);
         }
@@ -337,12 +424,21 @@ impl Session {
 
     /// Records the settled generations while nothing waits.
     pub(super) fn settle(&mut self) {
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle() && s.settled != s.cursor) {
+        for sub in self
+            .subscriptions
+            .iter_mut()
+            .flatten()
+            .filter(|s| s.idle() && s.settled != s.cursor)
+        {
             sub.settled = sub.cursor;
             self.revision += 1;
         }
         let idle = |rank: fn(Rank) -> bool| {
-            self.subscriptions.iter().flatten().filter(|s| rank(s.kind.rank())).all(|s| s.idle())
+            self.subscriptions
+                .iter()
+                .flatten()
+                .filter(|s| rank(s.kind.rank()))
+                .all(|s| s.idle())
         };
         if self.subscriptions.iter().any(Option::is_some) && idle(|r| r != Rank::Free) {
             let primed = self.primed || idle(|_| true);
@@ -361,12 +457,17 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     fn new(limits: &'a Limits) -> Page<'a> {
-        Page { limits, items: Vec::new(), bytes: 0 }
+        Page {
+            limits,
+            items: Vec::new(),
+            bytes: 0,
+        }
     }
 
     fn try_push(&mut self, item: Item) -> Result<(), Item> {
         let bytes = self.bytes + item.bytes();
-        let full = self.items.len() >= self.limits.response_resources || bytes > self.limits.response_bytes;
+        let full = self.items.len() >= self.limits.response_resources
+            || bytes > self.limits.response_bytes;
         if full && !self.items.is_empty() {
             return Err(item);
         }

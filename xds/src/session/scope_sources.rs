@@ -1,10 +1,11 @@
 //! The subscriptions to scopes that Envoy has because of its listeners.
 //!
-//! Envoy (1.40) subscribes to all scopes with the first listener that uses scopes, by the legacy form of the wildcard,
-//! and has them as long as such a listener exists or drains. With the last one it forgets them and does not
-//! unsubscribe; scopes that arrive then are acknowledged and dropped; and for the next listener that uses scopes it
-//! sends no request. Therefore scopes are sent to a client of listeners only while it has one that uses scopes, and all
-//! of them after a listener with a source that no other of its listeners has.
+//! Envoy (1.40) subscribes to all scopes with the first listener that uses scopes, by the legacy
+//! form of the wildcard, and has them as long as such a listener exists or drains. With the last
+//! one it forgets them and does not unsubscribe; scopes that arrive then are acknowledged and
+//! dropped; and for the next listener that uses scopes it sends no request. Therefore scopes are
+//! sent to a client of listeners only while it has one that uses scopes, and all of them after a
+//! listener with a source that no other of its listeners has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,8 +28,8 @@ pub(super) struct ScopeSources {
 /// The sources of one listener.
 #[derive(Debug, Default)]
 struct Listener {
-    /// Sources of the accepted version; None if that has no scopes. Empty if the version is unknown, which may have
-    /// scopes.
+    /// Sources of the accepted version; None if that has no scopes. Empty if the version is
+    /// unknown, which may have scopes.
     accepted: Option<Sources>,
     /// Sources of the version that is not answered yet; None if that has no scopes or is a removal.
     sent: Option<Sources>,
@@ -39,13 +40,22 @@ struct Listener {
 impl Listener {
     /// A listener with an answered version, and nothing in flight.
     fn answered(accepted: Option<Sources>) -> Listener {
-        Listener { accepted, sent: None, in_flight: false }
+        Listener {
+            accepted,
+            sent: None,
+            in_flight: false,
+        }
     }
 
     /// Sources that the client keeps, whether it accepts or refuses what is in flight.
     fn kept(&self) -> impl Iterator<Item = &Vec<u8>> {
-        let stays = |source: &&Vec<u8>| !self.in_flight || self.sent.iter().any(|sent| sent.contains(source));
-        self.accepted.iter().flat_map(|sources| sources.iter()).filter(stays)
+        let stays = |source: &&Vec<u8>| {
+            !self.in_flight || self.sent.iter().any(|sent| sent.contains(source))
+        };
+        self.accepted
+            .iter()
+            .flat_map(|sources| sources.iter())
+            .filter(stays)
     }
 }
 
@@ -72,20 +82,38 @@ impl ScopeSources {
         self.put(name, Listener::answered(Some(Arc::default())));
     }
 
-    /// Records listeners that are sent; returns true if one of them has a source that no listener of the client keeps
-    /// until then.
+    /// Records listeners that are sent; returns true if one of them has a source that no listener
+    /// of the client keeps until then.
     ///
-    /// A listener with a change in an earlier response that is not answered yet keeps only what both versions have:
-    /// the client may remove it, and forget the scopes, before it reads this response. Changes within one response
-    /// are one change to Envoy.
+    /// A listener with a change in an earlier response that is not answered yet keeps only what
+    /// both versions have: the client may remove it, and forget the scopes, before it reads this
+    /// response. Changes within one response are one change to Envoy.
     pub(super) fn sent(&mut self, items: &[Item]) -> bool {
-        let had: BTreeSet<Vec<u8>> = self.listeners.values().flat_map(Listener::kept).cloned().collect();
+        let had: BTreeSet<Vec<u8>> = self
+            .listeners
+            .values()
+            .flat_map(Listener::kept)
+            .cloned()
+            .collect();
         let mut new = false;
         for item in items {
             let sent = item.resource().and_then(|listener| of(listener));
-            new |= sent.iter().flat_map(|sources| sources.iter()).any(|source| !had.contains(source));
-            let accepted = self.listeners.get(item.name()).and_then(|listener| listener.accepted.clone());
-            self.put(item.name(), Listener { accepted, sent, in_flight: true });
+            new |= sent
+                .iter()
+                .flat_map(|sources| sources.iter())
+                .any(|source| !had.contains(source));
+            let accepted = self
+                .listeners
+                .get(item.name())
+                .and_then(|listener| listener.accepted.clone());
+            self.put(
+                item.name(),
+                Listener {
+                    accepted,
+                    sent,
+                    in_flight: true,
+                },
+            );
         }
         new
     }
@@ -98,7 +126,10 @@ impl ScopeSources {
 
     /// Records that the client refused a listener.
     pub(super) fn refused(&mut self, item: &Item) {
-        let accepted = self.listeners.get(item.name()).and_then(|listener| listener.accepted.clone());
+        let accepted = self
+            .listeners
+            .get(item.name())
+            .and_then(|listener| listener.accepted.clone());
         self.put(item.name(), Listener::answered(accepted));
     }
 
@@ -112,7 +143,8 @@ impl ScopeSources {
         self.new = true;
     }
 
-    /// Returns and clears that record; scopes that the client then reports are from before that listener.
+    /// Returns and clears that record; scopes that the client then reports are from before that
+    /// listener.
     pub(super) fn take_new(&mut self) -> bool {
         std::mem::take(&mut self.new)
     }

@@ -1,7 +1,9 @@
 //! Tests of the order of responses, and of the state that a stream keeps.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig};
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig,
+};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
@@ -22,12 +24,22 @@ struct Chat {
 }
 
 fn cluster(name: &str, value: &str) -> Resource {
-    Resource::new(name, &Cluster { name: name.into(), alt_stat_name: value.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &Cluster {
+            name: name.into(),
+            alt_stat_name: value.into(),
+            ..Default::default()
+        },
+    )
 }
 
 /// A cluster with endpoints by EDS.
 fn warming(name: &str, assignment: &str, value: &str) -> Resource {
-    let config = EdsClusterConfig { service_name: assignment.into(), ..Default::default() };
+    let config = EdsClusterConfig {
+        service_name: assignment.into(),
+        ..Default::default()
+    };
     let message = Cluster {
         name: name.into(),
         alt_stat_name: value.into(),
@@ -39,21 +51,47 @@ fn warming(name: &str, assignment: &str, value: &str) -> Resource {
 }
 
 fn endpoints(name: &str) -> Resource {
-    Resource::new(name, &ClusterLoadAssignment { cluster_name: name.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &ClusterLoadAssignment {
+            cluster_name: name.into(),
+            ..Default::default()
+        },
+    )
 }
 
 /// A route configuration that references a cluster.
 fn route(name: &str, cluster: &str) -> Resource {
     let hosts = vec![cluster.to_owned()];
-    Resource::new(name, &RouteConfiguration { name: name.into(), internal_only_headers: hosts, ..Default::default() })
+    Resource::new(
+        name,
+        &RouteConfiguration {
+            name: name.into(),
+            internal_only_headers: hosts,
+            ..Default::default()
+        },
+    )
 }
 
 fn listener(name: &str, value: &str) -> Resource {
-    Resource::new(name, &Listener { name: name.into(), stat_prefix: value.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &Listener {
+            name: name.into(),
+            stat_prefix: value.into(),
+            ..Default::default()
+        },
+    )
 }
 
 fn secret(name: &str) -> Resource {
-    Resource::new(name, &Secret { name: name.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &Secret {
+            name: name.into(),
+            ..Default::default()
+        },
+    )
 }
 
 /// The content of a response: kind, resources, removals.
@@ -63,22 +101,42 @@ impl Chat {
     fn new(limits: Limits, resources: Vec<Resource>) -> Chat {
         let mut tables = Tables::default();
         tables.apply(1, resources, &[], 0);
-        Chat { tables, session: Session::new(Protocol::Delta, Arc::new(limits), 1), generation: 1 }
+        Chat {
+            tables,
+            session: Session::new(Protocol::Delta, Arc::new(limits), 1),
+            generation: 1,
+        }
     }
 
     fn publish(&mut self, upserts: Vec<Resource>, removals: &[(Kind, &str)]) {
         self.generation += 1;
-        let removals: Vec<_> = removals.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
-        self.tables.apply(self.generation, upserts, &removals, self.session.considered());
+        let removals: Vec<_> = removals
+            .iter()
+            .map(|(kind, name)| (*kind, (*name).to_owned()))
+            .collect();
+        self.tables.apply(
+            self.generation,
+            upserts,
+            &removals,
+            self.session.considered(),
+        );
     }
 
     fn send(&mut self, kind: Kind, request: DeltaRequest) {
-        self.session.delta(kind, request, &self.tables, Instant::now()).expect("within the limits");
+        self.session
+            .delta(kind, request, &self.tables, Instant::now())
+            .expect("within the limits");
     }
 
     fn subscribe(&mut self, kind: Kind, names: &[&str]) {
         let subscribe = names.iter().map(|n| (*n).to_owned()).collect();
-        self.send(kind, DeltaRequest { subscribe, ..Default::default() });
+        self.send(
+            kind,
+            DeltaRequest {
+                subscribe,
+                ..Default::default()
+            },
+        );
     }
 
     /// Returns all responses that are sent before the next answer.
@@ -105,11 +163,22 @@ impl Chat {
     }
 
     fn answer(&mut self, kind: Kind, nonce: u64, refusal: Option<&str>) {
-        let error_detail = refusal.map(|text| ErrorDetail { code: 3, message: text.into() });
-        self.send(kind, DeltaRequest { response_nonce: nonce.to_string(), error_detail, ..Default::default() });
+        let error_detail = refusal.map(|text| ErrorDetail {
+            code: 3,
+            message: text.into(),
+        });
+        self.send(
+            kind,
+            DeltaRequest {
+                response_nonce: nonce.to_string(),
+                error_detail,
+                ..Default::default()
+            },
+        );
     }
 
-    /// Acknowledges all responses until no more come; returns them in order, one line for those that came at once.
+    /// Acknowledges all responses until no more come; returns them in order, one line for those
+    /// that came at once.
     fn settle(&mut self) -> Vec<Vec<Said>> {
         let mut all = Vec::new();
         loop {
@@ -147,11 +216,25 @@ fn gone(kind: Kind, name: &str) -> Said {
 
 #[test]
 fn additions_are_sent_make_before_break_and_removals_last() {
-    let mut chat =
-        Chat::settled(vec![cluster("c", ""), endpoints("c"), route("r", "c"), route("q", "c"), listener("l", "")]);
+    let mut chat = Chat::settled(vec![
+        cluster("c", ""),
+        endpoints("c"),
+        route("r", "c"),
+        route("q", "c"),
+        listener("l", ""),
+    ]);
     chat.publish(
-        vec![listener("l", "new"), route("r", "d"), endpoints("d"), cluster("d", "")],
-        &[(Kind::Endpoints, "c"), (Kind::Cluster, "c"), (Kind::Route, "q")],
+        vec![
+            listener("l", "new"),
+            route("r", "d"),
+            endpoints("d"),
+            cluster("d", ""),
+        ],
+        &[
+            (Kind::Endpoints, "c"),
+            (Kind::Cluster, "c"),
+            (Kind::Route, "q"),
+        ],
     );
     assert_eq!(
         chat.settle(),
@@ -170,10 +253,20 @@ fn additions_are_sent_make_before_break_and_removals_last() {
 #[test]
 fn each_step_waits_for_the_answer_to_the_one_before() {
     let mut chat = Chat::settled(vec![cluster("c", ""), route("r", "c"), listener("l", "")]);
-    chat.publish(vec![route("r", "d"), cluster("d", "")], &[(Kind::Cluster, "c")]);
-    for expected in [new(Kind::Cluster, "d"), new(Kind::Route, "r"), gone(Kind::Cluster, "c")] {
+    chat.publish(
+        vec![route("r", "d"), cluster("d", "")],
+        &[(Kind::Cluster, "c")],
+    );
+    for expected in [
+        new(Kind::Cluster, "d"),
+        new(Kind::Route, "r"),
+        gone(Kind::Cluster, "c"),
+    ] {
         let said = chat.read();
-        assert_eq!(said.iter().map(|(_, said)| said).collect::<Vec<_>>(), [&expected]);
+        assert_eq!(
+            said.iter().map(|(_, said)| said).collect::<Vec<_>>(),
+            [&expected]
+        );
         assert!(chat.read().is_empty(), "nothing more before the answer");
         assert!(chat.session.acknowledged() < chat.generation);
         // Secrets are sent in any order.
@@ -189,10 +282,18 @@ fn each_step_waits_for_the_answer_to_the_one_before() {
 
 #[test]
 fn the_removal_of_a_cluster_waits_while_a_held_route_table_references_it() {
-    let mut chat = Chat::settled(vec![cluster("c", ""), cluster("d", ""), route("r", "c"), listener("l", "")]);
-    // The table changes its reference from c to e, and the client refuses it: it stays at the version that references
-    // c.
-    chat.publish(vec![route("r", "e"), cluster("e", "")], &[(Kind::Cluster, "c"), (Kind::Cluster, "d")]);
+    let mut chat = Chat::settled(vec![
+        cluster("c", ""),
+        cluster("d", ""),
+        route("r", "c"),
+        listener("l", ""),
+    ]);
+    // The table changes its reference from c to e, and the client refuses it: it stays at the
+    // version that references c.
+    chat.publish(
+        vec![route("r", "e"), cluster("e", "")],
+        &[(Kind::Cluster, "c"), (Kind::Cluster, "d")],
+    );
     let (nonce, said) = chat.read().remove(0);
     assert_eq!(said, new(Kind::Cluster, "e"));
     chat.answer(Kind::Cluster, nonce, None);
@@ -200,13 +301,23 @@ fn the_removal_of_a_cluster_waits_while_a_held_route_table_references_it() {
     assert_eq!(said, new(Kind::Route, "r"));
     chat.answer(Kind::Route, nonce, Some("no"));
     let after: Vec<Said> = chat.settle().into_iter().flatten().collect();
-    assert!(after.contains(&gone(Kind::Cluster, "d")), "nobody needs d: {after:?}");
-    assert!(!after.contains(&gone(Kind::Cluster, "c")), "the table that runs leads to c: {after:?}");
+    assert!(
+        after.contains(&gone(Kind::Cluster, "d")),
+        "nobody needs d: {after:?}"
+    );
+    assert!(
+        !after.contains(&gone(Kind::Cluster, "c")),
+        "the table that runs leads to c: {after:?}"
+    );
     assert!(chat.session.defers(Kind::Cluster, "c"));
 
     chat.publish(vec![route("r", "e2")], &[]);
     let after: Vec<Said> = chat.settle().into_iter().flatten().collect();
-    assert_eq!(after, [new(Kind::Route, "r"), gone(Kind::Cluster, "c")], "healed, and c may go");
+    assert_eq!(
+        after,
+        [new(Kind::Route, "r"), gone(Kind::Cluster, "c")],
+        "healed, and c may go"
+    );
 }
 
 #[test]
@@ -216,12 +327,21 @@ fn changes_during_an_unanswered_response_coalesce_into_one() {
     let first = chat.read();
     assert_eq!(first.len(), 1);
     for value in 2..50 {
-        chat.publish(vec![cluster("c", &value.to_string()), cluster("d", &value.to_string())], &[]);
+        chat.publish(
+            vec![
+                cluster("c", &value.to_string()),
+                cluster("d", &value.to_string()),
+            ],
+            &[],
+        );
         assert!(chat.read().is_empty(), "one response in flight");
     }
     chat.answer(Kind::Cluster, first[0].0, None);
     let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
-    assert_eq!(said, [(Kind::Cluster, vec!["c".into(), "d".into()], vec![])]);
+    assert_eq!(
+        said,
+        [(Kind::Cluster, vec!["c".into(), "d".into()], vec![])]
+    );
 }
 
 #[test]
@@ -229,22 +349,39 @@ fn a_new_listener_waits_for_the_acknowledgement_of_its_new_route_table() {
     let mut chat = Chat::settled(vec![cluster("c", ""), route("r", "c"), listener("l", "")]);
     chat.publish(vec![listener("l", "1"), route("r", "c2")], &[]);
     let said = chat.read();
-    assert_eq!(said.iter().map(|(_, said)| said.0).collect::<Vec<_>>(), [Kind::Route]);
+    assert_eq!(
+        said.iter().map(|(_, said)| said.0).collect::<Vec<_>>(),
+        [Kind::Route]
+    );
 }
 
 #[test]
 fn an_assignment_follows_each_added_or_changed_cluster() {
     let mut chat = Chat::settled(vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
-    let both = |cluster: &str, assignment: &str| [vec![new(Kind::Cluster, cluster), new(Kind::Endpoints, assignment)]];
+    let both = |cluster: &str, assignment: &str| {
+        [vec![
+            new(Kind::Cluster, cluster),
+            new(Kind::Endpoints, assignment),
+        ]]
+    };
     chat.publish(vec![warming("c", "", "other")], &[]);
     assert_eq!(chat.settle(), both("c", "c"), "a changed cluster");
     chat.publish(vec![warming("e", "c", "")], &[]);
-    assert_eq!(chat.settle(), both("e", "c"), "another cluster with the same assignment");
+    assert_eq!(
+        chat.settle(),
+        both("e", "c"),
+        "another cluster with the same assignment"
+    );
     chat.publish(vec![warming("f", "f", ""), endpoints("f")], &[]);
-    assert_eq!(chat.settle(), [[new(Kind::Cluster, "f")]], "nobody has asked for it yet");
+    assert_eq!(
+        chat.settle(),
+        [[new(Kind::Cluster, "f")]],
+        "nobody has asked for it yet"
+    );
     assert_eq!(chat.session.acknowledged(), chat.generation);
 
-    // The client answers no cluster before it has the assignment, which is in flight when the cluster is published.
+    // The client answers no cluster before it has the assignment, which is in flight when the
+    // cluster is published.
     chat.publish(vec![endpoints("d")], &[(Kind::Endpoints, "c")]);
     chat.settle();
     chat.publish(vec![warming("c", "", "last"), endpoints("c")], &[]);
@@ -252,39 +389,68 @@ fn an_assignment_follows_each_added_or_changed_cluster() {
     assert_eq!(said, [new(Kind::Cluster, "c"), new(Kind::Endpoints, "c")]);
 }
 
-/// On a new stream the client reports the assignments that it has, and cannot know which clusters have changed.
+/// On a new stream the client reports the assignments that it has, and cannot know which clusters
+/// have changed.
 #[test]
 fn assignments_follow_clusters_that_were_sent_before_the_endpoint_subscription() {
     for clusters_first in [true, false] {
         let assignment = endpoints("c");
         let version = assignment.version().to_owned();
-        let resources = vec![warming("c", "", "new"), assignment, warming("d", "", ""), endpoints("d")];
-        let held = |name: &str| resources.iter().find(|r| r.kind() == Kind::Cluster && r.name() == name).cloned();
+        let resources = vec![
+            warming("c", "", "new"),
+            assignment,
+            warming("d", "", ""),
+            endpoints("d"),
+        ];
+        let held = |name: &str| {
+            resources
+                .iter()
+                .find(|r| r.kind() == Kind::Cluster && r.name() == name)
+                .cloned()
+        };
         let unchanged = held("d").expect("it is there").version().to_owned();
         let mut chat = Chat::new(Limits::default(), resources);
-        let versions = |all: &[(&str, &str)]| all.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let versions = |all: &[(&str, &str)]| {
+            all.iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect()
+        };
         let clusters = DeltaRequest {
             initial_resource_versions: versions(&[("c", "old"), ("d", &unchanged)]),
             ..Default::default()
         };
         let assignments = DeltaRequest {
             subscribe: vec!["c".into(), "d".into()],
-            initial_resource_versions: versions(&[("c", &version), ("d", endpoints("d").version())]),
+            initial_resource_versions: versions(&[
+                ("c", &version),
+                ("d", endpoints("d").version()),
+            ]),
             ..Default::default()
         };
         chat.send(Kind::Cluster, clusters);
-        let mut said = if clusters_first { chat.read() } else { Vec::new() };
+        let mut said = if clusters_first {
+            chat.read()
+        } else {
+            Vec::new()
+        };
         chat.send(Kind::Endpoints, assignments);
         said.extend(chat.read());
         let said: Vec<Said> = said.into_iter().map(|(_, said)| said).collect();
-        assert_eq!(said, [new(Kind::Cluster, "c"), new(Kind::Endpoints, "c")], "clusters first: {clusters_first}");
+        assert_eq!(
+            said,
+            [new(Kind::Cluster, "c"), new(Kind::Endpoints, "c")],
+            "clusters first: {clusters_first}"
+        );
     }
 }
 
 /// A state-of-the-world client reports this for all its assignments at once.
 #[test]
 fn assignments_of_warming_clusters_are_sent_to_a_client_that_reports_them() {
-    let mut chat = Chat::new(Limits::default(), vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
+    let mut chat = Chat::new(
+        Limits::default(),
+        vec![warming("c", "", ""), endpoints("c"), endpoints("d")],
+    );
     chat.subscribe(Kind::Cluster, &[]);
     chat.read();
     chat.subscribe(Kind::Endpoints, &["c", "d"]);
@@ -298,30 +464,66 @@ fn a_secret_is_removed_after_the_listeners_and_added_at_any_time() {
     let mut chat = Chat::settled(vec![listener("l", ""), secret("h"), secret("i")]);
     chat.subscribe(Kind::Secret, &["h", "i"]);
     chat.settle();
-    chat.publish(vec![listener("l", "passes h through")], &[(Kind::Secret, "h")]);
-    assert_eq!(chat.settle(), [[new(Kind::Listener, "l")], [gone(Kind::Secret, "h")]]);
+    chat.publish(
+        vec![listener("l", "passes h through")],
+        &[(Kind::Secret, "h")],
+    );
+    assert_eq!(
+        chat.settle(),
+        [[new(Kind::Listener, "l")], [gone(Kind::Secret, "h")]]
+    );
     assert_eq!(chat.session.acknowledged(), chat.generation);
 
     // A removal during a round waits for the next round, which has its listener.
     chat.publish(vec![listener("l", "1")], &[]);
     let first = chat.read();
-    chat.publish(vec![listener("l", "2"), secret("h")], &[(Kind::Secret, "i")]);
+    chat.publish(
+        vec![listener("l", "2"), secret("h")],
+        &[(Kind::Secret, "i")],
+    );
     let free = chat.read();
-    assert_eq!(free.iter().map(|(_, said)| said.clone()).collect::<Vec<_>>(), [new(Kind::Secret, "h")]);
+    assert_eq!(
+        free.iter()
+            .map(|(_, said)| said.clone())
+            .collect::<Vec<_>>(),
+        [new(Kind::Secret, "h")]
+    );
     chat.answer(Kind::Secret, free[0].0, None);
     assert!(chat.session.acknowledged() < chat.generation);
     chat.answer(Kind::Listener, first[0].0, None);
-    assert_eq!(chat.settle(), [[new(Kind::Listener, "l")], [gone(Kind::Secret, "i")]]);
+    assert_eq!(
+        chat.settle(),
+        [[new(Kind::Listener, "l")], [gone(Kind::Secret, "i")]]
+    );
     assert_eq!(chat.session.acknowledged(), chat.generation);
 
     // Removals that were undone, or whose subscription ended, meanwhile are not sent.
-    chat.publish(vec![listener("l", "3")], &[(Kind::Secret, "h"), (Kind::Secret, "i")]);
+    chat.publish(
+        vec![listener("l", "3")],
+        &[(Kind::Secret, "h"), (Kind::Secret, "i")],
+    );
     let said = chat.read();
     chat.publish(vec![secret("h")], &[]);
-    chat.send(Kind::Secret, DeltaRequest { unsubscribe: vec!["i".into()], ..Default::default() });
-    assert_eq!(chat.read().into_iter().map(|(_, said)| said).collect::<Vec<_>>(), [new(Kind::Secret, "h")]);
+    chat.send(
+        Kind::Secret,
+        DeltaRequest {
+            unsubscribe: vec!["i".into()],
+            ..Default::default()
+        },
+    );
+    assert_eq!(
+        chat.read()
+            .into_iter()
+            .map(|(_, said)| said)
+            .collect::<Vec<_>>(),
+        [new(Kind::Secret, "h")]
+    );
     chat.answer(Kind::Listener, said[0].0, None);
-    let last = chat.session.unanswered(Kind::Secret).next().expect("it was sent");
+    let last = chat
+        .session
+        .unanswered(Kind::Secret)
+        .next()
+        .expect("it was sent");
     chat.answer(Kind::Secret, last, None);
     assert!(chat.settle().is_empty());
     assert_eq!(chat.session.acknowledged(), chat.generation);
@@ -339,8 +541,16 @@ fn weight(session: &Session) -> usize {
             + s.probes.iter().map(Vec::len).sum::<usize>()
             + s.in_flight.iter().map(|f| f.items.len()).sum::<usize>()
     };
-    let unsent = session.round.iter().flat_map(|r| r.unsent.values()).map(VecDeque::len).sum::<usize>();
-    session.subscriptions().map(of).sum::<usize>() + session.deferred.len() + session.warming.len() + unsent
+    let unsent = session
+        .round
+        .iter()
+        .flat_map(|r| r.unsent.values())
+        .map(VecDeque::len)
+        .sum::<usize>();
+    session.subscriptions().map(of).sum::<usize>()
+        + session.deferred.len()
+        + session.warming.len()
+        + unsent
 }
 
 #[test]
@@ -351,8 +561,15 @@ fn the_memory_of_a_stream_does_not_grow_with_its_view() {
         chat.subscribe(Kind::Cluster, &[]);
         chat.subscribe(Kind::Secret, &["h1", "h2"]);
         chat.settle();
-        assert_eq!(weight(&chat.session), 2, "the two names it asked for, beside {n} clusters and {n} secrets");
-        chat.publish((0..n).map(|i| cluster(&format!("c{i}"), "new")).collect(), &[(Kind::Cluster, "c3")]);
+        assert_eq!(
+            weight(&chat.session),
+            2,
+            "the two names it asked for, beside {n} clusters and {n} secrets"
+        );
+        chat.publish(
+            (0..n).map(|i| cluster(&format!("c{i}"), "new")).collect(),
+            &[(Kind::Cluster, "c3")],
+        );
         chat.settle();
         assert_eq!(weight(&chat.session), 2);
     }
@@ -360,8 +577,17 @@ fn the_memory_of_a_stream_does_not_grow_with_its_view() {
 
 #[test]
 fn the_least_recently_requested_secrets_are_withdrawn() {
-    let limits = Limits { on_demand_secrets: 3, ..Default::default() };
-    let mut chat = Chat::new(limits, ["a", "b", "c", "d", "sds/r"].into_iter().map(secret).collect());
+    let limits = Limits {
+        on_demand_secrets: 3,
+        ..Default::default()
+    };
+    let mut chat = Chat::new(
+        limits,
+        ["a", "b", "c", "d", "sds/r"]
+            .into_iter()
+            .map(secret)
+            .collect(),
+    );
     for name in ["sds/r", "a", "b", "c"] {
         chat.subscribe(Kind::Secret, &[name]);
         chat.settle();
@@ -372,20 +598,38 @@ fn the_least_recently_requested_secrets_are_withdrawn() {
     chat.subscribe(Kind::Secret, &["d"]);
     let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
     assert_eq!(said, [gone(Kind::Secret, "b"), new(Kind::Secret, "d")]);
-    let evicted = chat.session.subscription(Kind::Secret).expect("subscribed").named.keys().map(|n| n.to_string());
-    assert_eq!(evicted.collect::<BTreeSet<_>>(), ["a", "c", "d", "sds/r"].map(str::to_owned).into());
+    let evicted = chat
+        .session
+        .subscription(Kind::Secret)
+        .expect("subscribed")
+        .named
+        .keys()
+        .map(|n| n.to_string());
+    assert_eq!(
+        evicted.collect::<BTreeSet<_>>(),
+        ["a", "c", "d", "sds/r"].map(str::to_owned).into()
+    );
 }
 
 #[test]
 fn secrets_are_withdrawn_by_the_memory_that_they_take_also_when_they_grow() {
     let sized = |name: &str, bytes: usize| {
-        let message = Secret { name: "x".repeat(bytes), ..Default::default() };
+        let message = Secret {
+            name: "x".repeat(bytes),
+            ..Default::default()
+        };
         Resource::new(name, &message)
     };
-    let limits = Limits { on_demand_secret_memory: 240_000, ..Default::default() };
+    let limits = Limits {
+        on_demand_secret_memory: 240_000,
+        ..Default::default()
+    };
     // Each takes 30 KB and four times its bytes.
     let small = ["a", "b", "c"].map(|name| sized(name, 1_000));
-    let mut chat = Chat::new(limits, small.into_iter().chain([sized("d", 20_000)]).collect());
+    let mut chat = Chat::new(
+        limits,
+        small.into_iter().chain([sized("d", 20_000)]).collect(),
+    );
     for name in ["a", "b", "c", "d"] {
         chat.subscribe(Kind::Secret, &[name]);
         assert!(!chat.settle().is_empty(), "{name} is sent");
@@ -394,41 +638,85 @@ fn secrets_are_withdrawn_by_the_memory_that_they_take_also_when_they_grow() {
         let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
         sub.named.keys().map(|name| name.to_string()).collect()
     };
-    assert_eq!(held(&chat), ["a", "b", "c", "d"].map(str::to_owned).into(), "212 KB");
+    assert_eq!(
+        held(&chat),
+        ["a", "b", "c", "d"].map(str::to_owned).into(),
+        "212 KB"
+    );
     chat.publish(vec![sized("c", 10_000)], &[]);
     let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
-    assert_eq!(said, [new(Kind::Secret, "c"), gone(Kind::Secret, "a")], "248 KB");
-    assert_eq!(held(&chat), ["b", "c", "d"].map(str::to_owned).into(), "a sixteenth below the limit");
-    chat.send(Kind::Secret, DeltaRequest { unsubscribe: vec!["d".into()], ..Default::default() });
+    assert_eq!(
+        said,
+        [new(Kind::Secret, "c"), gone(Kind::Secret, "a")],
+        "248 KB"
+    );
+    assert_eq!(
+        held(&chat),
+        ["b", "c", "d"].map(str::to_owned).into(),
+        "a sixteenth below the limit"
+    );
+    chat.send(
+        Kind::Secret,
+        DeltaRequest {
+            unsubscribe: vec!["d".into()],
+            ..Default::default()
+        },
+    );
     chat.subscribe(Kind::Secret, &["a"]);
     chat.settle();
-    assert_eq!(held(&chat), ["a", "b", "c"].map(str::to_owned).into(), "what is unsubscribed does not count");
+    assert_eq!(
+        held(&chat),
+        ["a", "b", "c"].map(str::to_owned).into(),
+        "what is unsubscribed does not count"
+    );
 }
 
 #[test]
 fn unknown_secrets_are_answered_displace_no_others_and_are_limited() {
-    let limits = Limits { on_demand_secrets: 2, unknown_secrets: 3, ..Default::default() };
+    let limits = Limits {
+        on_demand_secrets: 2,
+        unknown_secrets: 3,
+        ..Default::default()
+    };
     let mut chat = Chat::new(limits, ["a", "b"].into_iter().map(secret).collect());
     chat.subscribe(Kind::Secret, &["a", "b"]);
     chat.settle();
     for i in 0..100 {
         let name = format!("u{i:03}");
         chat.subscribe(Kind::Secret, &[&name]);
-        assert_eq!(chat.settle(), [[gone(Kind::Secret, &name)]], "and nothing is taken back");
+        assert_eq!(
+            chat.settle(),
+            [[gone(Kind::Secret, &name)]],
+            "and nothing is taken back"
+        );
     }
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
     assert_eq!((sub.on_demand.len(), sub.named.len()), (2, 5));
-    // A remembered secret is published: it counts from then on, and the least recently requested one is withdrawn.
+    // A remembered secret is published: it counts from then on, and the least recently requested
+    // one is withdrawn.
     chat.publish(vec![secret("u099")], &[]);
     assert_eq!(chat.settle()[0], [new(Kind::Secret, "u099")]);
     chat.publish(vec![secret("u001")], &[]);
-    assert!(chat.settle().is_empty(), "a client that wants it asks again");
+    assert!(
+        chat.settle().is_empty(),
+        "a client that wants it asks again"
+    );
     chat.subscribe(Kind::Secret, &["u001"]);
     let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
     assert!(said.contains(&new(Kind::Secret, "u001")), "{said:?}");
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
-    assert!(sub.on_demand.len() <= 2 && sub.named.contains_key("u001"), "{:?}", sub.named);
-    chat.send(Kind::Secret, DeltaRequest { unsubscribe: vec!["u001".into(), "u098".into()], ..Default::default() });
+    assert!(
+        sub.on_demand.len() <= 2 && sub.named.contains_key("u001"),
+        "{:?}",
+        sub.named
+    );
+    chat.send(
+        Kind::Secret,
+        DeltaRequest {
+            unsubscribe: vec!["u001".into(), "u098".into()],
+            ..Default::default()
+        },
+    );
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
     assert!(sub.named.len() >= sub.on_demand.len());
 }
@@ -453,7 +741,10 @@ fn unsubscribing_ends_the_rejection_of_a_resource() {
         let mut chat = Chat::new(Limits::default(), vec![cluster("bad", "")]);
         chat.subscribe(Kind::Cluster, &[]);
         let (nonce, _) = chat.read().remove(0);
-        let leave = DeltaRequest { unsubscribe: vec!["*".into()], ..Default::default() };
+        let leave = DeltaRequest {
+            unsubscribe: vec!["*".into()],
+            ..Default::default()
+        };
         if refused_before {
             chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
             chat.send(Kind::Cluster, leave);
@@ -461,23 +752,39 @@ fn unsubscribing_ends_the_rejection_of_a_resource() {
             chat.send(Kind::Cluster, leave);
             chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
         }
-        let told = chat.session.take_effects().into_iter().fold(0, |told, effect| match effect {
-            Effect::Rejected { .. } => told + 1,
-            Effect::Recovered { .. } => told - 1,
-            _ => told,
-        });
+        let told = chat
+            .session
+            .take_effects()
+            .into_iter()
+            .fold(0, |told, effect| match effect {
+                Effect::Rejected { .. } => told + 1,
+                Effect::Recovered { .. } => told - 1,
+                _ => told,
+            });
         assert_eq!(told, 0, "refused before it was left: {refused_before}");
-        assert!(chat.session.subscription(Kind::Cluster).expect("it was asked for").quarantine.is_empty());
+        assert!(
+            chat.session
+                .subscription(Kind::Cluster)
+                .expect("it was asked for")
+                .quarantine
+                .is_empty()
+        );
     }
 }
 
-/// Makes a client that unsubscribed while `name` was in flight and subscribed again; returns the nonce as well. The
-/// cluster was removed meanwhile.
+/// Makes a client that unsubscribed while `name` was in flight and subscribed again; returns the
+/// nonce as well. The cluster was removed meanwhile.
 fn resubscribed_after_removal(name: &str) -> (Chat, u64) {
     let mut chat = Chat::new(Limits::default(), vec![cluster(name, "")]);
     chat.subscribe(Kind::Cluster, &[]);
     let (nonce, _) = chat.read().remove(0);
-    chat.send(Kind::Cluster, DeltaRequest { unsubscribe: vec!["*".into()], ..Default::default() });
+    chat.send(
+        Kind::Cluster,
+        DeltaRequest {
+            unsubscribe: vec!["*".into()],
+            ..Default::default()
+        },
+    );
     chat.publish(vec![], &[(Kind::Cluster, name)]);
     assert_eq!(chat.read(), []);
     chat.subscribe(Kind::Cluster, &["*"]);
@@ -489,7 +796,12 @@ fn a_resource_that_was_removed_while_unsubscribed_is_not_reported_as_refused() {
     let (mut chat, nonce) = resubscribed_after_removal("bad");
     chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
     let told = chat.session.take_effects();
-    assert!(!told.iter().any(|effect| matches!(effect, Effect::Rejected { .. })), "{told:?}");
+    assert!(
+        !told
+            .iter()
+            .any(|effect| matches!(effect, Effect::Rejected { .. })),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -497,28 +809,47 @@ fn a_resource_in_flight_that_was_removed_while_unsubscribed_is_withdrawn() {
     let (mut chat, nonce) = resubscribed_after_removal("short");
     assert_eq!(chat.read(), []);
     chat.answer(Kind::Cluster, nonce, None);
-    assert_eq!(chat.settle(), [[(Kind::Cluster, vec![], vec!["short".to_owned()])]]);
+    assert_eq!(
+        chat.settle(),
+        [[(Kind::Cluster, vec![], vec!["short".to_owned()])]]
+    );
 }
 
 /// A table with a route of alice's, and routes of mallory's that a client may refuse.
 fn poisoned(mallorys: usize) -> Resource {
     use envoy_types::pb::envoy::config::route::v3::{
-        DirectResponseAction, Route, RouteMatch, VirtualHost, route::Action, route_match::PathSpecifier,
+        DirectResponseAction, Route, RouteMatch, VirtualHost, route::Action,
+        route_match::PathSpecifier,
     };
     let host = |name: String, author: &str, status: u32| VirtualHost {
         domains: vec![name.clone()],
         routes: vec![Route {
             name: format!("httproute/{author}/{name}/0"),
-            r#match: Some(RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".into())), ..Default::default() }),
-            action: Some(Action::DirectResponse(DirectResponseAction { status, ..Default::default() })),
+            r#match: Some(RouteMatch {
+                path_specifier: Some(PathSpecifier::Prefix("/".into())),
+                ..Default::default()
+            }),
+            action: Some(Action::DirectResponse(DirectResponseAction {
+                status,
+                ..Default::default()
+            })),
             ..Default::default()
         }],
         name,
         ..Default::default()
     };
     let mallorys = (0..mallorys).map(|number| host(format!("m{number}"), "mallory", 666));
-    let virtual_hosts = std::iter::once(host("alice".into(), "alice", 200)).chain(mallorys).collect();
-    Resource::new("r", &RouteConfiguration { name: "r".into(), virtual_hosts, ..Default::default() })
+    let virtual_hosts = std::iter::once(host("alice".into(), "alice", 200))
+        .chain(mallorys)
+        .collect();
+    Resource::new(
+        "r",
+        &RouteConfiguration {
+            name: "r".into(),
+            virtual_hosts,
+            ..Default::default()
+        },
+    )
 }
 
 /// Returns the statuses that a table answers, by virtual host.
@@ -530,21 +861,46 @@ fn statuses(resource: &Resource) -> BTreeMap<String, Vec<u32>> {
         other => panic!("{other:?}"),
     };
     let hosts = table.virtual_hosts.into_iter();
-    hosts.map(|host| (host.name, host.routes.into_iter().map(|route| of(route.action)).collect())).collect()
+    hosts
+        .map(|host| {
+            (
+                host.name,
+                host.routes
+                    .into_iter()
+                    .map(|route| of(route.action))
+                    .collect(),
+            )
+        })
+        .collect()
 }
 
 /// Has a new client subscribe to the table; returns all responses in order until no more come.
 fn meet(tables: &mut Tables, refuses: bool) -> Vec<(BTreeMap<String, Vec<u32>>, bool)> {
-    let mut session = Session::new(Protocol::Delta, Arc::new(Limits::default()), tables.generation);
-    let ask = DeltaRequest { subscribe: vec!["r".to_owned()], ..Default::default() };
-    session.delta(Kind::Route, ask, tables, Instant::now()).expect("within the limits");
+    let mut session = Session::new(
+        Protocol::Delta,
+        Arc::new(Limits::default()),
+        tables.generation,
+    );
+    let ask = DeltaRequest {
+        subscribe: vec!["r".to_owned()],
+        ..Default::default()
+    };
+    session
+        .delta(Kind::Route, ask, tables, Instant::now())
+        .expect("within the limits");
     let mut sent = Vec::new();
     while let Some(out) = session.next(tables, Instant::now(), || true) {
         let table = statuses(out.items[0].resource().expect("a table"));
         let is_refused = refuses && table.values().flatten().any(|status| *status == 666);
         sent.push((table, !is_refused));
         let refusal = is_refused.then(|| "no".to_owned());
-        session.answer(out.kind, &out.nonce.to_string(), refusal, tables, Instant::now());
+        session.answer(
+            out.kind,
+            &out.nonce.to_string(),
+            refusal,
+            tables,
+            Instant::now(),
+        );
         for effect in session.take_effects() {
             if let Effect::Suspected { kind, name, held } = effect {
                 Arc::make_mut(&mut tables.suspects).set(kind, &name, &held);
@@ -569,12 +925,25 @@ fn parts_that_one_client_refused_are_sent_last_to_the_next_one() {
     tables.suspects = suspects;
     tables.apply(1, vec![poisoned(20)], &[], 0);
     let next = meet(&mut tables, true);
-    assert_eq!((&next[0].0["alice"], next[0].1), (&vec![200], true), "{next:?}");
+    assert_eq!(
+        (&next[0].0["alice"], next[0].1),
+        (&vec![200], true),
+        "{next:?}"
+    );
     assert!(next[0].0.values().flatten().all(|status| *status != 666));
-    assert!(next[1].0.values().flatten().any(|status| *status == 666), "it is tried again");
-    assert!(next.iter().all(|(table, _)| table["alice"] == [200]), "alice is never without");
+    assert!(
+        next[1].0.values().flatten().any(|status| *status == 666),
+        "it is tried again"
+    );
+    assert!(
+        next.iter().all(|(table, _)| table["alice"] == [200]),
+        "alice is never without"
+    );
     let (last, is_taken) = next.last().expect("something was sent");
-    assert!(*is_taken && (0..20).all(|number| last[&format!("m{number}")] == [500]), "{last:?}");
+    assert!(
+        *is_taken && (0..20).all(|number| last[&format!("m{number}")] == [500]),
+        "{last:?}"
+    );
 
     // A newer client accepts it, so that the suspects are cleared.
     let newer = meet(&mut tables, false);
@@ -593,7 +962,10 @@ fn an_incomplete_or_outdated_set_of_suspects_does_no_harm() {
     tables.apply(1, vec![poisoned(5)], &[], 0);
     let sent = meet(&mut tables, true);
     let (last, is_taken) = sent.last().expect("something was sent");
-    assert!(*is_taken && last["alice"] == [200] && last["m0"] == [500] && last["m4"] == [500], "{last:?}");
+    assert!(
+        *is_taken && last["alice"] == [200] && last["m0"] == [500] && last["m4"] == [500],
+        "{last:?}"
+    );
     // Suspects that do not exist any more are ignored.
     tables.apply(2, vec![poisoned(0)], &[], 0);
     assert_eq!(meet(&mut tables, true).len(), 1);

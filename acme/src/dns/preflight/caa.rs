@@ -1,5 +1,5 @@
-//! Evaluates CAA records: whether they permit a CA to issue (RFC 8659), with this account and challenge (RFC 8657).
-//! Pure.
+//! Evaluates CAA records: whether they permit a CA to issue (RFC 8659), with this account and
+//! challenge (RFC 8657). Pure.
 
 use crate::challenge::ChallengeKind;
 
@@ -42,14 +42,24 @@ pub enum CaaVerdict {
     OtherMethod(String),
 }
 
-/// Properties that may have the critical flag: RFC 8659, 4.2 to 4.4, RFC 9495, and the contact properties of the
-/// CA/Browser Forum's Baseline Requirements, appendix A.
-const KNOWN: [&str; 6] = ["issue", "issuewild", "iodef", "issuemail", "contactemail", "contactphone"];
+/// Properties that may have the critical flag: RFC 8659, 4.2 to 4.4, RFC 9495, and the contact
+/// properties of the CA/Browser Forum's Baseline Requirements, appendix A.
+const KNOWN: [&str; 6] = [
+    "issue",
+    "issuewild",
+    "iodef",
+    "issuemail",
+    "contactemail",
+    "contactphone",
+];
 
 /// Evaluates the records of one name; without any, issuance is allowed.
 pub fn caa(records: &[CaaRecord], request: &CaaRequest<'_>) -> CaaVerdict {
     let is = |record: &CaaRecord, tag: &str| record.tag.eq_ignore_ascii_case(tag);
-    if let Some(unknown) = records.iter().find(|r| r.critical && !KNOWN.iter().any(|known| is(r, known))) {
+    if let Some(unknown) = records
+        .iter()
+        .find(|r| r.critical && !KNOWN.iter().any(|known| is(r, known)))
+    {
         return CaaVerdict::Critical(printable(unknown.tag.as_bytes()));
     }
     // RFC 8659, 4.3: issuewild is for wildcards alone and then takes precedence.
@@ -59,10 +69,17 @@ pub fn caa(records: &[CaaRecord], request: &CaaRequest<'_>) -> CaaVerdict {
     if relevant.is_empty() {
         return CaaVerdict::Allowed;
     }
-    let parsed: Vec<Option<Issue>> = relevant.iter().map(|record| Issue::parse(&record.value)).collect();
+    let parsed: Vec<Option<Issue>> = relevant
+        .iter()
+        .map(|record| Issue::parse(&record.value))
+        .collect();
     let mut verdict = None;
     for issue in parsed.iter().flatten() {
-        if !request.identities.iter().any(|identity| identity.eq_ignore_ascii_case(&issue.issuer)) {
+        if !request
+            .identities
+            .iter()
+            .any(|identity| identity.eq_ignore_ascii_case(&issue.issuer))
+        {
             continue;
         }
         match issue.obstacle(request) {
@@ -71,8 +88,12 @@ pub fn caa(records: &[CaaRecord], request: &CaaRequest<'_>) -> CaaVerdict {
         }
     }
     verdict.unwrap_or_else(|| {
-        let mut others: Vec<String> =
-            parsed.into_iter().flatten().map(|issue| issue.issuer).filter(|issuer| !issuer.is_empty()).collect();
+        let mut others: Vec<String> = parsed
+            .into_iter()
+            .flatten()
+            .map(|issue| issue.issuer)
+            .filter(|issuer| !issuer.is_empty())
+            .collect();
         others.sort();
         others.dedup();
         CaaVerdict::OtherIssuer(others)
@@ -86,12 +107,19 @@ struct Issue {
 }
 
 impl Issue {
-    /// Parses the value by RFC 8659, 4.2; `None` is a malformed value, which counts as one that names no issuer.
+    /// Parses the value by RFC 8659, 4.2; `None` is a malformed value, which counts as one that
+    /// names no issuer.
     fn parse(value: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(value).ok().filter(|text| text.is_ascii())?;
+        let text = std::str::from_utf8(value)
+            .ok()
+            .filter(|text| text.is_ascii())?;
         let blank = |c: char| c == ' ' || c == '\t';
         let mut parts = text.split(';').map(|part| part.trim_matches(blank));
-        let issuer = parts.next().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+        let issuer = parts
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('.')
+            .to_ascii_lowercase();
         let is_domain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if !issuer.chars().all(is_domain) {
             return None;
@@ -100,7 +128,10 @@ impl Issue {
         for part in parts.filter(|part| !part.is_empty()) {
             let (tag, value) = part.split_once('=')?;
             let (tag, value) = (tag.trim_end_matches(blank), value.trim_start_matches(blank));
-            if tag.is_empty() || !tag.chars().all(|c| c.is_ascii_alphanumeric()) || value.contains(blank) {
+            if tag.is_empty()
+                || !tag.chars().all(|c| c.is_ascii_alphanumeric())
+                || value.contains(blank)
+            {
                 return None;
             }
             parameters.push((tag.to_ascii_lowercase(), value.to_owned()));
@@ -109,11 +140,15 @@ impl Issue {
     }
 
     fn values(&self, tag: &str) -> Vec<&str> {
-        self.parameters.iter().filter(|(name, _)| name == tag).map(|(_, value)| value.as_str()).collect()
+        self.parameters
+            .iter()
+            .filter(|(name, _)| name == tag)
+            .map(|(_, value)| value.as_str())
+            .collect()
     }
 
-    /// Returns the reason why the CA may not issue by this value. RFC 8657, 3 and 4: a parameter that occurs twice
-    /// cannot be satisfied.
+    /// Returns the reason why the CA may not issue by this value. RFC 8657, 3 and 4: a parameter
+    /// that occurs twice cannot be satisfied.
     fn obstacle(&self, request: &CaaRequest<'_>) -> Option<CaaVerdict> {
         let accounts = self.values("accounturi");
         let account_fits = match accounts[..] {
@@ -122,12 +157,16 @@ impl Issue {
             _ => false,
         };
         if !account_fits {
-            return Some(CaaVerdict::OtherAccount(printable(accounts.join(" and ").as_bytes())));
+            return Some(CaaVerdict::OtherAccount(printable(
+                accounts.join(" and ").as_bytes(),
+            )));
         }
         let methods = self.values("validationmethods");
         let method_fits = match methods[..] {
             [] => true,
-            [list] => list.split(',').any(|method| method == request.method.as_str()),
+            [list] => list
+                .split(',')
+                .any(|method| method == request.method.as_str()),
             _ => false,
         };
         (!method_fits).then(|| CaaVerdict::OtherMethod(printable(methods.join(" and ").as_bytes())))
@@ -156,15 +195,20 @@ mod tests {
             })
             .collect();
         let identities = ["ca.example".to_owned(), "other-name.example".to_owned()];
-        let request =
-            CaaRequest { identities: &identities, account_uri: Some(ACCOUNT), method: ChallengeKind::Http01, wildcard };
+        let request = CaaRequest {
+            identities: &identities,
+            account_uri: Some(ACCOUNT),
+            method: ChallengeKind::Http01,
+            wildcard,
+        };
         caa(&records, &request)
     }
 
     #[test]
     fn the_tables_of_rfc_8659_and_8657() {
         use CaaVerdict::*;
-        let other = |names: &[&str]| OtherIssuer(names.iter().map(|name| (*name).to_owned()).collect());
+        let other =
+            |names: &[&str]| OtherIssuer(names.iter().map(|name| (*name).to_owned()).collect());
         let account = format!("ca.example; accounturi={ACCOUNT}");
         let both = format!("ca.example;accounturi={ACCOUNT};validationmethods=dns-01,http-01");
         for (records, wildcard, wanted) in [
@@ -172,38 +216,90 @@ mod tests {
             (vec![("issue", "ca.example")], false, Allowed),
             (vec![("ISSUE", " CA.Example. ")], false, Allowed),
             (vec![("issue", "other-name.example")], true, Allowed),
-            (vec![("issue", "foreign.example")], false, other(&["foreign.example"])),
+            (
+                vec![("issue", "foreign.example")],
+                false,
+                other(&["foreign.example"]),
+            ),
             (vec![("issue", ";")], false, other(&[])),
             (vec![("issue", "")], false, other(&[])),
             (vec![("issue", "ca.example bad")], false, other(&[])),
             (vec![("issue", "ca.example; %%%")], false, other(&[])),
-            (vec![("issue", "foreign.example"), ("issue", "ca.example")], false, Allowed),
+            (
+                vec![("issue", "foreign.example"), ("issue", "ca.example")],
+                false,
+                Allowed,
+            ),
             // issuewild applies to wildcards only.
-            (vec![("issue", "ca.example"), ("issuewild", ";")], true, other(&[])),
-            (vec![("issue", "ca.example"), ("issuewild", ";")], false, Allowed),
+            (
+                vec![("issue", "ca.example"), ("issuewild", ";")],
+                true,
+                other(&[]),
+            ),
+            (
+                vec![("issue", "ca.example"), ("issuewild", ";")],
+                false,
+                Allowed,
+            ),
             (vec![("issuewild", "foreign.example")], false, Allowed),
-            (vec![("issue", ";"), ("issuewild", "ca.example")], true, Allowed),
+            (
+                vec![("issue", ";"), ("issuewild", "ca.example")],
+                true,
+                Allowed,
+            ),
             (vec![("iodef", "mailto:a@b.example")], false, Allowed),
             // The critical flag.
             (vec![("!issue", "ca.example")], false, Allowed),
-            (vec![("issue", "ca.example"), ("!tbs", "x")], false, Critical("tbs".to_owned())),
+            (
+                vec![("issue", "ca.example"), ("!tbs", "x")],
+                false,
+                Critical("tbs".to_owned()),
+            ),
             (vec![("issue", "ca.example"), ("tbs", "x")], false, Allowed),
             // RFC 8657.
             (vec![("issue", account.as_str())], false, Allowed),
             (vec![("issue", both.as_str())], false, Allowed),
-            (vec![("issue", "ca.example; accounturi=x")], false, OtherAccount("x".to_owned())),
-            (vec![("issue", "ca.example; accounturi=x; accounturi=x")], false, OtherAccount("x and x".to_owned())),
-            (vec![("issue", "ca.example; accounturi=x"), ("issue", account.as_str())], false, Allowed),
-            (vec![("issue", "ca.example; validationmethods=dns-01")], false, OtherMethod("dns-01".to_owned())),
-            (vec![("issue", "ca.example; validationmethods=")], false, OtherMethod(String::new())),
+            (
+                vec![("issue", "ca.example; accounturi=x")],
+                false,
+                OtherAccount("x".to_owned()),
+            ),
+            (
+                vec![("issue", "ca.example; accounturi=x; accounturi=x")],
+                false,
+                OtherAccount("x and x".to_owned()),
+            ),
+            (
+                vec![
+                    ("issue", "ca.example; accounturi=x"),
+                    ("issue", account.as_str()),
+                ],
+                false,
+                Allowed,
+            ),
+            (
+                vec![("issue", "ca.example; validationmethods=dns-01")],
+                false,
+                OtherMethod("dns-01".to_owned()),
+            ),
+            (
+                vec![("issue", "ca.example; validationmethods=")],
+                false,
+                OtherMethod(String::new()),
+            ),
             (vec![("issue", "ca.example; unknown=1")], false, Allowed),
         ] {
-            assert_eq!(verdict(&records, wildcard), wanted, "{records:?} wildcard={wildcard}");
+            assert_eq!(
+                verdict(&records, wildcard),
+                wanted,
+                "{records:?} wildcard={wildcard}"
+            );
         }
     }
 
     proptest! {
-        /// The owner of a zone may write anything into its records: they allow only a CA that they name.
+        /// The owner of a zone may write anything into its records: they allow only a CA that they
+        /// name.
         #[test]
         fn no_records_allow_another_ca(
             records in proptest::collection::vec((

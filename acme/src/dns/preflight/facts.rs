@@ -1,4 +1,5 @@
-//! Looks up the facts for a pre-flight check: addresses, the CNAMEs before them, and the CAA records that apply.
+//! Looks up the facts for a pre-flight check: addresses, the CNAMEs before them, and the CAA
+//! records that apply.
 
 use std::net::IpAddr;
 
@@ -80,30 +81,47 @@ impl Lookup {
         Self { resolver }
     }
 
-    /// Looks up all facts for a pre-flight check of this name and kind of challenge; `host` may begin with `*.`.
+    /// Looks up all facts for a pre-flight check of this name and kind of challenge; `host` may
+    /// begin with `*.`.
     pub async fn facts(&self, host: &str, method: ChallengeKind) -> Result<Facts, DnsError> {
         // RFC 8659, 3: the CAA records of *.X are looked up from X on.
         let name = absolute(host.strip_prefix("*.").unwrap_or(host))?;
         let asked = connects(method) && !host.starts_with("*.");
-        let addresses = async { if asked { self.addresses(&name).await } else { Addresses::NotAsked } };
+        let addresses = async {
+            if asked {
+                self.addresses(&name).await
+            } else {
+                Addresses::NotAsked
+            }
+        };
         let (addresses, caa) = tokio::join!(addresses, self.caa(&name));
         Ok(Facts { addresses, caa })
     }
 
-    /// Follows the CNAMEs one by one, since resolvers answer differently to a loop, and resolves the last.
+    /// Follows the CNAMEs one by one, since resolvers answer differently to a loop, and resolves
+    /// the last.
     async fn addresses(&self, name: &Name) -> Addresses {
         let mut chain = vec![name.clone()];
         let names = |chain: &[Name]| chain.iter().map(plain).collect();
         loop {
-            let at = chain.last().expect("the chain begins with the name").clone();
+            let at = chain
+                .last()
+                .expect("the chain begins with the name")
+                .clone();
             let target = match self.resolver.look_up(&at, RecordType::CNAME).await {
-                Ok(answer) => answer.answers.iter().filter(|record| record.name == at).find_map(|r| match &r.data {
-                    RData::CNAME(target) => Some(target.0.to_lowercase()),
-                    _ => None,
-                }),
+                Ok(answer) => answer
+                    .answers
+                    .iter()
+                    .filter(|record| record.name == at)
+                    .find_map(|r| match &r.data {
+                        RData::CNAME(target) => Some(target.0.to_lowercase()),
+                        _ => None,
+                    }),
                 Err(error) => return Addresses::Failed(error.to_string()),
             };
-            let Some(target) = target else { return self.end(&at).await };
+            let Some(target) = target else {
+                return self.end(&at).await;
+            };
             let again = chain.contains(&target);
             chain.push(target);
             if again {
@@ -121,22 +139,37 @@ impl Lookup {
             Ok(found) if !found.is_empty() => Addresses::Found(found),
             Ok(_) => {
                 let answer = self.resolver.look_up(name, RecordType::A).await;
-                let exists = answer.is_ok_and(|answer| answer.response_code == ResponseCode::NoError);
-                Addresses::None { exists, end: plain(name) }
+                let exists =
+                    answer.is_ok_and(|answer| answer.response_code == ResponseCode::NoError);
+                Addresses::None {
+                    exists,
+                    end: plain(name),
+                }
             }
             Err(error) => Addresses::Failed(error.to_string()),
         }
     }
 
-    /// Looks up CAA records from the name up to its top-level domain. The resolver follows CNAMEs at each step, but the
-    /// next step is the parent of the name and not of a CNAME's target (RFC 8659, 3, unlike its predecessor).
+    /// Looks up CAA records from the name up to its top-level domain. The resolver follows CNAMEs
+    /// at each step, but the next step is the parent of the name and not of a CNAME's target (RFC
+    /// 8659, 3, unlike its predecessor).
     async fn caa(&self, name: &Name) -> Caa {
         let mut at = name.clone();
         while !at.is_root() {
             match self.caa_at(&at).await {
                 Ok(records) if records.is_empty() => at = at.base_name(),
-                Ok(records) => return Caa::Set { at: plain(&at), records },
-                Err(error) => return Caa::Failed { at: plain(&at), why: error.to_string() },
+                Ok(records) => {
+                    return Caa::Set {
+                        at: plain(&at),
+                        records,
+                    };
+                }
+                Err(error) => {
+                    return Caa::Failed {
+                        at: plain(&at),
+                        why: error.to_string(),
+                    };
+                }
             }
         }
         Caa::Absent
@@ -144,12 +177,17 @@ impl Lookup {
 
     async fn caa_at(&self, at: &Name) -> Result<Vec<CaaRecord>, LookupError> {
         let answer = self.resolver.look_up(at, RecordType::CAA).await?;
-        let records = answer.answers.iter().filter_map(|record| match &record.data {
-            RData::CAA(caa) => {
-                Some(CaaRecord { critical: caa.issuer_critical, tag: caa.tag.clone(), value: caa.value.clone() })
-            }
-            _ => None,
-        });
+        let records = answer
+            .answers
+            .iter()
+            .filter_map(|record| match &record.data {
+                RData::CAA(caa) => Some(CaaRecord {
+                    critical: caa.issuer_critical,
+                    tag: caa.tag.clone(),
+                    value: caa.value.clone(),
+                }),
+                _ => None,
+            });
         Ok(records.take(CAA_LIMIT).collect())
     }
 }

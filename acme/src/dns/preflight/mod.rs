@@ -1,7 +1,8 @@
-//! The pre-flight check of a name: finds the errors in DNS that would fail an order, before the order is placed.
+//! The pre-flight check of a name: finds the errors in DNS that would fail an order, before the
+//! order is placed.
 //!
-//! [`Lookup`] looks up [`Facts`]; [`examine`] evaluates them and is pure. Each [`Finding`] is a sentence that names the
-//! cause and the fix, and stays the same as long as the cause does.
+//! [`Lookup`] looks up [`Facts`]; [`examine`] evaluates them and is pure. Each [`Finding`] is a
+//! sentence that names the cause and the fix, and stays the same as long as the cause does.
 
 mod caa;
 mod facts;
@@ -40,7 +41,9 @@ pub struct Expected<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Finding {
     /// The name does not exist.
-    #[error("{host} does not exist in DNS; create an A or AAAA record, or a CNAME, that points to {wanted}")]
+    #[error(
+        "{host} does not exist in DNS; create an A or AAAA record, or a CNAME, that points to {wanted}"
+    )]
     NoSuchName {
         /// The name.
         host: String,
@@ -56,7 +59,9 @@ pub enum Finding {
         wanted: String,
     },
     /// A CNAME leads to a name that has no address.
-    #[error("{host} is a CNAME to {target}, which has no address; remove the CNAME or point it to {wanted}")]
+    #[error(
+        "{host} is a CNAME to {target}, which has no address; remove the CNAME or point it to {wanted}"
+    )]
     DanglingCname {
         /// The name.
         host: String,
@@ -118,7 +123,9 @@ pub enum Finding {
         strays: String,
     },
     /// The addresses cannot be looked up.
-    #[error("the addresses of {host} cannot be looked up: {why}; check the name servers of the domain and its DNSSEC")]
+    #[error(
+        "the addresses of {host} cannot be looked up: {why}; check the name servers of the domain and its DNSSEC"
+    )]
     LookupFailed {
         /// The name.
         host: String,
@@ -136,7 +143,9 @@ pub enum Finding {
         why: String,
     },
     /// Only other CAs may issue.
-    #[error("CAA records at {at} allow {allowed} to issue for {host}; add: {at} CAA 0 {tag} \"{identity}\"")]
+    #[error(
+        "CAA records at {at} allow {allowed} to issue for {host}; add: {at} CAA 0 {tag} \"{identity}\""
+    )]
     CaaOtherIssuer {
         /// The name that has the records.
         at: String,
@@ -150,7 +159,9 @@ pub enum Finding {
         identity: String,
     },
     /// Only another account may.
-    #[error("CAA records at {at} bind {host} to the account {bound}; use that account, or set accounturi={ours}")]
+    #[error(
+        "CAA records at {at} bind {host} to the account {bound}; use that account, or set accounturi={ours}"
+    )]
     CaaOtherAccount {
         /// The name that has the records.
         at: String,
@@ -201,7 +212,11 @@ pub fn examine(facts: &Facts, expected: &Expected<'_>) -> Vec<Finding> {
 
 fn examine_addresses(addresses: &Addresses, expected: &Expected<'_>, findings: &mut Vec<Finding>) {
     let host = expected.host.to_owned();
-    let wanted = if expected.addresses.is_empty() { "this gateway".to_owned() } else { list(expected.addresses) };
+    let wanted = if expected.addresses.is_empty() {
+        "this gateway".to_owned()
+    } else {
+        list(expected.addresses)
+    };
     let found = match addresses {
         Addresses::NotAsked => return,
         Addresses::Found(found) => found,
@@ -212,32 +227,61 @@ fn examine_addresses(addresses: &Addresses, expected: &Expected<'_>, findings: &
             return findings.push(Finding::NoSuchName { host, wanted });
         }
         Addresses::None { end, .. } => {
-            return findings.push(Finding::DanglingCname { host, target: end.clone(), wanted });
+            return findings.push(Finding::DanglingCname {
+                host,
+                target: end.clone(),
+                wanted,
+            });
         }
         Addresses::Loop(chain) => {
-            return findings.push(Finding::CnameLoop { host, chain: chain.join(" → ") });
+            return findings.push(Finding::CnameLoop {
+                host,
+                chain: chain.join(" → "),
+            });
         }
         Addresses::TooLong(chain) => {
             let limit = super::authority::CNAME_LIMIT;
-            return findings.push(Finding::CnameChain { host, limit, chain: chain.join(" → ") });
+            return findings.push(Finding::CnameChain {
+                host,
+                limit,
+                chain: chain.join(" → "),
+            });
         }
         Addresses::Failed(why) => {
-            return findings.push(Finding::LookupFailed { host, why: why.clone() });
+            return findings.push(Finding::LookupFailed {
+                host,
+                why: why.clone(),
+            });
         }
     };
     if expected.addresses.is_empty() {
         return;
     }
-    let strays: Vec<IpAddr> = found.iter().filter(|ip| !expected.addresses.contains(ip)).copied().collect();
+    let strays: Vec<IpAddr> = found
+        .iter()
+        .filter(|ip| !expected.addresses.contains(ip))
+        .copied()
+        .collect();
     let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) = strays.iter().partition(|ip| ip.is_ipv4());
     if strays.len() == found.len() {
-        return findings.push(Finding::ElsewhereAll { host, found: list(found), wanted });
+        return findings.push(Finding::ElsewhereAll {
+            host,
+            found: list(found),
+            wanted,
+        });
     }
     if !v4.is_empty() {
-        findings.push(Finding::ElsewhereSome { host: host.clone(), strays: list(&v4), wanted });
+        findings.push(Finding::ElsewhereSome {
+            host: host.clone(),
+            strays: list(&v4),
+            wanted,
+        });
     }
     if !v6.is_empty() {
-        findings.push(Finding::DanglingAaaa { host, strays: list(&v6) });
+        findings.push(Finding::DanglingAaaa {
+            host,
+            strays: list(&v6),
+        });
     }
 }
 
@@ -245,11 +289,16 @@ fn examine_caa(found: &Caa, expected: &Expected<'_>, findings: &mut Vec<Finding>
     let (at, records) = match found {
         Caa::NotAsked | Caa::Absent => return,
         Caa::Failed { at, why } => {
-            return findings.push(Finding::CaaLookupFailed { at: at.clone(), why: why.clone() });
+            return findings.push(Finding::CaaLookupFailed {
+                at: at.clone(),
+                why: why.clone(),
+            });
         }
         Caa::Set { at, records } => (at.clone(), records),
     };
-    let Some(identity) = expected.identities.first() else { return };
+    let Some(identity) = expected.identities.first() else {
+        return;
+    };
     let host = expected.host.to_owned();
     let wildcard = host.starts_with("*.");
     let request = CaaRequest {
@@ -262,28 +311,63 @@ fn examine_caa(found: &Caa, expected: &Expected<'_>, findings: &mut Vec<Finding>
         CaaVerdict::Allowed => None,
         CaaVerdict::Critical(tag) => Some(Finding::CaaCritical { at, tag, host }),
         CaaVerdict::OtherIssuer(others) => {
-            let allowed = if others.is_empty() { "nobody".to_owned() } else { format!("only {}", others.join(", ")) };
-            let wild = wildcard && records.iter().any(|record| record.tag.eq_ignore_ascii_case("issuewild"));
+            let allowed = if others.is_empty() {
+                "nobody".to_owned()
+            } else {
+                format!("only {}", others.join(", "))
+            };
+            let wild = wildcard
+                && records
+                    .iter()
+                    .any(|record| record.tag.eq_ignore_ascii_case("issuewild"));
             let tag = if wild { "issuewild" } else { "issue" };
-            Some(Finding::CaaOtherIssuer { at, allowed, host, tag, identity: identity.clone() })
+            Some(Finding::CaaOtherIssuer {
+                at,
+                allowed,
+                host,
+                tag,
+                identity: identity.clone(),
+            })
         }
         CaaVerdict::OtherAccount(bound) => {
-            let ours = expected.account_uri.unwrap_or("(the account that is about to be created)").to_owned();
-            Some(Finding::CaaOtherAccount { at, host, bound, ours })
+            let ours = expected
+                .account_uri
+                .unwrap_or("(the account that is about to be created)")
+                .to_owned();
+            Some(Finding::CaaOtherAccount {
+                at,
+                host,
+                bound,
+                ours,
+            })
         }
         CaaVerdict::OtherMethod(allowed) => {
-            let allowed = if allowed.is_empty() { "(none)".to_owned() } else { allowed };
-            Some(Finding::CaaOtherMethod { at, allowed, host, method: expected.method.as_str() })
+            let allowed = if allowed.is_empty() {
+                "(none)".to_owned()
+            } else {
+                allowed
+            };
+            Some(Finding::CaaOtherMethod {
+                at,
+                allowed,
+                host,
+                method: expected.method.as_str(),
+            })
         }
     });
 }
 
-/// Formats addresses in a fixed order, so that the message does not change with the resolver's order.
+/// Formats addresses in a fixed order, so that the message does not change with the resolver's
+/// order.
 fn list(addresses: &[IpAddr]) -> String {
     let mut sorted = addresses.to_vec();
     sorted.sort();
     sorted.dedup();
-    sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    sorted
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -302,7 +386,10 @@ mod tests {
             identities: &["ca.example".to_owned()],
             account_uri: None,
         };
-        examine(&Facts { addresses, caa }, &expected).iter().map(ToString::to_string).collect()
+        examine(&Facts { addresses, caa }, &expected)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     fn addresses(found: &[&str]) -> Addresses {
@@ -311,47 +398,87 @@ mod tests {
 
     #[test]
     fn addresses_of_ours_are_no_finding() {
-        for found in [&["192.0.2.1"][..], &["2001:db8::1"], &["2001:db8::1", "192.0.2.1"]] {
-            assert!(said(addresses(found), Caa::Absent, ChallengeKind::Http01).is_empty(), "{found:?}");
+        for found in [
+            &["192.0.2.1"][..],
+            &["2001:db8::1"],
+            &["2001:db8::1", "192.0.2.1"],
+        ] {
+            assert!(
+                said(addresses(found), Caa::Absent, ChallengeKind::Http01).is_empty(),
+                "{found:?}"
+            );
         }
     }
 
     #[test]
     fn foreign_addresses_are_named_in_a_fixed_order() {
-        let one = said(addresses(&["198.51.100.9", "198.51.100.7"]), Caa::Absent, ChallengeKind::Http01);
-        let two = said(addresses(&["198.51.100.7", "198.51.100.9"]), Caa::Absent, ChallengeKind::Http01);
+        let one = said(
+            addresses(&["198.51.100.9", "198.51.100.7"]),
+            Caa::Absent,
+            ChallengeKind::Http01,
+        );
+        let two = said(
+            addresses(&["198.51.100.7", "198.51.100.9"]),
+            Caa::Absent,
+            ChallengeKind::Http01,
+        );
         assert_eq!(one, two);
         assert_eq!(
             one,
-            ["a.example points to 198.51.100.7, 198.51.100.9, not to 192.0.2.1, 2001:db8::1; \
-              change its A and AAAA records, or wait until the change is visible"]
+            [
+                "a.example points to 198.51.100.7, 198.51.100.9, not to 192.0.2.1, 2001:db8::1; \
+              change its A and AAAA records, or wait until the change is visible"
+            ]
         );
     }
 
     #[test]
     fn a_dangling_aaaa_is_told_apart() {
-        let said = said(addresses(&["192.0.2.1", "2001:db8::dead"]), Caa::Absent, ChallengeKind::Http01);
+        let said = said(
+            addresses(&["192.0.2.1", "2001:db8::dead"]),
+            Caa::Absent,
+            ChallengeKind::Http01,
+        );
         assert_eq!(
             said,
-            ["the AAAA record of a.example points to 2001:db8::dead, which is not ours; remove it or point it here, \
-              because CAs prefer IPv6"]
+            [
+                "the AAAA record of a.example points to 2001:db8::dead, which is not ours; remove it or point it here, \
+              because CAs prefer IPv6"
+            ]
         );
     }
 
     #[test]
     fn addresses_do_not_matter_to_dns_01() {
-        assert!(said(addresses(&["198.51.100.7"]), Caa::Absent, ChallengeKind::Dns01).is_empty());
+        assert!(
+            said(
+                addresses(&["198.51.100.7"]),
+                Caa::Absent,
+                ChallengeKind::Dns01
+            )
+            .is_empty()
+        );
     }
 
     #[test]
     fn each_way_to_have_no_address_has_its_sentence() {
-        let none = |exists, end: &str| Addresses::None { exists, end: end.to_owned() };
+        let none = |exists, end: &str| Addresses::None {
+            exists,
+            end: end.to_owned(),
+        };
         for (facts, wanted) in [
             (none(false, "a.example"), "a.example does not exist in DNS"),
             (none(true, "a.example"), "a.example has no A or AAAA record"),
-            (none(false, "gone.example"), "a.example is a CNAME to gone.example, which has no address"),
             (
-                Addresses::Loop(vec!["a.example".into(), "b.example".into(), "a.example".into()]),
+                none(false, "gone.example"),
+                "a.example is a CNAME to gone.example, which has no address",
+            ),
+            (
+                Addresses::Loop(vec![
+                    "a.example".into(),
+                    "b.example".into(),
+                    "a.example".into(),
+                ]),
                 "the CNAMEs of a.example form a loop, a.example → b.example → a.example",
             ),
             (
@@ -366,12 +493,21 @@ mod tests {
 
     #[test]
     fn caa_says_what_to_add() {
-        let records = vec![CaaRecord { critical: false, tag: "issue".into(), value: b"foreign.example".to_vec() }];
-        let set = Caa::Set { at: "example".to_owned(), records };
+        let records = vec![CaaRecord {
+            critical: false,
+            tag: "issue".into(),
+            value: b"foreign.example".to_vec(),
+        }];
+        let set = Caa::Set {
+            at: "example".to_owned(),
+            records,
+        };
         assert_eq!(
             said(addresses(&["192.0.2.1"]), set, ChallengeKind::Http01),
-            ["CAA records at example allow only foreign.example to issue for a.example; \
-              add: example CAA 0 issue \"ca.example\""]
+            [
+                "CAA records at example allow only foreign.example to issue for a.example; \
+              add: example CAA 0 issue \"ca.example\""
+            ]
         );
     }
 }

@@ -1,7 +1,7 @@
 //! A DNS provider by dynamic update (RFC 2136), signed with TSIG, over TCP.
 //!
-//! An update adds or deletes exactly one record; the server applies updates one after another, so that any number of
-//! values at one name are added and removed without a read before the write.
+//! An update adds or deletes exactly one record; the server applies updates one after another, so
+//! that any number of values at one name are added and removed without a read before the write.
 
 mod tsig;
 
@@ -25,9 +25,11 @@ use crate::denied_networks::DeniedNetworks;
 
 const PROVIDER: &str = "rfc2136";
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Lifetime of a name's zone in the cache: one order needs it several times, and a zone may be delegated at any time.
+/// Lifetime of a name's zone in the cache: one order needs it several times, and a zone may be
+/// delegated at any time.
 const ZONE_LIFE: Duration = Duration::from_secs(60);
-/// A value that no challenge has: its deletion is requested to test for write permission at the name.
+/// A value that no challenge has: its deletion is requested to test for write permission at the
+/// name.
 const NO_VALUE: &str = "gatewright-permission-probe";
 
 /// The settings for a name server.
@@ -56,16 +58,28 @@ pub struct Rfc2136 {
 impl Rfc2136 {
     /// Checks the configuration; sends nothing yet.
     pub fn new(config: Rfc2136Config) -> Result<Self, DnsError> {
-        let wrong = |message: String| DnsError::Config { provider: PROVIDER.to_owned(), message };
+        let wrong = |message: String| DnsError::Config {
+            provider: PROVIDER.to_owned(),
+            message,
+        };
         let nameserver = with_port(&config.nameserver).map_err(wrong)?;
-        let key = TsigKey::new(&config.key_name, config.algorithm, &config.secret).map_err(wrong)?;
-        let zone = config.zone.map(|zone| zone.trim_end_matches('.').to_ascii_lowercase());
+        let key =
+            TsigKey::new(&config.key_name, config.algorithm, &config.secret).map_err(wrong)?;
+        let zone = config
+            .zone
+            .map(|zone| zone.trim_end_matches('.').to_ascii_lowercase());
         if let Some(zone) = &zone
             && (zone.is_empty() || Name::from_ascii(zone).is_err())
         {
             return Err(wrong(format!("zone: {zone:?} is not a domain name")));
         }
-        Ok(Self { nameserver, key, zone, zones: ZoneCache::new(), denied: DeniedNetworks::default() })
+        Ok(Self {
+            nameserver,
+            key,
+            zone,
+            zones: ZoneCache::new(),
+            denied: DeniedNetworks::default(),
+        })
     }
 
     /// Sends nothing to these networks, whatever the server's name resolves to.
@@ -87,11 +101,16 @@ impl Rfc2136 {
         }
         for candidate in zone_candidates(name) {
             let apex = absolute(candidate)?;
-            let answer = self.exchange(name, question(&apex, RecordType::SOA, false)).await?;
+            let answer = self
+                .exchange(name, question(&apex, RecordType::SOA, false))
+                .await?;
             match answer.response_code {
-                // An authoritative SOA at this very name: it is an apex. The answer for any other name has none.
+                // An authoritative SOA at this very name: it is an apex. The answer for any other
+                // name has none.
                 ResponseCode::NoError | ResponseCode::NXDomain => {
-                    let here = |record: &Record| record.record_type() == RecordType::SOA && record.name == apex;
+                    let here = |record: &Record| {
+                        record.record_type() == RecordType::SOA && record.name == apex
+                    };
                     if answer.authoritative && answer.answers.iter().any(here) {
                         self.zones.keep(name, &(apex.clone(), Instant::now()));
                         return Ok(apex);
@@ -102,13 +121,26 @@ impl Rfc2136 {
                 code => return Err(self.refused(name, code)),
             }
         }
-        let message = format!("{} is authoritative for none of its parent domains", self.nameserver);
+        let message = format!(
+            "{} is authoritative for none of its parent domains",
+            self.nameserver
+        );
         Err(self.no_zone(name, message))
     }
 
-    /// Adds (class IN) or deletes (class NONE, time to live 0) one TXT record (RFC 2136, 2.5.1 and 2.5.4).
-    async fn update(&self, zone: Name, class: DNSClass, record: &TxtRecord) -> Result<(), DnsError> {
-        let ttl = if class == DNSClass::NONE { 0 } else { record.ttl };
+    /// Adds (class IN) or deletes (class NONE, time to live 0) one TXT record (RFC 2136, 2.5.1 and
+    /// 2.5.4).
+    async fn update(
+        &self,
+        zone: Name,
+        class: DNSClass,
+        record: &TxtRecord,
+    ) -> Result<(), DnsError> {
+        let ttl = if class == DNSClass::NONE {
+            0
+        } else {
+            record.ttl
+        };
         let text = RData::TXT(TXT::new(vec![record.value.clone()]));
         let mut update = Record::from_rdata(absolute(&record.name)?, ttl, text);
         update.dns_class = class;
@@ -125,17 +157,35 @@ impl Rfc2136 {
         }
     }
 
-    /// Makes the error of a refused update. Where the name has a CNAME that was not followed, its target is likely what the key may
-    /// change.
+    /// Makes the error of a refused update. Where the name has a CNAME that was not followed, its
+    /// target is likely what the key may change.
     async fn refused_for(&self, name: &str) -> DnsError {
         let error = self.refused(name, ResponseCode::Refused);
         let Ok(at) = absolute(name) else { return error };
-        let alias = self.exchange(name, question(&at, RecordType::CNAME, false)).await.ok();
+        let alias = self
+            .exchange(name, question(&at, RecordType::CNAME, false))
+            .await
+            .ok();
         match (error, alias.and_then(|answer| cname(&answer, &at))) {
-            (DnsError::Refused { provider, name, message }, Some(target)) => {
-                let why = "it was not followed, since it is that of a wildcard or cannot be looked up";
-                let message = format!("{message}; the name has a CNAME to {}: {why}", plain(&target));
-                DnsError::Refused { provider, name, message }
+            (
+                DnsError::Refused {
+                    provider,
+                    name,
+                    message,
+                },
+                Some(target),
+            ) => {
+                let why =
+                    "it was not followed, since it is that of a wildcard or cannot be looked up";
+                let message = format!(
+                    "{message}; the name has a CNAME to {}: {why}",
+                    plain(&target)
+                );
+                DnsError::Refused {
+                    provider,
+                    name,
+                    message,
+                }
             }
             (error, _) => error,
         }
@@ -157,7 +207,9 @@ impl Rfc2136 {
     /// Signs a message, sends it, and accepts only a signed answer to it.
     async fn exchange(&self, name: &str, mut message: Message) -> Result<Message, DnsError> {
         let mac = self.key.sign(&mut message, seconds()).map_err(protocol)?;
-        let bytes = message.to_vec().map_err(|error| protocol(format!("encoding the message: {error}")))?;
+        let bytes = message
+            .to_vec()
+            .map_err(|error| protocol(format!("encoding the message: {error}")))?;
         let server = self.address().await?;
         let answer = over_tcp(server, &bytes, ANSWER_LIMIT)
             .await
@@ -177,14 +229,23 @@ impl Rfc2136 {
         let looked = timeout(ANSWER_LIMIT, self.denied.look_up(&self.nameserver)).await;
         let found = match looked {
             Ok(Ok(found)) => found,
-            Ok(Err(error)) => return Err(self.silent(|| format!("resolving {}: {error}", self.nameserver))),
-            Err(_) => return Err(self.silent(|| format!("resolving {}: no answer in time", self.nameserver))),
+            Ok(Err(error)) => {
+                return Err(self.silent(|| format!("resolving {}: {error}", self.nameserver)));
+            }
+            Err(_) => {
+                return Err(
+                    self.silent(|| format!("resolving {}: no answer in time", self.nameserver))
+                );
+            }
         };
-        found.first().copied().ok_or_else(|| self.unavailable(format!("{} has no address", self.nameserver)))
+        found
+            .first()
+            .copied()
+            .ok_or_else(|| self.unavailable(format!("{} has no address", self.nameserver)))
     }
 
-    /// Makes the error for a name server that does not answer. For a server that a tenant names the text is the same
-    /// for all causes, so that a tenant cannot scan our network through us.
+    /// Makes the error for a name server that does not answer. For a server that a tenant names the
+    /// text is the same for all causes, so that a tenant cannot scan our network through us.
     fn silent(&self, why: impl FnOnce() -> String) -> DnsError {
         self.unavailable(match self.denied.is_empty() {
             true => why(),
@@ -194,7 +255,10 @@ impl Rfc2136 {
 
     fn unsigned(&self, name: &str, why: Unsigned, code: ResponseCode) -> DnsError {
         let (key, algorithm) = (self.key.name(), self.key.hash().as_str());
-        let credentials = |message: String| DnsError::Credentials { provider: PROVIDER.to_owned(), message };
+        let credentials = |message: String| DnsError::Credentials {
+            provider: PROVIDER.to_owned(),
+            message,
+        };
         match why {
             Unsigned::BadSignature => {
                 credentials(format!("the secret of TSIG key {key} is not the one {} has", self.nameserver))
@@ -214,32 +278,49 @@ impl Rfc2136 {
     /// Maps a response code of RFC 2136, 2.2 to an error with its fix.
     fn refused(&self, name: &str, code: ResponseCode) -> DnsError {
         let key = self.key.name();
-        let refused =
-            |message: String| DnsError::Refused { provider: PROVIDER.to_owned(), name: name.to_owned(), message };
+        let refused = |message: String| DnsError::Refused {
+            provider: PROVIDER.to_owned(),
+            name: name.to_owned(),
+            message,
+        };
         match code {
             ResponseCode::Refused => refused(format!(
                 "{} does not let TSIG key {key} change it; grant it, with BIND: \
                  update-policy {{ grant {key} name {name} TXT; }}",
                 self.nameserver
             )),
-            ResponseCode::NotAuth => {
-                self.no_zone(name, format!("{} is not authoritative for the zone", self.nameserver))
+            ResponseCode::NotAuth => self.no_zone(
+                name,
+                format!("{} is not authoritative for the zone", self.nameserver),
+            ),
+            ResponseCode::NotZone => self.no_zone(
+                name,
+                "it is not within the zone that was updated".to_owned(),
+            ),
+            ResponseCode::NotImp | ResponseCode::FormErr => refused(format!(
+                "{} takes no dynamic updates; name the primary server",
+                self.nameserver
+            )),
+            ResponseCode::ServFail => {
+                self.unavailable(format!("{} fails to apply the update", self.nameserver))
             }
-            ResponseCode::NotZone => self.no_zone(name, "it is not within the zone that was updated".to_owned()),
-            ResponseCode::NotImp | ResponseCode::FormErr => {
-                refused(format!("{} takes no dynamic updates; name the primary server", self.nameserver))
-            }
-            ResponseCode::ServFail => self.unavailable(format!("{} fails to apply the update", self.nameserver)),
             code => refused(format!("{} answers {code}", self.nameserver)),
         }
     }
 
     fn no_zone(&self, name: &str, message: String) -> DnsError {
-        DnsError::NoZone { provider: PROVIDER.to_owned(), name: name.to_owned(), message }
+        DnsError::NoZone {
+            provider: PROVIDER.to_owned(),
+            name: name.to_owned(),
+            message,
+        }
     }
 
     fn unavailable(&self, message: String) -> DnsError {
-        DnsError::Unavailable { provider: PROVIDER.to_owned(), message }
+        DnsError::Unavailable {
+            provider: PROVIDER.to_owned(),
+            message,
+        }
     }
 }
 
@@ -249,10 +330,14 @@ impl DnsProvider for Rfc2136 {
         PROVIDER
     }
 
-    /// Also tests for write permission: the server applies its policy to the deletion of a record that does not exist,
-    /// too.
+    /// Also tests for write permission: the server applies its policy to the deletion of a record
+    /// that does not exist, too.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
-        let nothing = TxtRecord { name: name.to_owned(), value: NO_VALUE.to_owned(), ttl: 0 };
+        let nothing = TxtRecord {
+            name: name.to_owned(),
+            value: NO_VALUE.to_owned(),
+            ttl: 0,
+        };
         self.change(DNSClass::NONE, &nothing).await
     }
 
@@ -261,8 +346,8 @@ impl DnsProvider for Rfc2136 {
     }
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        // The zone is looked up separately: where it is configured, a refused update does not mean that the zone is
-        // gone.
+        // The zone is looked up separately: where it is configured, a refused update does not mean
+        // that the zone is gone.
         match self.zone(&record.name).await {
             // A deleted zone has no records left.
             Err(DnsError::NoZone { .. }) => Ok(()),
@@ -282,10 +367,13 @@ fn with_port(nameserver: &str) -> Result<String, String> {
         return Ok(address.to_string());
     }
     let (host, port) = text.split_once(':').unwrap_or((text, "53"));
-    let is_name = !host.is_empty() && !host.contains(['/', '@', '[']) && Name::from_ascii(host).is_ok();
+    let is_name =
+        !host.is_empty() && !host.contains(['/', '@', '[']) && Name::from_ascii(host).is_ok();
     match port.parse::<u16>() {
         Ok(port) if is_name && port != 0 => Ok(format!("{host}:{port}")),
-        _ => Err(format!("nameserver: {nameserver:?} is not host:port; an example is ns1.example.com:53")),
+        _ => Err(format!(
+            "nameserver: {nameserver:?} is not host:port; an example is ns1.example.com:53"
+        )),
     }
 }
 
@@ -300,11 +388,17 @@ fn absolute(name: &str) -> Result<Name, DnsError> {
 }
 
 fn seconds() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 fn protocol(message: String) -> DnsError {
-    DnsError::Protocol { provider: PROVIDER.to_owned(), message }
+    DnsError::Protocol {
+        provider: PROVIDER.to_owned(),
+        message,
+    }
 }
 
 #[cfg(test)]

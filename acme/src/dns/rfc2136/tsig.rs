@@ -51,11 +51,18 @@ impl FromStr for TsigHash {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim_end_matches('.').to_ascii_lowercase().replace('-', "").as_str() {
+        match text
+            .trim_end_matches('.')
+            .to_ascii_lowercase()
+            .replace('-', "")
+            .as_str()
+        {
             "hmacsha256" => Ok(Self::Sha256),
             "hmacsha384" => Ok(Self::Sha384),
             "hmacsha512" => Ok(Self::Sha512),
-            _ => Err(format!("algorithm: {text:?} is not offered; use hmac-sha256, hmac-sha384 or hmac-sha512")),
+            _ => Err(format!(
+                "algorithm: {text:?} is not offered; use hmac-sha256, hmac-sha384 or hmac-sha512"
+            )),
         }
     }
 }
@@ -98,11 +105,18 @@ impl TsigKey {
         let bytes = BASE64_STANDARD
             .decode(secret.expose())
             .map(Zeroizing::new)
-            .map_err(|_| "secret: is not base64; take it as it stands in the name server's key file".to_owned())?;
+            .map_err(|_| {
+                "secret: is not base64; take it as it stands in the name server's key file"
+                    .to_owned()
+            })?;
         if bytes.is_empty() {
             return Err("secret: is empty".to_owned());
         }
-        Ok(Self { name: key_name, hash, bytes })
+        Ok(Self {
+            name: key_name,
+            hash,
+            bytes,
+        })
     }
 
     pub(crate) fn name(&self) -> String {
@@ -113,17 +127,38 @@ impl TsigKey {
         self.hash
     }
 
-    /// Adds the signature to a message and returns its MAC, which the answer's signature covers (RFC 8945, 5.3.1).
+    /// Adds the signature to a message and returns its MAC, which the answer's signature covers
+    /// (RFC 8945, 5.3.1).
     pub(crate) fn sign(&self, message: &mut Message, now: u64) -> Result<Vec<u8>, String> {
-        let tsig = TSIG::new(self.hash.algorithm(), now, FUDGE, Vec::new(), message.id, None, Vec::new());
+        let tsig = TSIG::new(
+            self.hash.algorithm(),
+            now,
+            FUDGE,
+            Vec::new(),
+            message.id,
+            None,
+            Vec::new(),
+        );
         let signed = message_tbs(message, &tsig, &self.name).map_err(|error| error.to_string())?;
-        let mac = self.hash.algorithm().mac_data(&self.bytes, &signed).map_err(|error| error.to_string())?;
-        message.set_signature(Box::new(make_tsig_record(self.name.clone(), tsig.set_mac(mac.clone()))));
+        let mac = self
+            .hash
+            .algorithm()
+            .mac_data(&self.bytes, &signed)
+            .map_err(|error| error.to_string())?;
+        message.set_signature(Box::new(make_tsig_record(
+            self.name.clone(),
+            tsig.set_mac(mac.clone()),
+        )));
         Ok(mac)
     }
 
     /// Verifies an answer (RFC 8945, 5.2 and 5.3).
-    pub(crate) fn verify(&self, answer: &[u8], request_mac: &[u8], now: u64) -> Result<(), Unsigned> {
+    pub(crate) fn verify(
+        &self,
+        answer: &[u8],
+        request_mac: &[u8],
+        now: u64,
+    ) -> Result<(), Unsigned> {
         let (signed, record) = signed_bitmessage_to_buf(answer, Some(request_mac), true)
             .map_err(|_| Unsigned::NotBelieved("the answer is not signed"))?;
         let tsig = &record.data;
@@ -132,13 +167,22 @@ impl TsigKey {
             Some(TsigError::BadSig) => return Err(Unsigned::BadSignature),
             Some(TsigError::BadKey) => return Err(Unsigned::BadKey),
             Some(TsigError::BadTime) => return Err(Unsigned::BadTime),
-            Some(_) => return Err(Unsigned::NotBelieved("the server reports an unknown TSIG error")),
+            Some(_) => {
+                return Err(Unsigned::NotBelieved(
+                    "the server reports an unknown TSIG error",
+                ));
+            }
             None => {}
         }
         if record.name != self.name || tsig.algorithm != self.hash.algorithm() {
             return Err(Unsigned::NotBelieved("the answer is signed by another key"));
         }
-        if self.hash.algorithm().verify_mac(&self.bytes, &signed, &tsig.mac).is_err() {
+        if self
+            .hash
+            .algorithm()
+            .verify_mac(&self.bytes, &signed, &tsig.mac)
+            .is_err()
+        {
             return Err(Unsigned::NotBelieved("the answer's signature is wrong"));
         }
         if now.abs_diff(tsig.time) > u64::from(tsig.fudge.min(FUDGE)) {
@@ -158,26 +202,45 @@ mod tests {
     fn only_sha2_is_accepted() {
         assert_eq!("HMAC-SHA512.".parse(), Ok(TsigHash::Sha512));
         assert_eq!("hmacsha256".parse(), Ok(TsigHash::Sha256));
-        assert!("hmac-md5".parse::<TsigHash>().expect_err("MD5").contains("hmac-sha256"));
+        assert!(
+            "hmac-md5"
+                .parse::<TsigHash>()
+                .expect_err("MD5")
+                .contains("hmac-sha256")
+        );
     }
 
     #[test]
     fn a_bad_secret_is_refused_without_being_quoted() {
-        let error = TsigKey::new("k.", TsigHash::Sha256, &Secret::new("n0t!base64")).err().expect("an error");
-        assert!(error.contains("base64") && !error.contains("n0t"), "{error}");
+        let error = TsigKey::new("k.", TsigHash::Sha256, &Secret::new("n0t!base64"))
+            .err()
+            .expect("an error");
+        assert!(
+            error.contains("base64") && !error.contains("n0t"),
+            "{error}"
+        );
         let block = "key \"k\" {\n  algorithm hmac-sha256;\n  secret \"c2VjcmV0c2VjcmV0\";\n};";
-        let error = TsigKey::new("k.", TsigHash::Sha256, &Secret::new(block)).err().expect("an error");
-        assert!(error.contains("key block") && !error.contains("c2Vj"), "{error}");
+        let error = TsigKey::new("k.", TsigHash::Sha256, &Secret::new(block))
+            .err()
+            .expect("an error");
+        assert!(
+            error.contains("key block") && !error.contains("c2Vj"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_tampered_or_unsigned_answer_is_not_believed() {
-        let key = TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
+        let key =
+            TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
         let mut answer = Message::response(7, hickory_proto::op::OpCode::Update);
         let bare = answer.to_vec().expect("encodes");
-        assert!(matches!(key.verify(&bare, b"", 1_000), Err(Unsigned::NotBelieved("the answer is not signed"))));
-        // The answer is signed like a request: its signature does not cover ours, so that a replayed request is no
-        // answer.
+        assert!(matches!(
+            key.verify(&bare, b"", 1_000),
+            Err(Unsigned::NotBelieved("the answer is not signed"))
+        ));
+        // The answer is signed like a request: its signature does not cover ours, so that a
+        // replayed request is no answer.
         key.sign(&mut answer, 1_000).expect("signs");
         let signed = answer.to_vec().expect("encodes");
         assert!(matches!(

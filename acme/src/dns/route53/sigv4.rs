@@ -1,6 +1,7 @@
 //! AWS Signature Version 4: a pure function of the request, the keys and the time.
 //!
-//! Rules: "Create a signed AWS API request" in the IAM user guide. The tests below use AWS's published test suite.
+//! Rules: "Create a signed AWS API request" in the IAM user guide. The tests below use AWS's
+//! published test suite.
 
 use hyper::http::request::Builder;
 use jiff::Timestamp;
@@ -28,15 +29,25 @@ pub(crate) struct Signable<'a> {
 impl Signable<'_> {
     /// Returns the query in canonical form, which is also sent in this form.
     pub(crate) fn canonical_query(&self) -> String {
-        let mut pairs: Vec<(String, String)> = self.query.iter().map(|(k, v)| (encode(k), encode(v))).collect();
+        let mut pairs: Vec<(String, String)> = self
+            .query
+            .iter()
+            .map(|(k, v)| (encode(k), encode(v)))
+            .collect();
         pairs.sort();
-        pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("&")
+        pairs
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect::<Vec<_>>()
+            .join("&")
     }
 
     /// Adds the headers of a signature by `keys` at `now`.
     pub(crate) fn sign(&self, mut request: Builder, keys: &AwsKeys, now: Timestamp) -> Builder {
         let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
-        request = request.header("x-amz-date", &time).header("authorization", self.authorization(keys, &time));
+        request = request
+            .header("x-amz-date", &time)
+            .header("authorization", self.authorization(keys, &time));
         if let Some(content_type) = self.content_type {
             request = request.header("content-type", content_type);
         }
@@ -44,7 +55,9 @@ impl Signable<'_> {
             request = request.header("x-amz-security-token", token.expose());
         }
         if let Some(headers) = request.headers_mut() {
-            headers.values_mut().for_each(|value| value.set_sensitive(true));
+            headers
+                .values_mut()
+                .for_each(|value| value.set_sensitive(true));
         }
         request
     }
@@ -52,12 +65,28 @@ impl Signable<'_> {
     fn authorization(&self, keys: &AwsKeys, time: &str) -> String {
         let mut headers = vec![("host", self.host), ("x-amz-date", time)];
         headers.extend(self.content_type.map(|kind| ("content-type", kind)));
-        headers.extend(keys.session_token.as_ref().map(|token| ("x-amz-security-token", token.expose())));
+        headers.extend(
+            keys.session_token
+                .as_ref()
+                .map(|token| ("x-amz-security-token", token.expose())),
+        );
         headers.sort();
-        let signed = headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}:{}\n", value.trim())).collect();
+        let signed = headers
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(";");
+        let lines: String = headers
+            .iter()
+            .map(|(name, value)| format!("{name}:{}\n", value.trim()))
+            .collect();
         // All services but S3 encode the path twice; an encoded path of ours has no dot segments.
-        let path = self.path.split('/').map(encode).collect::<Vec<_>>().join("/");
+        let path = self
+            .path
+            .split('/')
+            .map(encode)
+            .collect::<Vec<_>>()
+            .join("/");
         let canonical = format!(
             "{}\n{}\n{}\n{lines}\n{signed}\n{}",
             self.method,
@@ -67,7 +96,10 @@ impl Signable<'_> {
         );
         let date = &time[..8];
         let scope = format!("{date}/{}/{}/aws4_request", self.region, self.service);
-        let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(canonical)));
+        let to_sign = format!(
+            "AWS4-HMAC-SHA256\n{time}\n{scope}\n{}",
+            hex(&Sha256::digest(canonical))
+        );
         let secret = Zeroizing::new(format!("AWS4{}", keys.secret_access_key.expose()));
         let mut key = mac(secret.as_bytes(), date);
         for part in [self.region, self.service, "aws4_request"] {
@@ -102,7 +134,11 @@ mod tests {
             session_token: None,
         };
         let header = signable.authorization(&keys, "20150830T123600Z");
-        header.rsplit_once("Signature=").expect("a signature").1.to_owned()
+        header
+            .rsplit_once("Signature=")
+            .expect("a signature")
+            .1
+            .to_owned()
     }
 
     const VANILLA: Signable<'static> = Signable {
@@ -118,7 +154,10 @@ mod tests {
 
     #[test]
     fn the_test_suites_vanilla_request() {
-        assert_eq!(signature(VANILLA), "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31");
+        assert_eq!(
+            signature(VANILLA),
+            "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"
+        );
     }
 
     #[test]
@@ -139,6 +178,9 @@ mod tests {
             service: "iam",
             ..VANILLA
         };
-        assert_eq!(signature(signable), "5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7");
+        assert_eq!(
+            signature(signable),
+            "5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7"
+        );
     }
 }

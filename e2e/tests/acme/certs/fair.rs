@@ -52,7 +52,9 @@ fn tenant(namespace: &str, hosts: &[String], port: u16) -> String {
 async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Result<()> {
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
-    let hers: Vec<String> = (0..HERS).map(|i| format!("www.mallory{i}.example")).collect();
+    let hers: Vec<String> = (0..HERS)
+        .map(|i| format!("www.mallory{i}.example"))
+        .collect();
     ca.behave(|b| b.failing = hers.iter().cloned().collect());
     let issuers = site.state.path().join("issuers.yaml");
     // One more order every 36 seconds.
@@ -69,16 +71,29 @@ async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Res
     let orders = || ca.counts().orders.values().sum::<usize>();
     let until = Instant::now() + LIMIT;
     while orders() < LEFT {
-        let log = || site.program.as_ref().map(Gatewright::output).unwrap_or_default();
+        let log = || {
+            site.program
+                .as_ref()
+                .map(Gatewright::output)
+                .unwrap_or_default()
+        };
         ensure!(Instant::now() < until, "{} orders\n{}", orders(), log());
         sleep(std::time::Duration::from_millis(50)).await;
     }
     let alices = "www.alice.example";
-    site.save("alice.yaml", &tenant("alice", &[alices.to_owned()], free_port()?))?;
+    site.save(
+        "alice.yaml",
+        &tenant("alice", &[alices.to_owned()], free_port()?),
+    )?;
     let row = site.row(alices, |row| row["expires"].is_string()).await?;
     ensure!(row["lastError"].is_null(), "{row}");
     // Those that were never tried come after her, and so do those that failed and are due again.
-    let before_hers = orders().checked_sub(LEFT + 1).context("her order is one of them")?;
-    ensure!(before_hers <= 2, "{before_hers} orders of mallory's were placed before alice's");
+    let before_hers = orders()
+        .checked_sub(LEFT + 1)
+        .context("her order is one of them")?;
+    ensure!(
+        before_hers <= 2,
+        "{before_hers} orders of mallory's were placed before alice's"
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Repairs by an operator take effect at once: the roots of a CA that is not trusted, the key of a DNS provider.
+//! Repairs by an operator take effect at once: the roots of a CA that is not trusted, the key of a
+//! DNS provider.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,11 @@ const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ
 const AT_ONCE: Duration = Duration::from_secs(30);
 
 fn says(word: &'static str) -> impl Fn(&Value) -> bool {
-    move |row| row["lastError"].as_str().is_some_and(|text| text.contains(word))
+    move |row| {
+        row["lastError"]
+            .as_str()
+            .is_some_and(|text| text.contains(word))
+    }
 }
 
 /// Replaces a file atomically, as an operator's editor does.
@@ -33,7 +38,10 @@ fn save(path: &Path, text: &str) -> Result<()> {
 async fn mended(site: &Site, path: &Path, text: &str) -> Result<()> {
     save(path, text)?;
     let start = Instant::now();
-    site.row(HOST, |row| row["expires"].is_string() && row["lastError"].is_null()).await?;
+    site.row(HOST, |row| {
+        row["expires"].is_string() && row["lastError"].is_null()
+    })
+    .await?;
     ensure!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     ensure!(site.served(HOST).await?.status == 200);
     Ok(())
@@ -44,20 +52,34 @@ async fn mended(site: &Site, path: &Path, text: &str) -> Result<()> {
 async fn the_roots_of_a_ca_that_is_not_trusted_are_mended_and_no_restart_is_needed() -> Result<()> {
     let mut site = Site::new().await?;
     // The bundle of an unrelated CA.
-    let Roots::Pem(right) = site.pebble.roots() else { bail!("Pebble's roots are in PEM") };
-    let other = rcgen::generate_simple_self_signed(vec!["other.test".to_owned()])?.cert.pem();
+    let Roots::Pem(right) = site.pebble.roots() else {
+        bail!("Pebble's roots are in PEM")
+    };
+    let other = rcgen::generate_simple_self_signed(vec!["other.test".to_owned()])?
+        .cert
+        .pem();
     let bundle = site.state.path().join("bundle.pem");
     save(&bundle, &other)?;
     site.publish(&[(HOST, "acme")])?;
     let directory = site.pebble.directory();
     let bundle_path = bundle.display().to_string();
-    site.start_with(&["--acme-directory", &directory, "--acme-ca-bundle", &bundle_path, "--acme-agree-to-terms"])?;
+    site.start_with(&[
+        "--acme-directory",
+        &directory,
+        "--acme-ca-bundle",
+        &bundle_path,
+        "--acme-agree-to-terms",
+    ])?;
     site.row(HOST, says("certificate")).await?;
     mended(&site, &bundle, &right).await?;
     // An invalid file afterwards has no effect: the issuer keeps its settings.
     save(&bundle, "no certificate")?;
     let until = Instant::now() + AT_ONCE;
-    while !site.ask(&["certs"])?.1.contains("it keeps its previous settings") {
+    while !site
+        .ask(&["certs"])?
+        .1
+        .contains("it keeps its previous settings")
+    {
         ensure!(Instant::now() < until, "{}", site.ask(&["certs"])?.1);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -69,11 +91,22 @@ async fn the_roots_of_a_ca_that_is_not_trusted_are_mended_and_no_restart_is_need
 #[tokio::test]
 #[ignore = "needs Envoy, Pebble and BIND"]
 async fn the_key_of_a_dns_provider_is_mended_and_no_restart_is_needed() -> Result<()> {
-    let key = BindKey { name: "k".to_owned(), algorithm: "hmac-sha256".to_owned(), secret: SECRET.to_owned() };
+    let key = BindKey {
+        name: "k".to_owned(),
+        algorithm: "hmac-sha256".to_owned(),
+        secret: SECRET.to_owned(),
+    };
     let bind = Bind::start(&[key], &[BindZone::new("example.test").open_to("k")]).await?;
-    let pebble = Pebble::start(&Options { resolver: Some(bind.address()), ..Options::default() }).await?;
+    let pebble = Pebble::start(&Options {
+        resolver: Some(bind.address()),
+        ..Options::default()
+    })
+    .await?;
     let mut site = Site::with(pebble).await?;
-    let (tsig, dns) = (site.state.path().join("tsig"), site.state.path().join("dns.yaml"));
+    let (tsig, dns) = (
+        site.state.path().join("tsig"),
+        site.state.path().join("dns.yaml"),
+    );
     save(&tsig, "d3Jvbmcgd3Jvbmcgd3Jvbmcgd3Jvbmcgd3Jvbmcgd3Jvbmc=")?;
     save(
         &dns,
@@ -85,7 +118,12 @@ async fn the_key_of_a_dns_provider_is_mended_and_no_restart_is_needed() -> Resul
         ),
     )?;
     site.publish(&[(HOST, "acme")])?;
-    site.start(&["--acme-dns", &dns.display().to_string(), "--acme-resolver", &bind.address().to_string()])?;
+    site.start(&[
+        "--acme-dns",
+        &dns.display().to_string(),
+        "--acme-resolver",
+        &bind.address().to_string(),
+    ])?;
     site.row(HOST, |row| row["lastError"].is_string()).await?;
     ensure!(site.pebble.orders() == 0, "it is found before an order");
     mended(&site, &tsig, SECRET).await?;

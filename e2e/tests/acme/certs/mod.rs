@@ -1,4 +1,5 @@
-//! Certificates by ACME in the program: Pebble validates through our Envoy, and its certificates are served.
+//! Certificates by ACME in the program: Pebble validates through our Envoy, and its certificates
+//! are served.
 
 mod damage;
 mod fair;

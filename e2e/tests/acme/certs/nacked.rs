@@ -1,7 +1,8 @@
-//! Certificates that pass every check of ours and that Envoy does not load all the same: it refuses (NACK) the Secret.
+//! Certificates that pass every check of ours and that Envoy does not load all the same: it refuses
+//! (NACK) the Secret.
 //!
-//! The name of the chain's last issuer is no UTF-8, which BoringSSL looks at and we do not: it stands for whatever
-//! else an Envoy of another day refuses.
+//! The name of the chain's last issuer is no UTF-8, which BoringSSL looks at and we do not: it
+//! stands for whatever else an Envoy of another day refuses.
 
 use std::time::Duration;
 
@@ -29,14 +30,19 @@ fn spoilt(chain: &str) -> Option<String> {
     let name = b"rcgen self signed cert";
     let at = der.windows(name.len()).position(|window| window == name)?;
     der[at] = 0xff;
-    Some(format!("{before}{BEGIN}\n{}\n{END}\n", BASE64_STANDARD.encode(der)))
+    Some(format!(
+        "{before}{BEGIN}\n{}\n{END}\n",
+        BASE64_STANDARD.encode(der)
+    ))
 }
 
 /// Makes the CA issue certificates that Envoy refuses, or good ones.
 fn issue(ca: &TestCa, is_good: bool) {
     ca.mangle(Box::new(move |_: &str, answer: Response<Bytes>| {
         answer.map(|body| {
-            let chain = std::str::from_utf8(&body).ok().filter(|text| !is_good && text.starts_with(BEGIN));
+            let chain = std::str::from_utf8(&body)
+                .ok()
+                .filter(|text| !is_good && text.starts_with(BEGIN));
             chain.and_then(spoilt).map_or(body.clone(), Bytes::from)
         })
     }));
@@ -55,15 +61,23 @@ async fn served(site: &Site) -> Result<String> {
 }
 
 fn log(site: &Site) -> String {
-    site.program.as_ref().map(Gatewright::output).unwrap_or_default()
+    site.program
+        .as_ref()
+        .map(Gatewright::output)
+        .unwrap_or_default()
 }
 
 /// Waits until the metric says that so many certificates are refused.
 async fn refused(site: &Site, count: u32) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
-        let metrics = ask(&site.state.path().join("admin.sock"), "/metrics").await.unwrap_or_default();
-        if metrics.lines().any(|line| line == format!("gatewright_certificates{{state=\"refused\"}} {count}")) {
+        let metrics = ask(&site.state.path().join("admin.sock"), "/metrics")
+            .await
+            .unwrap_or_default();
+        if metrics
+            .lines()
+            .any(|line| line == format!("gatewright_certificates{{state=\"refused\"}} {count}"))
+        {
             return Ok(());
         }
         ensure!(Instant::now() < until, "{metrics}");
@@ -77,7 +91,8 @@ fn says(row: &Value, field: &str, text: &str) -> bool {
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_served_again() -> Result<()> {
+async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_served_again()
+-> Result<()> {
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
     let directory = ca.directory();
@@ -92,13 +107,31 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
     ensure!(site.ask(&["certs", "renew", HOST])?.0 == 0);
     let is_told = |row: &Value| says(row, "lastError", "Envoy refuses the certificate that acme@");
     let row = site.row(HOST, is_told).await?;
-    ensure!(says(&row, "lastError", "Failed to load certificate chain"), "Envoy's reason: {row}");
-    ensure!(says(&row, "lastError", "the certificate before it is served"), "{row}");
+    ensure!(
+        says(&row, "lastError", "Failed to load certificate chain"),
+        "Envoy's reason: {row}"
+    );
+    ensure!(
+        says(&row, "lastError", "the certificate before it is served"),
+        "{row}"
+    );
     ensure!(says(&row, "next", "trying again"), "{row}");
-    ensure!(row["expires"] == expires, "that of the certificate before: {row}");
+    ensure!(
+        row["expires"] == expires,
+        "that of the certificate before: {row}"
+    );
     refused(&site, 1).await?;
-    ensure!(served(&site).await? == first, "the certificate before is served");
-    let issued = || ca.counts().certificates.get(HOST).copied().unwrap_or_default();
+    ensure!(
+        served(&site).await? == first,
+        "the certificate before is served"
+    );
+    let issued = || {
+        ca.counts()
+            .certificates
+            .get(HOST)
+            .copied()
+            .unwrap_or_default()
+    };
     ensure!(issued() == 2, "{} certificates: {}", issued(), log(&site));
 
     // The next start neither takes the refused one nor orders at once.
@@ -112,7 +145,10 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
 
     issue(&ca, true);
     ensure!(site.ask(&["certs", "renew", HOST])?.0 == 0);
-    site.row(HOST, |row| row["lastError"].is_null() && row["next"] == "renewal").await?;
+    site.row(HOST, |row| {
+        row["lastError"].is_null() && row["next"] == "renewal"
+    })
+    .await?;
     refused(&site, 0).await?;
     ensure!(served(&site).await? != first, "the good one is served");
     ensure!(issued() == 3, "{} certificates", issued());
@@ -121,7 +157,8 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at_once() -> Result<()> {
+async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at_once() -> Result<()>
+{
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
     let directory = ca.directory();
@@ -134,20 +171,40 @@ async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at
     while !says(&row, "lastError", "Failed to load certificate chain") {
         // Envoy fetches it for the first client, once it listens.
         let answer = site.get(HOST).await;
-        ensure!(answer.is_err() && Instant::now() < until, "{answer:?} {row}: {}", log(&site));
+        ensure!(
+            answer.is_err() && Instant::now() < until,
+            "{answer:?} {row}: {}",
+            log(&site)
+        );
         row = site.row(HOST, |_| true).await?;
     }
-    ensure!(says(&row, "lastError", "there is no other one that is valid"), "{row}");
-    ensure!(row["expires"].is_null() && says(&row, "next", "trying again"), "none is served: {row}");
+    ensure!(
+        says(&row, "lastError", "there is no other one that is valid"),
+        "{row}"
+    );
+    ensure!(
+        row["expires"].is_null() && says(&row, "next", "trying again"),
+        "none is served: {row}"
+    );
     let (code, table) = site.ask(&["certs"])?;
     ensure!(code == 1, "{code} {table}");
     refused(&site, 1).await?;
-    let issued = || ca.counts().certificates.get(HOST).copied().unwrap_or_default();
+    let issued = || {
+        ca.counts()
+            .certificates
+            .get(HOST)
+            .copied()
+            .unwrap_or_default()
+    };
     ensure!(issued() == 1, "{} certificates: {}", issued(), log(&site));
 
     issue(&ca, true);
     ensure!(site.ask(&["certs", "renew", HOST])?.0 == 0);
-    let row = site.row(HOST, |row| row["lastError"].is_null() && row["next"] == "renewal").await?;
+    let row = site
+        .row(HOST, |row| {
+            row["lastError"].is_null() && row["next"] == "renewal"
+        })
+        .await?;
     ensure!(row["expires"].is_string(), "{row}");
     served(&site).await?;
     refused(&site, 0).await?;

@@ -11,11 +11,18 @@ use super::site::Site;
 
 const HOSTS: usize = 60;
 
-/// Returns the time from the start of the program until a first host is served, and from the publication of all others
-/// until they are served. Without a self-check the first order may be too early for Envoy, so that it is placed with
-/// one.
+/// Returns the time from the start of the program until a first host is served, and from the
+/// publication of all others until they are served. Without a self-check the first order may be too
+/// early for Envoy, so that it is placed with one.
 async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
-    let mut site = Site::with(Pebble::start(&Options { eager: true, ..Options::default() }).await?).await?;
+    let mut site = Site::with(
+        Pebble::start(&Options {
+            eager: true,
+            ..Options::default()
+        })
+        .await?,
+    )
+    .await?;
     let names: Vec<String> = (0..HOSTS).map(|i| format!("h{i}.example.com")).collect();
     let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), "acme")).collect();
     site.publish(&hosts[..1])?;
@@ -34,9 +41,20 @@ async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
         ensure!(site.served(name).await?.status == 200);
     }
     let all = start.elapsed();
-    ensure!(preflight == "skip" || site.pebble.orders() == HOSTS, "{} orders", site.pebble.orders());
-    let log = site.program.as_ref().map(Gatewright::output).context("it runs")?;
-    ensure!(!log.contains("the CA is asked to validate all the same"), "{log}");
+    ensure!(
+        preflight == "skip" || site.pebble.orders() == HOSTS,
+        "{} orders",
+        site.pebble.orders()
+    );
+    let log = site
+        .program
+        .as_ref()
+        .map(Gatewright::output)
+        .context("it runs")?;
+    ensure!(
+        !log.contains("the CA is asked to validate all the same"),
+        "{log}"
+    );
     Ok((first, all))
 }
 
@@ -46,7 +64,13 @@ async fn a_self_check_waits_for_nothing_but_the_answer() -> Result<()> {
     let (first, with) = until_served("strict").await?;
     let (_, without) = until_served("skip").await?;
     // When each self-check waited for the end of its connection, it took ten times as long.
-    ensure!(with < without * 2 + Duration::from_secs(2), "{with:?} with a self-check, {without:?} without");
-    ensure!(first < Duration::from_secs(5), "the first certificate came after {first:?}");
+    ensure!(
+        with < without * 2 + Duration::from_secs(2),
+        "{with:?} with a self-check, {without:?} without"
+    );
+    ensure!(
+        first < Duration::from_secs(5),
+        "the first certificate came after {first:?}"
+    );
     Ok(())
 }

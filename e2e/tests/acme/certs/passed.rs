@@ -43,13 +43,21 @@ async fn a_backend_proves_its_own_name_through_the_port_where_ours_are_proven() 
     site.publish_beside(&[("a.example.com", "acme")], &passed)?;
     ensure!(site.served("a.example.com").await?.status == 200);
 
-    // The backend's own ACME client, with an account of its own: only the backend can answer its challenges.
+    // The backend's own ACME client, with an account of its own: only the backend can answer its
+    // challenges.
     let mut config = AcmeConfig::new("own", &site.pebble.directory());
     config.roots = site.pebble.roots();
     config.registration.terms_agreed = true;
-    config.solvers = Solvers { alpn: Some(backend.clone()), ..Solvers::default() };
+    config.solvers = Solvers {
+        alpn: Some(backend.clone()),
+        ..Solvers::default()
+    };
     let state = tempfile::tempdir()?;
-    let issuer = AcmeIssuer::open(config, Arc::new(Directory::open(state.path().join("acme"))?)).await?;
+    let issuer = AcmeIssuer::open(
+        config,
+        Arc::new(Directory::open(state.path().join("acme"))?),
+    )
+    .await?;
     let names = Names::parse(["own.example.com"])?;
     let request = IssueRequest::new(CertificateId::of("own", &names), names, Timestamp::now());
     let until = Instant::now() + LIMIT;

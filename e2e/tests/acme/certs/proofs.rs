@@ -1,4 +1,5 @@
-//! Each kind of challenge through the program: TLS-ALPN-01, DNS-01 by option and by TenantGateway, dns-persist-01.
+//! Each kind of challenge through the program: TLS-ALPN-01, DNS-01 by option and by TenantGateway,
+//! dns-persist-01.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,14 +25,21 @@ async fn tls_alpn_01_needs_port_443_alone_and_disturbs_nobody() -> Result<()> {
     site.port = site.pebble.tls_port;
     let option = format!("--acme-tls-alpn={}", site.port);
     site.start(&[&option, "--acme-preflight", "strict"])?;
-    site.publish(&[("inside.example.com", "internal-ca"), ("a.example.com", "acme")])?;
+    site.publish(&[
+        ("inside.example.com", "internal-ca"),
+        ("a.example.com", "acme"),
+    ])?;
     let first = site.served("a.example.com").await?;
     ensure!(first.status == 200, "{first:?}");
     let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, site.pebble.http_port));
     let refused = Probe::http(plain, "a.example.com").send().await;
-    ensure!(refused.is_err(), "nobody listens on the port of HTTP-01: {refused:?}");
+    ensure!(
+        refused.is_err(),
+        "nobody listens on the port of HTTP-01: {refused:?}"
+    );
 
-    // HTTP clients continue undisturbed before, during and after the challenge, also on an open connection.
+    // HTTP clients continue undisturbed before, during and after the challenge, also on an open
+    // connection.
     let held = Probe::https(site.address(), "a.example.com");
     let mut open = held.connect().await?;
     let (code, text) = site.ask(&["certs", "renew", "a.example.com"])?;
@@ -43,16 +51,28 @@ async fn tls_alpn_01_needs_port_443_alone_and_disturbs_nobody() -> Result<()> {
         if serial(&now)? != serial(&first)? {
             break;
         }
-        ensure!(Instant::now() < until, "not renewed: {}", site.program.as_ref().context("it runs")?.output());
+        ensure!(
+            Instant::now() < until,
+            "not renewed: {}",
+            site.program.as_ref().context("it runs")?.output()
+        );
         sleep(Duration::from_millis(20)).await;
     }
     ensure!(open.ask(&held).await?.status == 200);
-    ensure!((site.pebble.orders(), site.pebble.issued()) == (2, 2), "{} orders", site.pebble.orders());
+    ensure!(
+        (site.pebble.orders(), site.pebble.issued()) == (2, 2),
+        "{} orders",
+        site.pebble.orders()
+    );
     Ok(())
 }
 
 fn key() -> BindKey {
-    BindKey { name: "k".to_owned(), algorithm: "hmac-sha256".to_owned(), secret: SECRET.to_owned() }
+    BindKey {
+        name: "k".to_owned(),
+        algorithm: "hmac-sha256".to_owned(),
+        secret: SECRET.to_owned(),
+    }
 }
 
 /// The settings of a provider that writes into a BIND, and of look-ups there.
@@ -73,7 +93,14 @@ fn rfc2136(site: &Site, bind: &Bind, more: &str) -> Result<String> {
 }
 
 async fn site_beside(bind: &Bind) -> Result<Site> {
-    Site::with(Pebble::start(&Options { resolver: Some(bind.address()), ..Options::default() }).await?).await
+    Site::with(
+        Pebble::start(&Options {
+            resolver: Some(bind.address()),
+            ..Options::default()
+        })
+        .await?,
+    )
+    .await
 }
 
 #[tokio::test]
@@ -82,7 +109,12 @@ async fn dns_01_by_an_option_covers_host_and_wildcard() -> Result<()> {
     let bind = Bind::start(&[key()], &[BindZone::new("example.test").open_to("k")]).await?;
     let mut site = site_beside(&bind).await?;
     let dns = rfc2136(&site, &bind, "")?;
-    site.start(&["--acme-dns", &dns, "--acme-resolver", &bind.address().to_string()])?;
+    site.start(&[
+        "--acme-dns",
+        &dns,
+        "--acme-resolver",
+        &bind.address().to_string(),
+    ])?;
     site.publish(&[("*.example.test", "acme"), ("example.test", "acme")])?;
     ensure!(site.served("x.example.test").await?.status == 200);
     ensure!(site.served("example.test").await?.status == 200);
@@ -96,19 +128,46 @@ async fn dns_01_by_an_option_covers_host_and_wildcard() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Envoy, Pebble and BIND"]
 async fn a_zone_we_may_not_write_costs_no_order() -> Result<()> {
-    let zones = [BindZone::new("example.test").open_to("k"), BindZone::new("closed.test")];
+    let zones = [
+        BindZone::new("example.test").open_to("k"),
+        BindZone::new("closed.test"),
+    ];
     let bind = Bind::start(&[key()], &zones).await?;
     let mut site = site_beside(&bind).await?;
     let dns = rfc2136(&site, &bind, "")?;
-    site.publish(&[("a.closed.test", "acme"), ("a.nowhere.test", "acme"), ("a.example.test", "acme")])?;
-    site.start(&["--acme-dns", &dns, "--acme-resolver", &bind.address().to_string(), "--acme-preflight", "skip"])?;
+    site.publish(&[
+        ("a.closed.test", "acme"),
+        ("a.nowhere.test", "acme"),
+        ("a.example.test", "acme"),
+    ])?;
+    site.start(&[
+        "--acme-dns",
+        &dns,
+        "--acme-resolver",
+        &bind.address().to_string(),
+        "--acme-preflight",
+        "skip",
+    ])?;
     ensure!(site.served("a.example.test").await?.status == 200);
-    for (host, word) in [("a.closed.test", "_acme-challenge.a.closed.test"), ("a.nowhere.test", "a.nowhere.test")] {
+    for (host, word) in [
+        ("a.closed.test", "_acme-challenge.a.closed.test"),
+        ("a.nowhere.test", "a.nowhere.test"),
+    ] {
         let row = site.row(host, |row| row["lastError"].is_string()).await?;
-        ensure!(row["lastError"].as_str().is_some_and(|text| text.contains(word)), "{row}");
+        ensure!(
+            row["lastError"]
+                .as_str()
+                .is_some_and(|text| text.contains(word)),
+            "{row}"
+        );
     }
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
-    ensure!(txt(&bind, "_acme-challenge.a.example.test").await?.is_empty(), "nothing stays");
+    ensure!(
+        txt(&bind, "_acme-challenge.a.example.test")
+            .await?
+            .is_empty(),
+        "nothing stays"
+    );
     Ok(())
 }
 
@@ -117,7 +176,10 @@ async fn a_zone_we_may_not_write_costs_no_order() -> Result<()> {
 async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<()> {
     let bind = Bind::start(&[key()], &[BindZone::new("example.test").open_to("k")]).await?;
     let mut site = site_beside(&bind).await?;
-    let (issuers, installed) = (site.state.path().join("issuers.yaml"), site.state.path().join("installed"));
+    let (issuers, installed) = (
+        site.state.path().join("issuers.yaml"),
+        site.state.path().join("installed"),
+    );
     fs::write(&installed, SECRET)?;
     // The installation's settings for the directory: its roots, and its resolver.
     fs::write(
@@ -133,7 +195,11 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
             bind.address().port(),
         ),
     )?;
-    let (directory, echo, nameserver) = (site.pebble.directory(), site.echo.address().port(), bind.address());
+    let (directory, echo, nameserver) = (
+        site.pebble.directory(),
+        site.echo.address().port(),
+        bind.address(),
+    );
     let tenant = |secret: &str| {
         format!(
             "apiVersion: v1\nkind: Secret\nmetadata: {{name: tsig, namespace: tenant-a}}\nstringData: {{key: \"{secret}\"}}\n\
@@ -158,10 +224,20 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
     // First with a wrong key: the tenant gets the reason, and no order is placed in a loop.
     site.save("tenant.yaml", &tenant("d3Jvbmc="))?;
     let (http, https) = (e2e::world::free_port()?.to_string(), site.port.to_string());
-    let more =
-        ["--issuers", &issuers.display().to_string(), "--tenant-http-port", &http, "--tenant-https-port", &https];
+    let more = [
+        "--issuers",
+        &issuers.display().to_string(),
+        "--tenant-http-port",
+        &http,
+        "--tenant-https-port",
+        &https,
+    ];
     site.start_with(&more)?;
-    let is_told = |row: &serde_json::Value| row["lastError"].as_str().is_some_and(|text| text.contains("TSIG"));
+    let is_told = |row: &serde_json::Value| {
+        row["lastError"]
+            .as_str()
+            .is_some_and(|text| text.contains("TSIG"))
+    };
     let row = site.row("*.a.example.test", is_told).await?;
     ensure!(!row.to_string().contains("d3Jvbmc"), "{row}");
     ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
@@ -176,11 +252,19 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
     let bind = Bind::start(&[key()], &[BindZone::new("example.test").open_to("k")]).await?;
     let mut site = site_beside(&bind).await?;
     let dns = rfc2136(&site, &bind, "persist: true\npersistDays: 30\n")?;
-    site.start(&["--acme-dns", &dns, "--acme-resolver", &bind.address().to_string()])?;
+    site.start(&[
+        "--acme-dns",
+        &dns,
+        "--acme-resolver",
+        &bind.address().to_string(),
+    ])?;
     site.publish(&[("a.example.test", "acme")])?;
     let first = site.served("a.example.test").await?;
     let record = txt(&bind, "_validation-persist.a.example.test").await?;
-    ensure!(record.len() == 1 && record[0].contains("accounturi=https://"), "{record:?}");
+    ensure!(
+        record.len() == 1 && record[0].contains("accounturi=https://"),
+        "{record:?}"
+    );
     let until: i64 = record[0]
         .split(';')
         .find_map(|part| part.trim().strip_prefix("persistUntil="))
@@ -193,7 +277,12 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
     ensure!(code == 0, "{text}");
     let deadline = Instant::now() + LIMIT;
     while serial(&site.get("a.example.test").await?)? == serial(&first)? {
-        let log = || site.program.as_ref().map(Gatewright::output).unwrap_or_default();
+        let log = || {
+            site.program
+                .as_ref()
+                .map(Gatewright::output)
+                .unwrap_or_default()
+        };
         ensure!(Instant::now() < deadline, "not renewed: {}", log());
         sleep(Duration::from_millis(50)).await;
     }
@@ -203,7 +292,8 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
 
 /// Returns the TXT records at a name.
 async fn txt(bind: &Bind, name: &str) -> Result<Vec<String>> {
-    let view = Authorities::new(Resolver::new(vec![bind.address()])?).with_port(bind.address().port());
+    let view =
+        Authorities::new(Resolver::new(vec![bind.address()])?).with_port(bind.address().port());
     Ok(view.values(name).await?)
 }
 
@@ -218,18 +308,32 @@ async fn a_zone_that_is_answered_with_servfail_costs_its_own_hosts_alone() -> Re
     let names: Vec<String> = (0..5).map(|i| format!("h{i}.bad.test")).collect();
     let mut hosts: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "acme")).collect();
     site.publish(&hosts)?;
-    site.start(&["--acme-dns", &dns, "--acme-resolver", &bind.address().to_string()])?;
-    // Each has failed: five failures of five hosts would trip the breaker of the dependency that they were attributed
-    // to.
+    site.start(&[
+        "--acme-dns",
+        &dns,
+        "--acme-resolver",
+        &bind.address().to_string(),
+    ])?;
+    // Each has failed: five failures of five hosts would trip the breaker of the dependency that
+    // they were attributed to.
     for name in &names {
         let row = site.row(name, |row| row["lastError"].is_string()).await?;
-        ensure!(row["lastError"].as_str().is_some_and(|text| text.contains("SERVFAIL")), "{row}");
+        ensure!(
+            row["lastError"]
+                .as_str()
+                .is_some_and(|text| text.contains("SERVFAIL")),
+            "{row}"
+        );
     }
     hosts.push(("a.example.test", "acme"));
     site.publish(&hosts)?;
     let start = Instant::now();
     ensure!(site.served("a.example.test").await?.status == 200);
-    ensure!(start.elapsed() < Duration::from_secs(30), "another zone's host waited {:?}", start.elapsed());
+    ensure!(
+        start.elapsed() < Duration::from_secs(30),
+        "another zone's host waited {:?}",
+        start.elapsed()
+    );
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
     Ok(())
 }

@@ -13,8 +13,17 @@ fn refused(args: &[&str]) -> Result<String> {
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     let empty = tempfile::tempdir()?;
-    let (dir, private) = (empty.path().display().to_string(), state.path().display().to_string());
-    let output = Gatewright::run(&[&["standalone", &dir, "--no-envoy", "--state-dir", &private], args].concat())?;
+    let (dir, private) = (
+        empty.path().display().to_string(),
+        state.path().display().to_string(),
+    );
+    let output = Gatewright::run(
+        &[
+            &["standalone", &dir, "--no-envoy", "--state-dir", &private],
+            args,
+        ]
+        .concat(),
+    )?;
     ensure!(!output.status.success(), "{args:?} was taken");
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -31,28 +40,85 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
     let le = ["--acme-directory", "letsencrypt"];
     let empty = file("empty", "")?;
     let nonsense = file("nonsense.pem", "no certificate")?;
-    let two = file("two.yaml", "{cloudflare: {tokenFile: /t}, exec: {program: /bin/true}}")?;
+    let two = file(
+        "two.yaml",
+        "{cloudflare: {tokenFile: /t}, exec: {program: /bin/true}}",
+    )?;
     let unknown = file("unknown.yaml", "cloudfare: {tokenFile: /t}")?;
     let missing = file("missing.yaml", "cloudflare: {tokenFile: /nowhere/token}")?;
-    let tsig = file("tsig.yaml", "rfc2136: {nameserver: 127.0.0.1, keyName: k, algorithm: hmac-md5, keyFile: /t}")?;
+    let tsig = file(
+        "tsig.yaml",
+        "rfc2136: {nameserver: 127.0.0.1, keyName: k, algorithm: hmac-md5, keyFile: /t}",
+    )?;
     let cases: &[(&[&str], &str)] = &[
-        (&["--acme-directory", "lets-encrypt"], "--acme-directory: \"lets-encrypt\": expected letsencrypt"),
-        (&["--acme-directory", "http://ca.example.com/dir"], "it must begin with https://"),
-        (&["--acme-directory", "letsencrypt", "--acme-ca-bundle", "/nowhere"], "caBundle: /nowhere: No such file"),
-        (&["--acme-directory", "letsencrypt", "--acme-ca-bundle", &nonsense], "expected certificates in PEM"),
-        (&["--acme-directory", "letsencrypt", "--acme-contact", "me"], "--acme-contact: \"me\": expected mailto:"),
         (
-            &["--acme-directory", "letsencrypt", "--acme-eab-key-id", "k", "--acme-eab-key-file", &empty],
+            &["--acme-directory", "lets-encrypt"],
+            "--acme-directory: \"lets-encrypt\": expected letsencrypt",
+        ),
+        (
+            &["--acme-directory", "http://ca.example.com/dir"],
+            "it must begin with https://",
+        ),
+        (
+            &[
+                "--acme-directory",
+                "letsencrypt",
+                "--acme-ca-bundle",
+                "/nowhere",
+            ],
+            "caBundle: /nowhere: No such file",
+        ),
+        (
+            &[
+                "--acme-directory",
+                "letsencrypt",
+                "--acme-ca-bundle",
+                &nonsense,
+            ],
+            "expected certificates in PEM",
+        ),
+        (
+            &["--acme-directory", "letsencrypt", "--acme-contact", "me"],
+            "--acme-contact: \"me\": expected mailto:",
+        ),
+        (
+            &[
+                "--acme-directory",
+                "letsencrypt",
+                "--acme-eab-key-id",
+                "k",
+                "--acme-eab-key-file",
+                &empty,
+            ],
             ": it is empty",
         ),
         (
-            &["--acme-directory", "letsencrypt", "--acme-eab-key-id", "k", "--acme-eab-key-file", &nonsense],
+            &[
+                "--acme-directory",
+                "letsencrypt",
+                "--acme-eab-key-id",
+                "k",
+                "--acme-eab-key-file",
+                &nonsense,
+            ],
             "the MAC key is neither base64url nor base64",
         ),
-        (&[le[0], le[1], "--acme-dns", &two], "--acme-dns: 2 providers: expected one of cloudflare"),
-        (&[le[0], le[1], "--acme-dns", &unknown], "unknown field `cloudfare`"),
-        (&[le[0], le[1], "--acme-dns", &missing], "dns.cloudflare.tokenFile: /nowhere/token: No such file"),
-        (&[le[0], le[1], "--acme-dns", &tsig], "dns.rfc2136.algorithm: \"hmac-md5\": expected hmac-sha256"),
+        (
+            &[le[0], le[1], "--acme-dns", &two],
+            "--acme-dns: 2 providers: expected one of cloudflare",
+        ),
+        (
+            &[le[0], le[1], "--acme-dns", &unknown],
+            "unknown field `cloudfare`",
+        ),
+        (
+            &[le[0], le[1], "--acme-dns", &missing],
+            "dns.cloudflare.tokenFile: /nowhere/token: No such file",
+        ),
+        (
+            &[le[0], le[1], "--acme-dns", &tsig],
+            "dns.rfc2136.algorithm: \"hmac-md5\": expected hmac-sha256",
+        ),
         (&["--acme-ca-bundle", &nonsense], "--acme-directory"),
     ];
     for (args, word) in cases {
@@ -66,8 +132,16 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
 #[ignore = "needs Envoy and Pebble"]
 async fn names_no_ca_could_certify_cost_no_order() -> Result<()> {
     let mut site = Site::new().await?;
-    fs::write(site.state.path().join("pebble.pem"), site.pebble.issuing_root(0).await?)?;
-    site.publish(&[("co.uk", "acme"), ("*.example.com", "acme"), ("a.example.com", "acme"), ("192.0.2.1", "acme")])?;
+    fs::write(
+        site.state.path().join("pebble.pem"),
+        site.pebble.issuing_root(0).await?,
+    )?;
+    site.publish(&[
+        ("co.uk", "acme"),
+        ("*.example.com", "acme"),
+        ("a.example.com", "acme"),
+        ("192.0.2.1", "acme"),
+    ])?;
     site.start(&[])?;
     for (host, word) in [
         ("co.uk", "co.uk is a public suffix"),
@@ -76,10 +150,18 @@ async fn names_no_ca_could_certify_cost_no_order() -> Result<()> {
         ("a.example.com", "check the CA bundle of the issuer"),
     ] {
         let row = site.row(host, |row| row["lastError"].is_string()).await?;
-        ensure!(row["lastError"].as_str().is_some_and(|text| text.contains(word)), "{host}: {row}");
+        ensure!(
+            row["lastError"]
+                .as_str()
+                .is_some_and(|text| text.contains(word)),
+            "{host}: {row}"
+        );
     }
     let (_, text) = site.ask(&["status"])?;
-    ensure!(text.contains("hostname \"192.0.2.1\" is an IP address: a DNS name is expected"), "{text}");
+    ensure!(
+        text.contains("hostname \"192.0.2.1\" is an IP address: a DNS name is expected"),
+        "{text}"
+    );
     ensure!(site.pebble.orders() == 0);
     Ok(())
 }

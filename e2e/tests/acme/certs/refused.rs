@@ -35,11 +35,23 @@ async fn told(site: &Site, words: &[&str]) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status"])?;
-        if text.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+        if text
+            .lines()
+            .any(|line| words.iter().all(|word| line.contains(word)))
+        {
             return Ok(());
         }
-        let log = || site.program.as_ref().map(Gatewright::output).unwrap_or_default();
-        ensure!(Instant::now() < until, "nothing says {words:?}:\n{text}\n{}", log());
+        let log = || {
+            site.program
+                .as_ref()
+                .map(Gatewright::output)
+                .unwrap_or_default()
+        };
+        ensure!(
+            Instant::now() < until,
+            "nothing says {words:?}:\n{text}\n{}",
+            log()
+        );
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -62,13 +74,30 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     site.publish(&[("a.inside.test", "internal-ca")])?;
     let (http, https) = (site.pebble.http_port.to_string(), site.port.to_string());
     let issuers = issuers.display().to_string();
-    site.start_with(&["--issuers", &issuers, "--tenant-http-port", &http, "--tenant-https-port", &https])?;
-    site.row("a.inside.test", |row| row["expires"].is_string()).await?;
+    site.start_with(&[
+        "--issuers",
+        &issuers,
+        "--tenant-http-port",
+        &http,
+        "--tenant-https-port",
+        &https,
+    ])?;
+    site.row("a.inside.test", |row| row["expires"].is_string())
+        .await?;
     let tenant = tenant(&site);
     site.save("tenant.yaml", &tenant)?;
-    told(&site, &["gateway tenant-a/cozystack listener", "PortUnavailable"]).await?;
+    told(
+        &site,
+        &["gateway tenant-a/cozystack listener", "PortUnavailable"],
+    )
+    .await?;
     let (_, text) = site.ask(&["status"])?;
-    ensure!(!text.lines().any(|line| line.contains("tenant-a/") && line.contains("is being issued")), "{text}");
+    ensure!(
+        !text
+            .lines()
+            .any(|line| line.contains("tenant-a/") && line.contains("is being issued")),
+        "{text}"
+    );
     let rows = || -> Result<bool> { Ok(site.ask(&["certs"])?.1.contains("shop.a.example.test")) };
     ensure!(!rows()?, "{}", site.ask(&["certs"])?.1);
     ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
@@ -82,12 +111,20 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     // When the port is lost again, neither an outlook nor a requested renewal is left.
     site.publish(&[("a.inside.test", "internal-ca")])?;
     fs::remove_file(site.manifests.path().join("tenant.yaml"))?;
-    site.row("a.inside.test", |row| row["expires"].is_string()).await?;
+    site.row("a.inside.test", |row| row["expires"].is_string())
+        .await?;
     site.save("tenant.yaml", &tenant)?;
-    told(&site, &["gateway tenant-a/cozystack listener", "PortUnavailable"]).await?;
+    told(
+        &site,
+        &["gateway tenant-a/cozystack listener", "PortUnavailable"],
+    )
+    .await?;
     ensure!(!rows()?, "{}", site.ask(&["certs"])?.1);
     let (code, text) = site.ask(&["certs", "renew", "shop.a.example.test"])?;
-    ensure!(code == 1 && text.contains("no listener wants a certificate"), "{code} {text}");
+    ensure!(
+        code == 1 && text.contains("no listener wants a certificate"),
+        "{code} {text}"
+    );
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
     site.program.as_ref().context("it runs")?;
     Ok(())

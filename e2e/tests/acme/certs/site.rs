@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
-/// A CA, an echo backend, a directory of manifests, a private directory, and the program that serves them.
+/// A CA, an echo backend, a directory of manifests, a private directory, and the program that
+/// serves them.
 pub(crate) struct Site {
     pub(crate) pebble: Pebble,
     pub(crate) program: Option<Gatewright>,
@@ -30,7 +31,11 @@ pub(crate) struct Site {
 }
 
 fn listener(name: &str, host: &str, port: u16, issuer: &str) -> String {
-    let hostname = if host.is_empty() { String::new() } else { format!("hostname: \"{host}\", ") };
+    let hostname = if host.is_empty() {
+        String::new()
+    } else {
+        format!("hostname: \"{host}\", ")
+    };
     format!(
         "  - {{name: {name}, {hostname}protocol: HTTPS, port: {port}, \
          tls: {{options: {{gatewright.io/issuer: {issuer}}}}}}}\n"
@@ -45,10 +50,18 @@ impl Site {
     pub(crate) async fn with(pebble: Pebble) -> Result<Self> {
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
+        let Roots::Pem(ca) = pebble.roots() else {
+            bail!("Pebble's roots are in PEM")
+        };
         fs::write(state.path().join("pebble.pem"), ca)?;
-        let site =
-            Self { pebble, program: None, manifests, state, port: free_port()?, echo: Echo::start("web").await? };
+        let site = Self {
+            pebble,
+            program: None,
+            manifests,
+            state,
+            port: free_port()?,
+            echo: Echo::start("web").await?,
+        };
         site.save(
             "backend.yaml",
             &format!(
@@ -73,7 +86,8 @@ impl Site {
         fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
     }
 
-    /// Writes the Gateway with these listeners, as (host, issuer), and no listener on port 80. The host may be empty.
+    /// Writes the Gateway with these listeners, as (host, issuer), and no listener on port 80. The
+    /// host may be empty.
     pub(crate) fn publish(&self, hosts: &[(&str, &str)]) -> Result<()> {
         self.publish_beside(hosts, "")
     }
@@ -101,7 +115,13 @@ impl Site {
 
     pub(crate) fn start_at(&mut self, directory: &str, more: &[&str]) -> Result<()> {
         let ca = self.state.path().join("pebble.pem").display().to_string();
-        let own = ["--acme-directory", directory, "--acme-ca-bundle", &ca, "--acme-agree-to-terms"];
+        let own = [
+            "--acme-directory",
+            directory,
+            "--acme-ca-bundle",
+            &ca,
+            "--acme-agree-to-terms",
+        ];
         self.start_with(&[&own[..], more].concat())
     }
 
@@ -116,7 +136,14 @@ impl Site {
         let text = |path: &Path| path.display().to_string();
         let (dir, private) = (text(self.manifests.path()), text(self.state.path()));
         let port = self.pebble.http_port.to_string();
-        let own = ["standalone", &dir, "--state-dir", &private, "--acme-http-port", &port];
+        let own = [
+            "standalone",
+            &dir,
+            "--state-dir",
+            &private,
+            "--acme-http-port",
+            &port,
+        ];
         // The name servers of these tests are on loopback.
         let own = [&own[..], &["--acme-allowed-network", "127.0.0.0/8"]].concat();
         self.program = Some(Gatewright::start(&[&own[..], options].concat())?);
@@ -140,7 +167,11 @@ impl Site {
             match probe.send().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if Instant::now() > until => {
-                    let log = self.program.as_ref().map(Gatewright::output).unwrap_or_default();
+                    let log = self
+                        .program
+                        .as_ref()
+                        .map(Gatewright::output)
+                        .unwrap_or_default();
                     let (_, certs) = self.ask(&["certs"])?;
                     bail!("{host}: {error}\n{certs}\n{log}");
                 }
@@ -152,7 +183,8 @@ impl Site {
     pub(crate) fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
         let private = self.state.path().display().to_string();
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
         Ok((output.status.code().context("it was killed")?, text))
     }
 
@@ -163,7 +195,10 @@ impl Site {
             let (_, text) = self.ask(&["certs", "-o", "json"])?;
             // At the very start the admin socket does not answer.
             let report: Value = serde_json::from_str(&text).unwrap_or_default();
-            let rows = report["certificates"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let rows = report["certificates"]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             match rows.iter().find(|row| row["hosts"][0] == host) {
                 Some(row) if is_so(row) => return Ok(row.clone()),
                 _ if Instant::now() > until => bail!("{host}: {text}"),
@@ -175,5 +210,8 @@ impl Site {
 
 /// Returns the serial number of the server's certificate.
 pub(crate) fn serial(answer: &Answer) -> Result<String> {
-    Ok(format!("{:?}", answer.peer.as_ref().context("over TLS")?.serial))
+    Ok(format!(
+        "{:?}",
+        answer.peer.as_ref().context("over TLS")?.serial
+    ))
 }

@@ -1,4 +1,5 @@
-//! Messages for people: the next step, failures and their fixes; each once, with different exit statuses.
+//! Messages for people: the next step, failures and their fixes; each once, with different exit
+//! statuses.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,20 +17,36 @@ const HOST: &str = "a.example.com";
 
 /// Returns the cell of a host's row in a column of the table.
 fn cell(table: &str, host: &str, heading: &str) -> Result<String> {
-    let head = table.lines().find(|line| line.starts_with("HOST")).context("a heading")?;
+    let head = table
+        .lines()
+        .find(|line| line.starts_with("HOST"))
+        .context("a heading")?;
     let columns: Vec<usize> = ["HOST", "ISSUER", "EXPIRES", "NEXT", "WHEN", "LAST ERROR"]
         .iter()
         .map(|name| head.find(name).context("a column"))
         .collect::<Result<_>>()?;
     let from = head.find(heading).context("the column")?;
-    let to = columns.into_iter().find(|start| *start > from).unwrap_or(usize::MAX);
-    let row = table.lines().find(|line| line.starts_with(host)).with_context(|| table.to_owned())?;
-    Ok(row.chars().skip(from).take(to.saturating_sub(from)).collect::<String>().trim().to_owned())
+    let to = columns
+        .into_iter()
+        .find(|start| *start > from)
+        .unwrap_or(usize::MAX);
+    let row = table
+        .lines()
+        .find(|line| line.starts_with(host))
+        .with_context(|| table.to_owned())?;
+    Ok(row
+        .chars()
+        .skip(from)
+        .take(to.saturating_sub(from))
+        .collect::<String>()
+        .trim()
+        .to_owned())
 }
 
 #[tokio::test]
 #[ignore = "needs Envoy and Pebble"]
-async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_token() -> Result<()> {
+async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_token() -> Result<()>
+{
     let mut site = Site::new().await?;
     site.publish(&[(HOST, "public")])?;
     // The CA validates at a port where nobody listens.
@@ -46,24 +63,46 @@ async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_to
     site.start_with(&["--issuers", &issuers.display().to_string()])?;
     let row = site.row(HOST, |row| row["lastError"].is_string()).await?;
     let error = row["lastError"].as_str().context("an error")?;
-    ensure!(error.contains("connection refused") && error.contains("/.well-known/acme-challenge/…"), "{row}");
+    ensure!(
+        error.contains("connection refused") && error.contains("/.well-known/acme-challenge/…"),
+        "{row}"
+    );
     let (code, table) = site.ask(&["certs"])?;
     let next = cell(&table, HOST, "NEXT")?;
     ensure!(
-        code == 1 && next == "trying again; correct the DNS of the name, or the server that answers for it",
+        code == 1
+            && next
+                == "trying again; correct the DNS of the name, or the server that answers for it",
         "{code} {next}\n{table}"
     );
-    ensure!(cell(&table, HOST, "WHEN")?.starts_with("in ") && cell(&table, HOST, "LAST ERROR")? == error, "{table}");
+    ensure!(
+        cell(&table, HOST, "WHEN")?.starts_with("in ")
+            && cell(&table, HOST, "LAST ERROR")? == error,
+        "{table}"
+    );
     // The pre-flight check has no findings; the last failure is shown all the same.
     let (code, text) = site.ask(&["certs", "check", HOST])?;
     let failed = format!("{HOST}: the last attempt failed: {error}");
-    ensure!(text.contains(&failed) && text.contains("at once by `gatewright certs renew`"), "{code} {text}");
+    ensure!(
+        text.contains(&failed) && text.contains("at once by `gatewright certs renew`"),
+        "{code} {text}"
+    );
     // A certificate that waits does not count as being issued.
     let (_, status) = site.ask(&["status"])?;
-    ensure!(status.contains("is not issued by public yet: ") && !status.contains("is being issued"), "{status}");
-    let log = site.program.as_ref().map(Gatewright::output).context("it runs")?;
+    ensure!(
+        status.contains("is not issued by public yet: ") && !status.contains("is being issued"),
+        "{status}"
+    );
+    let log = site
+        .program
+        .as_ref()
+        .map(Gatewright::output)
+        .context("it runs")?;
     for text in [&table, &text, &status, &log] {
-        let told = text.split("/acme-challenge/").skip(1).find(|rest| rest.starts_with(|c: char| c.is_ascii()));
+        let told = text
+            .split("/acme-challenge/")
+            .skip(1)
+            .find(|rest| rest.starts_with(|c: char| c.is_ascii()));
         ensure!(told.is_none(), "a token is told: {told:?}");
     }
     Ok(())
@@ -75,15 +114,26 @@ async fn a_refusal_of_the_account_is_reported_with_the_remedy() -> Result<()> {
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
     site.publish(&[(HOST, "acme")])?;
-    site.start_with(&["--acme-directory", &ca.directory(), "--acme-preflight", "skip"])?;
+    site.start_with(&[
+        "--acme-directory",
+        &ca.directory(),
+        "--acme-preflight",
+        "skip",
+    ])?;
     site.row(HOST, |row| row["expires"].is_string()).await?;
     ca.behave(|b| b.deactivated = true);
     ensure!(site.ask(&["certs", "renew", HOST])?.0 == 0);
     let row = site.row(HOST, |row| row["lastError"].is_string()).await?;
     let error = row["lastError"].as_str().context("an error")?;
-    ensure!(error.contains("gatewright certs new-account") && !error.contains("is being issued"), "{row}");
+    ensure!(
+        error.contains("gatewright certs new-account") && !error.contains("is being issued"),
+        "{row}"
+    );
     let (code, table) = site.ask(&["certs"])?;
-    ensure!(cell(&table, HOST, "NEXT")? == "trying again; correct the account of the issuer", "{table}");
+    ensure!(
+        cell(&table, HOST, "NEXT")? == "trying again; correct the account of the issuer",
+        "{table}"
+    );
     // It is still served: this is no error of the host.
     ensure!(code == 0, "{code} {table}");
     Ok(())
@@ -110,17 +160,36 @@ async fn the_reserve_of_a_limit_and_who_issued_are_told() -> Result<()> {
     let row = site.row(HOST, |row| row["expires"].is_string()).await?;
     ensure!(row["issuedBy"].is_null(), "{row}");
     let (_, table) = site.ask(&["certs"])?;
-    let reserve = "9 of 10 left, 2 of them reserved for certificates about to end and for `certs renew`";
+    let reserve =
+        "9 of 10 left, 2 of them reserved for certificates about to end and for `certs renew`";
     ensure!(table.contains(reserve), "{table}");
     // The first issuer cannot issue: another one did, and the table names it.
-    ca.behave(|b| b.limit = Some(("too many certificates (10) already issued for \"example.com\"".to_owned(), 7200)));
+    ca.behave(|b| {
+        b.limit = Some((
+            "too many certificates (10) already issued for \"example.com\"".to_owned(),
+            7200,
+        ))
+    });
     site.publish(&[(HOST, "first"), ("b.example.com", "first")])?;
-    let row = site.row("b.example.com", |row| row["expires"].is_string()).await?;
-    ensure!(row["issuedBy"].as_str().is_some_and(|by| by.starts_with("second@")), "{row}");
+    let row = site
+        .row("b.example.com", |row| row["expires"].is_string())
+        .await?;
+    ensure!(
+        row["issuedBy"]
+            .as_str()
+            .is_some_and(|by| by.starts_with("second@")),
+        "{row}"
+    );
     let (_, table) = site.ask(&["certs"])?;
-    ensure!(cell(&table, "b.example.com", "ISSUER")?.contains("(issued by second@"), "{table}");
+    ensure!(
+        cell(&table, "b.example.com", "ISSUER")?.contains("(issued by second@"),
+        "{table}"
+    );
     // No other message appears than before.
-    ensure!(!cell(&table, HOST, "ISSUER")?.contains("issued by"), "{table}");
+    ensure!(
+        !cell(&table, HOST, "ISSUER")?.contains("issued by"),
+        "{table}"
+    );
     Ok(())
 }
 
@@ -133,8 +202,15 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
     for args in [&["certs"][..], &["certs", "check", HOST], &["status"]] {
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(3), "{args:?}: {:?} {text}", output.status);
-        ensure!(text.matches("No such file").count() == 1, "{args:?}: {text}");
+        ensure!(
+            output.status.code() == Some(3),
+            "{args:?}: {:?} {text}",
+            output.status
+        );
+        ensure!(
+            text.matches("No such file").count() == 1,
+            "{args:?}: {text}"
+        );
     }
     let empty = tempfile::tempdir()?;
     let dir = empty.path().display().to_string();
@@ -143,17 +219,35 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
     let nonsense = nonsense.display().to_string();
     for (more, word) in [
         (["--acme-ca-bundle", "/nowhere"], "No such file"),
-        (["--acme-ca-bundle", &nonsense], "expected certificates in PEM"),
+        (
+            ["--acme-ca-bundle", &nonsense],
+            "expected certificates in PEM",
+        ),
         (["--acme-contact", "me"], "expected mailto:"),
         (["--issuers", "/nowhere/issuers.yaml"], "No such file"),
     ] {
-        let args = ["standalone", &dir, "--no-envoy", "--state-dir", &private, "--acme-directory", "letsencrypt"];
+        let args = [
+            "standalone",
+            &dir,
+            "--no-envoy",
+            "--state-dir",
+            &private,
+            "--acme-directory",
+            "letsencrypt",
+        ];
         let output = Gatewright::run(&[&args[..], &more].concat())?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(1) && text.matches(word).count() == 1, "{more:?}: {text}");
+        ensure!(
+            output.status.code() == Some(1) && text.matches(word).count() == 1,
+            "{more:?}: {text}"
+        );
         // The message names the issuer once, and the file.
-        let named = more[0] != "--acme-ca-bundle" || text.contains(&format!("issuer acme: caBundle: {}: ", more[1]));
-        ensure!(named && text.matches("issuer acme").count() <= 1, "{more:?}: {text}");
+        let named = more[0] != "--acme-ca-bundle"
+            || text.contains(&format!("issuer acme: caBundle: {}: ", more[1]));
+        ensure!(
+            named && text.matches("issuer acme").count() <= 1,
+            "{more:?}: {text}"
+        );
     }
     Ok(())
 }
@@ -162,18 +256,31 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
 #[ignore = "builds the program"]
 fn the_log_filter_is_gatewright_log_else_rust_log() -> Result<()> {
     let manifests = tempfile::tempdir()?;
-    fs::write(manifests.path().join("a.yaml"), "apiVersion: v1\nkind: Service\nmetadata: {name: [odd]}\n")?;
+    fs::write(
+        manifests.path().join("a.yaml"),
+        "apiVersion: v1\nkind: Service\nmetadata: {name: [odd]}\n",
+    )?;
     let said = |variables: &[(&str, &str)]| -> Result<HashSet<&'static str>> {
         let mut command = Command::new(binary()?);
-        command.arg("translate").arg(manifests.path()).env_remove("GATEWRIGHT_LOG").env_remove("RUST_LOG");
+        command
+            .arg("translate")
+            .arg(manifests.path())
+            .env_remove("GATEWRIGHT_LOG")
+            .env_remove("RUST_LOG");
         let output = command.envs(variables.iter().copied()).output()?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        Ok(["WARN", "GATEWRIGHT_LOG=", "RUST_LOG="].into_iter().filter(|word| text.contains(word)).collect())
+        Ok(["WARN", "GATEWRIGHT_LOG=", "RUST_LOG="]
+            .into_iter()
+            .filter(|word| text.contains(word))
+            .collect())
     };
     let words = |words: &[&'static str]| words.iter().copied().collect::<HashSet<_>>();
     ensure!(said(&[])? == words(&["WARN"]), "a mistake is warned of");
     ensure!(said(&[("RUST_LOG", "off")])?.is_empty());
     ensure!(said(&[("RUST_LOG", "off"), ("GATEWRIGHT_LOG", "warn")])? == words(&["WARN"]));
-    ensure!(said(&[("RUST_LOG", "a=b=c")])? == words(&["WARN", "RUST_LOG="]), "a filter that makes no sense is told");
+    ensure!(
+        said(&[("RUST_LOG", "a=b=c")])? == words(&["WARN", "RUST_LOG="]),
+        "a filter that makes no sense is told"
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Detection of errors before an order, and handling of failures: pre-flight check, trial issuer, next issuer, other
-//! responder.
+//! Detection of errors before an order, and handling of failures: pre-flight check, trial issuer,
+//! next issuer, other responder.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,9 @@ use tokio::time::{Instant, sleep};
 use super::site::{LIMIT, Site};
 
 fn said(row: &Value, word: &str) -> bool {
-    row["lastError"].as_str().is_some_and(|text| text.contains(word))
+    row["lastError"]
+        .as_str()
+        .is_some_and(|text| text.contains(word))
 }
 
 const ZONE: &str = "good A 127.0.0.1\nelsewhere A 192.0.2.9\nsix A 127.0.0.1\nsix AAAA 2001:db8::9\n\
@@ -32,10 +34,20 @@ async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -
     // CAs look up CAA records up to the top-level domain.
     let top = BindZone::new("test").records("@ NS ns1\nns1 A 127.0.0.1\nexample NS ns1");
     let bind = Bind::start(&[], &[BindZone::new("example.test").records(ZONE), top]).await?;
-    let pebble = Pebble::start(&Options { resolver: Some(bind.address()), ..Options::default() }).await?;
+    let pebble = Pebble::start(&Options {
+        resolver: Some(bind.address()),
+        ..Options::default()
+    })
+    .await?;
     let mut site = Site::with(pebble).await?;
     let resolver = bind.address().to_string();
-    let dns = ["--acme-resolver", &resolver, "--acme-address", "127.0.0.1", "--acme-preflight"];
+    let dns = [
+        "--acme-resolver",
+        &resolver,
+        "--acme-address",
+        "127.0.0.1",
+        "--acme-preflight",
+    ];
     let bad = [
         ("elsewhere.example.test", "192.0.2.9"),
         ("six.example.test", "2001:db8::9"),
@@ -56,7 +68,10 @@ async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -
         ensure!(site.get(host).await.is_err(), "{host} is served");
     }
     let (code, text) = site.ask(&["certs", "check", "good.example.test"])?;
-    ensure!(code == 0 && text.contains("no problem found"), "{code} {text}");
+    ensure!(
+        code == 0 && text.contains("no problem found"),
+        "{code} {text}"
+    );
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
 
     // With strictness `warn` the order is placed all the same, and the finding is reported.
@@ -64,10 +79,16 @@ async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -
     site.publish(&[("caa.example.test", "acme")])?;
     site.start(&[&dns[..], &["warn"]].concat())?;
     // A finding is cached for a while, unless an operator asks.
-    site.row("caa.example.test", |row| row["lastError"].is_string()).await?;
+    site.row("caa.example.test", |row| row["lastError"].is_string())
+        .await?;
     let (code, text) = site.ask(&["certs", "renew", "caa.example.test"])?;
     ensure!(code == 0, "{text}");
-    let line = site.program.as_mut().context("it runs")?.line("the order is placed all the same").await?;
+    let line = site
+        .program
+        .as_mut()
+        .context("it runs")?
+        .line("the order is placed all the same")
+        .await?;
     ensure!(line.contains("ca.example.net"), "{line}");
     // Pebble does not check CAA records.
     ensure!(site.served("caa.example.test").await?.status == 200);
@@ -86,10 +107,18 @@ async fn a_port_80_that_does_not_speak_http_is_named_and_costs_no_order() -> Res
     );
     site.publish_beside(&[("a.example.com", "acme")], &tls)?;
     site.start(&["--acme-preflight", "strict"])?;
-    let row = site.row("a.example.com", |row| row["lastError"].is_string()).await?;
-    ensure!(said(&row, "for a.example.com") && said(&row, "is the listener on port 80 programmed?"), "{row}");
+    let row = site
+        .row("a.example.com", |row| row["lastError"].is_string())
+        .await?;
+    ensure!(
+        said(&row, "for a.example.com") && said(&row, "is the listener on port 80 programmed?"),
+        "{row}"
+    );
     let (code, text) = site.ask(&["certs", "check", "a.example.com"])?;
-    ensure!(code == 1 && text.contains("is the listener on port 80 programmed?"), "{code} {text}");
+    ensure!(
+        code == 1 && text.contains("is the listener on port 80 programmed?"),
+        "{code} {text}"
+    );
     ensure!(site.get("a.example.com").await.is_err());
     ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
     // The fix that the message names, and nothing else.
@@ -112,24 +141,53 @@ async fn after_a_failure_a_trial_elsewhere_comes_first() -> Result<()> {
     }
     let orders = |ca: &TestCa| ca.counts().orders.values().sum::<usize>();
     site.publish(&[(host, "acme")])?;
-    site.start_with(&["--acme-directory", &main.directory(), "--acme-trial", &trial.directory()])?;
-    site.row(host, |row| row["lastError"].is_string() && !said(row, "trial")).await?;
+    site.start_with(&[
+        "--acme-directory",
+        &main.directory(),
+        "--acme-trial",
+        &trial.directory(),
+    ])?;
+    site.row(host, |row| {
+        row["lastError"].is_string() && !said(row, "trial")
+    })
+    .await?;
     ensure!((orders(&main), orders(&trial)) == (1, 0));
     // The host is still at fault: that costs an order at the trial issuer only.
     let (code, text) = site.ask(&["certs", "renew", host])?;
     ensure!(code == 0, "{text}");
     site.row(host, |row| said(row, "trial: ")).await?;
-    ensure!((orders(&main), orders(&trial)) == (1, 1), "{} {}", orders(&main), orders(&trial));
+    ensure!(
+        (orders(&main), orders(&trial)) == (1, 1),
+        "{} {}",
+        orders(&main),
+        orders(&trial)
+    );
     for ca in [&main, &trial] {
         ca.behave(|b| b.failing.clear());
     }
     let (code, text) = site.ask(&["certs", "renew", host])?;
     ensure!(code == 0, "{text}");
-    site.row(host, |row| row["expires"].is_string() && row["lastError"].is_null()).await?;
-    ensure!((orders(&main), orders(&trial)) == (2, 2), "{} {}", orders(&main), orders(&trial));
+    site.row(host, |row| {
+        row["expires"].is_string() && row["lastError"].is_null()
+    })
+    .await?;
+    ensure!(
+        (orders(&main), orders(&trial)) == (2, 2),
+        "{} {}",
+        orders(&main),
+        orders(&trial)
+    );
     let until = Instant::now() + LIMIT;
-    while !site.get(host).await.is_ok_and(|answer| answer.status == 200) {
-        ensure!(Instant::now() < until, "not served: {}", site.program.as_ref().context("it runs")?.output());
+    while !site
+        .get(host)
+        .await
+        .is_ok_and(|answer| answer.status == 200)
+    {
+        ensure!(
+            Instant::now() < until,
+            "not served: {}",
+            site.program.as_ref().context("it runs")?.output()
+        );
         sleep(Duration::from_millis(50)).await;
     }
     Ok(())
@@ -162,18 +220,32 @@ async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() 
     // Port 80 answers with the account of the issuer that validates.
     ensure!(site.served("a.example.com").await?.status == 200);
     ensure!(site.pebble.issued() == 1);
-    site.row("b.example.com", |row| row["expires"].is_string()).await?;
+    site.row("b.example.com", |row| row["expires"].is_string())
+        .await?;
     let until = Instant::now() + LIMIT;
-    while !site.get("b.example.com").await.is_ok_and(|answer| answer.status == 200) {
-        ensure!(Instant::now() < until, "not served: {}", site.program.as_ref().context("it runs")?.output());
+    while !site
+        .get("b.example.com")
+        .await
+        .is_ok_and(|answer| answer.status == 200)
+    {
+        ensure!(
+            Instant::now() < until,
+            "not served: {}",
+            site.program.as_ref().context("it runs")?.output()
+        );
         sleep(Duration::from_millis(50)).await;
     }
     ensure!(closed.counts().certificates.is_empty());
     // The messages of both CAs are shown with the certificates.
     let (_, text) = site.ask(&["certs"])?;
     for issuer in ["first@", "closed@"] {
-        let line = text.lines().find(|line| line.starts_with(issuer) && line.contains("new orders of the account"));
-        ensure!(line.is_some_and(|line| line.contains("0 of ? left, more in ")), "{text}");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(issuer) && line.contains("new orders of the account"));
+        ensure!(
+            line.is_some_and(|line| line.contains("0 of ? left, more in ")),
+            "{text}"
+        );
     }
     Ok(())
 }
@@ -198,7 +270,9 @@ async fn where_envoy_is_not_ours_the_program_answers_for_the_hosts_it_knows() ->
         "--acme-responder",
         &responder,
     ])?;
-    let row = site.row("a.example.com", |row| row["expires"].is_string()).await?;
+    let row = site
+        .row("a.example.com", |row| row["expires"].is_string())
+        .await?;
     ensure!(row["lastError"].is_null(), "{row}");
     ensure!((site.pebble.orders(), site.pebble.issued()) == (1, 1));
     let path = "/.well-known/acme-challenge/0123456789abcdefghij";
@@ -211,7 +285,11 @@ async fn where_envoy_is_not_ours_the_program_answers_for_the_hosts_it_knows() ->
         let answer = Probe::http(address, host).path(asked).send().await?;
         ensure!(answer.status == status, "{host}{asked}: {answer:?}");
     }
-    let log = site.program.as_ref().map(Gatewright::output).unwrap_or_default();
+    let log = site
+        .program
+        .as_ref()
+        .map(Gatewright::output)
+        .unwrap_or_default();
     ensure!(log.contains("challenges are answered at"), "{log}");
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The sources of AWS keys: web identity, the container's credential agent, the instance's metadata service.
+//! The sources of AWS keys: web identity, the container's credential agent, the instance's metadata
+//! service.
 
 use std::time::Duration;
 
@@ -14,14 +15,22 @@ const FAR: &str = "2999-01-01T00:00:00Z";
 
 /// A Route 53 that accepts only requests that are signed with these temporary keys.
 fn route53(call: &Call, key: &str) -> Reply {
-    let signed = call.header("authorization").starts_with(&format!("AWS4-HMAC-SHA256 Credential={key}/"))
-        && call.header("authorization").contains("x-amz-security-token")
+    let signed = call
+        .header("authorization")
+        .starts_with(&format!("AWS4-HMAC-SHA256 Credential={key}/"))
+        && call
+            .header("authorization")
+            .contains("x-amz-security-token")
         && call.header("x-amz-security-token") == SECRET;
     match (signed, call.method == Method::POST) {
-        (false, _) => reply(403, "<E><Error><Code>InvalidClientTokenId</Code><Message/></Error></E>"),
-        (true, true) => {
-            reply(400, "<InvalidChangeBatch><Messages><Message>not found</Message></Messages></InvalidChangeBatch>")
-        }
+        (false, _) => reply(
+            403,
+            "<E><Error><Code>InvalidClientTokenId</Code><Message/></Error></E>",
+        ),
+        (true, true) => reply(
+            400,
+            "<InvalidChangeBatch><Messages><Message>not found</Message></Messages></InvalidChangeBatch>",
+        ),
         (true, false) => reply(
             200,
             "<R><HostedZone><Id>/hostedzone/Z1</Id><Name>example.com.</Name><Config><PrivateZone>false</PrivateZone></Config>\
@@ -45,21 +54,39 @@ fn document(key: &str, expiration: &str) -> serde_json::Value {
 #[tokio::test]
 async fn the_instances_metadata_is_asked_by_version_two_only() {
     let double = Double::start(|call| match (call.method.as_str(), call.path.as_str()) {
-        ("PUT", "/latest/api/token") if !call.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty() => {
+        ("PUT", "/latest/api/token")
+            if !call
+                .header("x-aws-ec2-metadata-token-ttl-seconds")
+                .is_empty() =>
+        {
             reply(200, "session")
         }
-        (_, path) if path.starts_with("/latest/") && call.header("x-aws-ec2-metadata-token") != "session" => {
+        (_, path)
+            if path.starts_with("/latest/")
+                && call.header("x-aws-ec2-metadata-token") != "session" =>
+        {
             reply(401, "")
         }
         ("GET", "/latest/meta-data/iam/security-credentials/") => reply(200, "role-name\n"),
-        ("GET", "/latest/meta-data/iam/security-credentials/role-name") => reply(200, document("ASIAIMDS", FAR)),
+        ("GET", "/latest/meta-data/iam/security-credentials/role-name") => {
+            reply(200, document("ASIAIMDS", FAR))
+        }
         _ => route53(call, "ASIAIMDS"),
     })
     .await;
-    let provider = provider(&double, AwsSource::Imds { endpoint: Some(double.url()) });
+    let provider = provider(
+        &double,
+        AwsSource::Imds {
+            endpoint: Some(double.url()),
+        },
+    );
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
-    assert_eq!(double.count(Method::PUT, "/latest/api/token"), 1, "keys are kept");
+    assert_eq!(
+        double.count(Method::PUT, "/latest/api/token"),
+        1,
+        "keys are kept"
+    );
 }
 
 #[tokio::test]
@@ -69,7 +96,16 @@ async fn an_instance_without_a_role_is_told_so() {
         _ => reply(404, "<html>not found</html>"),
     })
     .await;
-    let error = error(provider(&double, AwsSource::Imds { endpoint: Some(double.url()) }).zone_of(NAME).await);
+    let error = error(
+        provider(
+            &double,
+            AwsSource::Imds {
+                endpoint: Some(double.url()),
+            },
+        )
+        .zone_of(NAME)
+        .await,
+    );
     assert!(
         matches!(&error, DnsError::Credentials { message, .. } if message.contains("attach an instance profile")),
         "{error:?}"
@@ -89,14 +125,23 @@ async fn the_containers_agent_gets_a_token_read_anew_and_keys_that_end_are_renew
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("token");
     std::fs::write(&file, "first\n").expect("written");
-    let source = AwsSource::Container { uri: format!("{}/creds", double.url()), token_file: Some(file.clone()) };
+    let source = AwsSource::Container {
+        uri: format!("{}/creds", double.url()),
+        token_file: Some(file.clone()),
+    };
     let mut config = Route53Config::new(source);
     config.endpoint = Some(double.url());
     config.pace = Duration::ZERO;
     let provider = Route53::new(config).expect("a good configuration");
-    provider.cleanup(&super::record("v")).await.expect("nothing there");
+    provider
+        .cleanup(&super::record("v"))
+        .await
+        .expect("nothing there");
     std::fs::write(&file, "second\n").expect("written");
-    provider.cleanup(&super::record("v")).await.expect("nothing there");
+    provider
+        .cleanup(&super::record("v"))
+        .await
+        .expect("nothing there");
     let mut tokens: Vec<String> = double
         .calls()
         .iter()
@@ -134,7 +179,10 @@ async fn a_web_identity_becomes_keys() {
     })
     .await;
     assert_eq!(
-        provider(&double, web_identity(&double, "ey.web.identity").0).zone_of(NAME).await.as_deref(),
+        provider(&double, web_identity(&double, "ey.web.identity").0)
+            .zone_of(NAME)
+            .await
+            .as_deref(),
         Ok("example.com")
     );
 }
@@ -154,7 +202,10 @@ async fn a_refused_web_identity_is_not_quoted() {
     );
     let source = web_identity_in(&double, dir.path().join("elsewhere"));
     let missing = error(provider(&double, source).zone_of(NAME).await);
-    assert!(matches!(&missing, DnsError::Credentials { message, .. } if message.contains("elsewhere")), "{missing:?}");
+    assert!(
+        matches!(&missing, DnsError::Credentials { message, .. } if message.contains("elsewhere")),
+        "{missing:?}"
+    );
 }
 
 fn web_identity(double: &Double, token: &str) -> (AwsSource, tempfile::TempDir) {

@@ -16,17 +16,27 @@ const ZONE: &str = "023e105f4ecef8ad9ca31a8372d0c353";
 type Records = Arc<Mutex<Vec<(String, String, String)>>>;
 
 fn refuse(status: u16, code: u64, message: &str) -> Reply {
-    reply(status, json!({"success": false, "errors": [{"code": code, "message": message}], "result": null}))
+    reply(
+        status,
+        json!({"success": false, "errors": [{"code": code, "message": message}], "result": null}),
+    )
 }
 
 fn ok(result: serde_json::Value) -> Reply {
-    reply(200, json!({"success": true, "errors": [], "messages": [], "result": result}))
+    reply(
+        200,
+        json!({"success": true, "errors": [], "messages": [], "result": result}),
+    )
 }
 
 /// A simulated service with these records `(id, name, content)`, two per page.
 fn service(call: &Call, records: &Records) -> Reply {
     if call.header("authorization") != format!("Bearer {SECRET}") {
-        return refuse(403, 10000, &format!("Authentication error: {}", call.header("authorization")));
+        return refuse(
+            403,
+            10000,
+            &format!("Authentication error: {}", call.header("authorization")),
+        );
     }
     let mut records = records.lock().expect("not poisoned");
     let base = format!("/client/v4/zones/{ZONE}/dns_records");
@@ -36,9 +46,15 @@ fn service(call: &Call, records: &Records) -> Reply {
             _ => ok(json!([])),
         },
         ("GET", path) if path == base => {
-            let page: usize = call.parameter("page").expect("a page").parse().expect("a number");
-            let here: Vec<_> =
-                records.iter().filter(|(_, name, _)| Some(name.as_str()) == call.parameter("name")).collect();
+            let page: usize = call
+                .parameter("page")
+                .expect("a page")
+                .parse()
+                .expect("a number");
+            let here: Vec<_> = records
+                .iter()
+                .filter(|(_, name, _)| Some(name.as_str()) == call.parameter("name"))
+                .collect();
             let shown: Vec<_> = here
                 .iter()
                 .skip((page - 1) * 2)
@@ -60,10 +76,16 @@ fn service(call: &Call, records: &Records) -> Reply {
             ok(json!({"id": id}))
         }
         ("DELETE", path) => {
-            let id = path.strip_prefix(&format!("{base}/")).expect("a record's path");
+            let id = path
+                .strip_prefix(&format!("{base}/"))
+                .expect("a record's path");
             let before = records.len();
             records.retain(|(found, _, _)| found != id);
-            if records.len() < before { ok(json!({"id": id})) } else { refuse(404, 81044, "Record does not exist.") }
+            if records.len() < before {
+                ok(json!({"id": id}))
+            } else {
+                refuse(404, 81044, "Record does not exist.")
+            }
         }
         _ => refuse(404, 7003, "Could not route"),
     }
@@ -71,15 +93,25 @@ fn service(call: &Call, records: &Records) -> Reply {
 
 fn provider(double: &Double, token: &str) -> Cloudflare {
     let endpoint = Some(format!("{}/client/v4", double.url()));
-    Cloudflare::new(CloudflareConfig { token: Secret::new(token), endpoint, ca_bundle: None })
-        .expect("a good configuration")
+    Cloudflare::new(CloudflareConfig {
+        token: Secret::new(token),
+        endpoint,
+        ca_bundle: None,
+    })
+    .expect("a good configuration")
 }
 
 async fn start(records: &[(&str, &str, &str)]) -> (Double, Records) {
-    let owned = records.iter().map(|(id, name, content)| ((*id).into(), (*name).into(), (*content).into())).collect();
+    let owned = records
+        .iter()
+        .map(|(id, name, content)| ((*id).into(), (*name).into(), (*content).into()))
+        .collect();
     let records: Records = Arc::new(Mutex::new(owned));
     let shared = records.clone();
-    (Double::start(move |call| service(call, &shared)).await, records)
+    (
+        Double::start(move |call| service(call, &shared)).await,
+        records,
+    )
 }
 
 #[tokio::test]
@@ -98,7 +130,11 @@ async fn values_come_and_go_and_foreign_ones_stay() {
     for value in ["v1", "v2", "v1"] {
         provider.present(&record(value)).await.expect("presented");
     }
-    assert_eq!(double.count(Method::POST, "/dns_records"), 2, "the second v1 was there already");
+    assert_eq!(
+        double.count(Method::POST, "/dns_records"),
+        2,
+        "the second v1 was there already"
+    );
     // A new process knows only the records.
     let restarted = super::cloudflare::provider(&double, SECRET);
     for value in ["v1", "v1", "v2"] {
@@ -113,7 +149,10 @@ async fn values_come_and_go_and_foreign_ones_stay() {
 async fn an_unquoted_record_of_ours_is_found() {
     let (double, records) = start(&[("old", NAME, "v1")]).await;
     let provider = provider(&double, SECRET);
-    provider.present(&record("v1")).await.expect("there already");
+    provider
+        .present(&record("v1"))
+        .await
+        .expect("there already");
     provider.cleanup(&record("v1")).await.expect("cleaned up");
     assert!(records.lock().expect("not poisoned").is_empty());
 }
@@ -126,7 +165,8 @@ async fn refused_credentials_are_not_quoted() {
     let error = error(failed);
     assert!(matches!(error, DnsError::Credentials { .. }), "{error:?}");
     assert!(
-        error.to_string().contains("[redacted]") && error.to_string().contains("Zone:Read and DNS:Edit"),
+        error.to_string().contains("[redacted]")
+            && error.to_string().contains("Zone:Read and DNS:Edit"),
         "{error}"
     );
     assert_eq!(error.retry(), DnsRetry::Never);
@@ -135,7 +175,9 @@ async fn refused_credentials_are_not_quoted() {
 #[tokio::test]
 async fn a_token_that_may_only_read_is_found_before_an_order() {
     let double = Double::start(|call| match call.method {
-        Method::GET => ok(json!([{"id": ZONE, "name": "www.example.com"}, {"id": "x", "name": NAME}])),
+        Method::GET => {
+            ok(json!([{"id": ZONE, "name": "www.example.com"}, {"id": "x", "name": NAME}]))
+        }
         _ => refuse(403, 10000, "Authentication error"),
     })
     .await;
@@ -176,7 +218,10 @@ async fn answers_of_every_kind_are_sorted() {
     let provider = provider(&double, SECRET);
     let said = async |name: &str| error(provider.zone_of(name).await);
     assert_eq!(said("a").await, throttled(Some(17)));
-    assert_eq!(said("a").await.retry(), DnsRetry::After(Duration::from_secs(17)));
+    assert_eq!(
+        said("a").await.retry(),
+        DnsRetry::After(Duration::from_secs(17))
+    );
     assert_eq!(said("b").await, throttled(None));
     assert_eq!(said("i").await, throttled(Some(3)));
     assert!(matches!(said("c").await, DnsError::Unavailable { .. }));
@@ -192,7 +237,10 @@ async fn answers_of_every_kind_are_sorted() {
         matches!(&big, DnsError::Unavailable { message, .. } if message.contains("length limit exceeded")),
         "{big:?}"
     );
-    assert!(matches!(said("h").await, DnsError::Protocol { .. }), "a redirect is not followed");
+    assert!(
+        matches!(said("h").await, DnsError::Protocol { .. }),
+        "a redirect is not followed"
+    );
 }
 
 #[test]

@@ -24,7 +24,10 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -33,7 +36,11 @@ impl Call {
 
     /// Returns a query parameter, undecoded.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
-        self.query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, v)| v)
+        self.query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(key, _)| *key == name)
+            .map(|(_, v)| v)
     }
 }
 
@@ -45,7 +52,11 @@ pub(crate) struct Reply {
 }
 
 pub(crate) fn reply(status: u16, body: impl ToString) -> Reply {
-    Reply { status, headers: Vec::new(), body: body.to_string() }
+    Reply {
+        status,
+        headers: Vec::new(),
+        body: body.to_string(),
+    }
 }
 
 impl Reply {
@@ -71,7 +82,9 @@ impl Double {
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                let Ok((stream, _)) = listener.accept().await else { return };
+                let Ok((stream, _)) = listener.accept().await else {
+                    return;
+                };
                 let (answer, seen) = (answer.clone(), seen.clone());
                 let service = service_fn(move |request: Request<Incoming>| {
                     let (answer, seen) = (answer.clone(), seen.clone());
@@ -94,7 +107,11 @@ impl Double {
                 });
             }
         });
-        Self { url, calls, accepting }
+        Self {
+            url,
+            calls,
+            accepting,
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -107,7 +124,10 @@ impl Double {
 
     /// Returns the number of such requests.
     pub(crate) fn count(&self, method: Method, path_ends: &str) -> usize {
-        self.calls().iter().filter(|call| call.method == method && call.path.ends_with(path_ends)).count()
+        self.calls()
+            .iter()
+            .filter(|call| call.method == method && call.path.ends_with(path_ends))
+            .count()
     }
 }
 
@@ -119,7 +139,11 @@ impl Drop for Double {
 
 async fn read(request: Request<Incoming>) -> Call {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(|body| body.to_bytes())
+        .unwrap_or_default();
     Call {
         method: head.method,
         path: head.uri.path().to_owned(),

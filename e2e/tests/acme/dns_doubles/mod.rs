@@ -14,12 +14,19 @@ const SECRET: &str = "t0ken-that-nobody-may-see";
 const NAME: &str = "_acme-challenge.www.example.com";
 
 fn record(value: &str) -> TxtRecord {
-    TxtRecord { name: NAME.to_owned(), value: value.to_owned(), ttl: 60 }
+    TxtRecord {
+        name: NAME.to_owned(),
+        value: value.to_owned(),
+        ttl: 60,
+    }
 }
 
 /// Returns the error of a call, after checking that it contains no secret.
 fn error<T>(result: Result<T, DnsError>) -> DnsError {
     let error = result.err().expect("the call was to fail");
-    assert!(!format!("{error} {error:?}").contains(SECRET), "a secret in {error:?}");
+    assert!(
+        !format!("{error} {error:?}").contains(SECRET),
+        "a secret in {error:?}"
+    );
     error
 }

@@ -12,7 +12,11 @@ use super::{NAME, SECRET, error, record};
 
 fn keys() -> AwsSource {
     let secret_access_key = Secret::new(SECRET);
-    AwsSource::Static(AwsKeys { access_key_id: "AKIATEST".to_owned(), secret_access_key, session_token: None })
+    AwsSource::Static(AwsKeys {
+        access_key_id: "AKIATEST".to_owned(),
+        secret_access_key,
+        session_token: None,
+    })
 }
 
 fn provider(double: &Double) -> Route53 {
@@ -34,7 +38,12 @@ fn refuse(status: u16, code: &str, message: &str) -> Reply {
 }
 
 fn invalid_batch(message: &str) -> Reply {
-    reply(400, format!("<InvalidChangeBatch><Messages><Message>{message}</Message></Messages></InvalidChangeBatch>"))
+    reply(
+        400,
+        format!(
+            "<InvalidChangeBatch><Messages><Message>{message}</Message></Messages></InvalidChangeBatch>"
+        ),
+    )
 }
 
 fn zones(list: &[(&str, &str, bool)], next: Option<(&str, &str)>) -> Reply {
@@ -53,11 +62,17 @@ fn zones(list: &[(&str, &str, bool)], next: Option<(&str, &str)>) -> Reply {
             "<IsTruncated>true</IsTruncated><NextDNSName>{name}.</NextDNSName><NextHostedZoneId>{id}</NextHostedZoneId>"
         ),
     };
-    reply(200, format!("<R><HostedZones>{zones}</HostedZones>{next}</R>"))
+    reply(
+        200,
+        format!("<R><HostedZones>{zones}</HostedZones>{next}</R>"),
+    )
 }
 
 fn change(status: &str) -> Reply {
-    reply(200, format!("<R><ChangeInfo><Id>/change/C1</Id><Status>{status}</Status></ChangeInfo></R>"))
+    reply(
+        200,
+        format!("<R><ChangeInfo><Id>/change/C1</Id><Status>{status}</Status></ChangeInfo></R>"),
+    )
 }
 
 /// A simulated service with one zone, and other answers by the test.
@@ -76,21 +91,30 @@ fn deletes(call: &Call) -> bool {
 async fn a_change_is_waited_for_until_it_is_insync() {
     let looks = AtomicUsize::new(0);
     let double = Double::start(move |call| {
-        around_a_zone(call, |call| match (call.method.as_str(), call.path.as_str()) {
-            ("POST", "/2013-04-01/hostedzone/Z1/rrset") => change("PENDING"),
-            ("GET", "/2013-04-01/change/C1") => match looks.fetch_add(1, Ordering::SeqCst) {
-                0 | 1 => change("PENDING"),
-                2 => refuse(400, "Throttling", "Rate exceeded"),
-                3 => change("INSYNC"),
-                more => panic!("look {more} after INSYNC"),
-            },
-            other => panic!("{other:?}"),
+        around_a_zone(call, |call| {
+            match (call.method.as_str(), call.path.as_str()) {
+                ("POST", "/2013-04-01/hostedzone/Z1/rrset") => change("PENDING"),
+                ("GET", "/2013-04-01/change/C1") => match looks.fetch_add(1, Ordering::SeqCst) {
+                    0 | 1 => change("PENDING"),
+                    2 => refuse(400, "Throttling", "Rate exceeded"),
+                    3 => change("INSYNC"),
+                    more => panic!("look {more} after INSYNC"),
+                },
+                other => panic!("{other:?}"),
+            }
         })
     })
     .await;
-    provider(&double).present(&record("v1")).await.expect("presented");
+    provider(&double)
+        .present(&record("v1"))
+        .await
+        .expect("presented");
     assert_eq!(double.count(Method::GET, "/change/C1"), 4);
-    let post = double.calls().into_iter().find(|call| call.method == Method::POST).expect("a change");
+    let post = double
+        .calls()
+        .into_iter()
+        .find(|call| call.method == Method::POST)
+        .expect("a change");
     for part in [
         "<Action>UPSERT</Action>",
         "<Name>_acme-challenge.www.example.com.</Name><Type>TXT</Type><SetIdentifier>v1</SetIdentifier>",
@@ -100,9 +124,14 @@ async fn a_change_is_waited_for_until_it_is_insync() {
         assert!(post.body.contains(part), "{part} in {}", post.body);
     }
     let signature = post.header("authorization");
-    assert!(signature.starts_with("AWS4-HMAC-SHA256 Credential=AKIATEST/"), "{signature}");
     assert!(
-        signature.contains("/us-east-1/route53/aws4_request, SignedHeaders=content-type;host;x-amz-date,"),
+        signature.starts_with("AWS4-HMAC-SHA256 Credential=AKIATEST/"),
+        "{signature}"
+    );
+    assert!(
+        signature.contains(
+            "/us-east-1/route53/aws4_request, SignedHeaders=content-type;host;x-amz-date,"
+        ),
         "{signature}"
     );
 }
@@ -127,9 +156,16 @@ async fn a_change_that_stays_pending_is_given_up() {
 #[tokio::test]
 async fn throttling_comes_as_400_and_is_no_refusal() {
     for code in ["Throttling", "PriorRequestNotComplete"] {
-        let double = Double::start(move |call| around_a_zone(call, |_| refuse(400, code, "wait"))).await;
-        let wanted = DnsError::Throttled { provider: "route53".into(), retry_after: None };
-        assert_eq!(error(provider(&double).present(&record("v1")).await), wanted);
+        let double =
+            Double::start(move |call| around_a_zone(call, |_| refuse(400, code, "wait"))).await;
+        let wanted = DnsError::Throttled {
+            provider: "route53".into(),
+            retry_after: None,
+        };
+        assert_eq!(
+            error(provider(&double).present(&record("v1")).await),
+            wanted
+        );
         assert_eq!(error(provider(&double).zone_of(NAME).await), wanted);
     }
 }
@@ -137,7 +173,13 @@ async fn throttling_comes_as_400_and_is_no_refusal() {
 #[tokio::test]
 async fn refusals_say_what_to_do() {
     let double = Double::start(|call| {
-        around_a_zone(call, |_| refuse(403, "AccessDenied", "User: arn:aws:iam::1:user/u is not authorized"))
+        around_a_zone(call, |_| {
+            refuse(
+                403,
+                "AccessDenied",
+                "User: arn:aws:iam::1:user/u is not authorized",
+            )
+        })
     })
     .await;
     let denied = error(provider(&double).zone_of(NAME).await);
@@ -147,13 +189,25 @@ async fn refusals_say_what_to_do() {
     let canonical = format!("The canonical string should have been {SECRET}");
     let double = Double::start(move |_| refuse(403, "SignatureDoesNotMatch", &canonical)).await;
     let wrong = error(provider(&double).zone_of(NAME).await);
-    assert!(wrong.to_string().contains("check access key, secret key"), "{wrong}");
+    assert!(
+        wrong.to_string().contains("check access key, secret key"),
+        "{wrong}"
+    );
 
-    let double =
-        Double::start(|call| around_a_zone(call, |_| invalid_batch("RRSet already exists with a simple policy"))).await;
+    let double = Double::start(|call| {
+        around_a_zone(call, |_| {
+            invalid_batch("RRSet already exists with a simple policy")
+        })
+    })
+    .await;
     let blocked = error(provider(&double).present(&record("v1")).await);
     assert!(matches!(blocked, DnsError::Refused { .. }), "{blocked:?}");
-    assert!(blocked.to_string().contains("without the multivalue answer policy"), "{blocked}");
+    assert!(
+        blocked
+            .to_string()
+            .contains("without the multivalue answer policy"),
+        "{blocked}"
+    );
 }
 
 #[tokio::test]
@@ -173,39 +227,66 @@ async fn cleanup_quotes_the_stored_record_and_loses_races_quietly() {
     let provider = provider(&double);
     provider.cleanup(&record("v1")).await.expect("gone");
     // A record with another identifier is not ours.
-    provider.cleanup(&record("v2")).await.expect("nothing there");
+    provider
+        .cleanup(&record("v2"))
+        .await
+        .expect("nothing there");
     let sent: Vec<Call> = double.calls().into_iter().filter(deletes).collect();
     let ttls: Vec<&str> = sent
         .iter()
-        .map(|call| call.body.split(['<', '>']).skip_while(|t| *t != "TTL").nth(1))
+        .map(|call| {
+            call.body
+                .split(['<', '>'])
+                .skip_while(|t| *t != "TTL")
+                .nth(1)
+        })
         .map(|t| t.expect("a TTL"))
         .collect();
-    assert_eq!(ttls, ["60", "300", "60"], "ours, then the stored one, then ours of the other value");
+    assert_eq!(
+        ttls,
+        ["60", "300", "60"],
+        "ours, then the stored one, then ours of the other value"
+    );
 }
 
 #[tokio::test]
 async fn only_public_zones_count_on_every_page() {
     let double = Double::start(|call| match call.path.as_str() {
-        "/2013-04-01/hostedzonesbyname" => match (call.parameter("dnsname"), call.parameter("hostedzoneid")) {
-            (Some("www.example.com"), _) => zones(&[("Z9", "www.example.com", true)], Some(("zzz.com", "Z3"))),
-            (Some("example.com"), None) => zones(&[("ZP", "example.com", true)], Some(("example.com", "ZQ"))),
-            (Some("example.com."), Some("ZQ")) => {
-                zones(&[("ZQ", "example.com", false), ("ZR", "zzz.com", false)], None)
+        "/2013-04-01/hostedzonesbyname" => {
+            match (call.parameter("dnsname"), call.parameter("hostedzoneid")) {
+                (Some("www.example.com"), _) => {
+                    zones(&[("Z9", "www.example.com", true)], Some(("zzz.com", "Z3")))
+                }
+                (Some("example.com"), None) => {
+                    zones(&[("ZP", "example.com", true)], Some(("example.com", "ZQ")))
+                }
+                (Some("example.com."), Some("ZQ")) => zones(
+                    &[("ZQ", "example.com", false), ("ZR", "zzz.com", false)],
+                    None,
+                ),
+                (Some("_acme-challenge.www.example.com"), None) => {
+                    zones(&[("ZQ", "example.com", false)], None)
+                }
+                other => panic!("{other:?}"),
             }
-            (Some("_acme-challenge.www.example.com"), None) => zones(&[("ZQ", "example.com", false)], None),
-            other => panic!("{other:?}"),
-        },
+        }
         "/2013-04-01/hostedzone/ZQ/rrset" => change("INSYNC"),
         other => panic!("{other}"),
     })
     .await;
-    provider(&double).present(&record("v1")).await.expect("presented");
+    provider(&double)
+        .present(&record("v1"))
+        .await
+        .expect("presented");
 }
 
 #[tokio::test]
 async fn two_public_zones_of_one_name_have_to_be_chosen_from() {
     let double = Double::start(|call| match call.path.as_str() {
-        "/2013-04-01/hostedzonesbyname" => zones(&[("ZA", "example.com", false), ("ZB", "example.com", false)], None),
+        "/2013-04-01/hostedzonesbyname" => zones(
+            &[("ZA", "example.com", false), ("ZB", "example.com", false)],
+            None,
+        ),
         "/2013-04-01/hostedzone/ZB" => zones(&[("ZB", "example.com", false)], None),
         "/2013-04-01/hostedzone/ZP" => zones(&[("ZP", "example.com", true)], None),
         "/2013-04-01/hostedzone/ZX" => zones(&[("ZX", "example.org", false)], None),
@@ -214,7 +295,12 @@ async fn two_public_zones_of_one_name_have_to_be_chosen_from() {
     })
     .await;
     let ambiguous = error(provider(&double).zone_of(NAME).await);
-    assert!(ambiguous.to_string().contains("several public zones example.com (ZA, ZB)"), "{ambiguous}");
+    assert!(
+        ambiguous
+            .to_string()
+            .contains("several public zones example.com (ZA, ZB)"),
+        "{ambiguous}"
+    );
     let with = |id: &str| {
         let mut config = Route53Config::new(keys());
         config.endpoint = Some(double.url());
@@ -222,10 +308,20 @@ async fn two_public_zones_of_one_name_have_to_be_chosen_from() {
         config.hosted_zone_id = Some(id.to_owned());
         Route53::new(config).expect("a good configuration")
     };
-    with("/hostedzone/ZB").present(&record("v1")).await.expect("presented");
-    for (id, wanted) in [("ZP", "is a private zone"), ("ZX", "is the zone example.org"), ("ZN", "does not exist")] {
+    with("/hostedzone/ZB")
+        .present(&record("v1"))
+        .await
+        .expect("presented");
+    for (id, wanted) in [
+        ("ZP", "is a private zone"),
+        ("ZX", "is the zone example.org"),
+        ("ZN", "does not exist"),
+    ] {
         let error = error(with(id).zone_of(NAME).await);
-        assert!(matches!(error, DnsError::NoZone { .. }) && error.to_string().contains(wanted), "{error:?}");
+        assert!(
+            matches!(error, DnsError::NoZone { .. }) && error.to_string().contains(wanted),
+            "{error:?}"
+        );
     }
 }
 
@@ -238,10 +334,18 @@ fn bad_configuration_names_the_field() {
     };
     let key = |id: &str| {
         let secret_access_key = Secret::new(SECRET);
-        AwsSource::Static(AwsKeys { access_key_id: id.to_owned(), secret_access_key, session_token: None })
+        AwsSource::Static(AwsKeys {
+            access_key_id: id.to_owned(),
+            secret_access_key,
+            session_token: None,
+        })
     };
     assert!(make(|c| c.region = Some("Frankfurt".into())).contains("region: "));
     assert!(make(|c| c.hosted_zone_id = Some("../x".into())).contains("hostedZoneID: "));
     assert!(make(|c| c.endpoint = Some("http://aws.example".into())).contains("endpoint: "));
-    assert!(error(Route53::new(Route53Config::new(key("AKIA TEST")))).to_string().contains("accessKeyID: "));
+    assert!(
+        error(Route53::new(Route53Config::new(key("AKIA TEST"))))
+            .to_string()
+            .contains("accessKeyID: ")
+    );
 }

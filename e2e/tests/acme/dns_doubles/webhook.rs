@@ -17,7 +17,12 @@ use super::{NAME, SECRET, error, record};
 
 fn provider(double: &Double) -> Webhook {
     let endpoint = format!("{}/dns", double.url());
-    Webhook::new(WebhookConfig { endpoint, token: Secret::new(SECRET), ca_bundle: None }).expect("a good configuration")
+    Webhook::new(WebhookConfig {
+        endpoint,
+        token: Secret::new(SECRET),
+        ca_bundle: None,
+    })
+    .expect("a good configuration")
 }
 
 #[tokio::test]
@@ -32,8 +37,16 @@ async fn it_is_told_name_value_and_action() {
     provider.present(&record("v")).await.expect("presented");
     provider.cleanup(&record("v")).await.expect("cleaned up");
     let calls = double.calls();
-    assert!(calls.iter().all(|call| call.method == Method::POST && call.path == "/dns"));
-    assert!(calls.iter().all(|call| call.header("authorization") == format!("Bearer {SECRET}")));
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.method == Method::POST && call.path == "/dns")
+    );
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.header("authorization") == format!("Bearer {SECRET}"))
+    );
     let bodies: Vec<Value> = calls.iter().map(|call| call.json()).collect();
     assert_eq!(
         bodies,
@@ -59,19 +72,40 @@ async fn its_refusals_are_sorted() {
         *next.lock().expect("not poisoned") = (status, body.to_string());
         error(provider.zone_of(NAME).await)
     };
-    assert!(matches!(said(401, json!({"message": format!("no {SECRET}")})).await, DnsError::Credentials { .. }));
+    assert!(matches!(
+        said(401, json!({"message": format!("no {SECRET}")})).await,
+        DnsError::Credentials { .. }
+    ));
     let no_zone = said(404, json!({"message": "not mine"})).await;
-    assert!(matches!(&no_zone, DnsError::NoZone { message, .. } if message == "not mine"), "{no_zone:?}");
+    assert!(
+        matches!(&no_zone, DnsError::NoZone { message, .. } if message == "not mine"),
+        "{no_zone:?}"
+    );
     let refused = said(422, json!({"message": "no such tenant"})).await;
-    assert!(matches!(&refused, DnsError::Refused { message, .. } if message == "no such tenant"), "{refused:?}");
+    assert!(
+        matches!(&refused, DnsError::Refused { message, .. } if message == "no such tenant"),
+        "{refused:?}"
+    );
     for status in [429, 503] {
-        let wanted = DnsError::Throttled { provider: "webhook".into(), retry_after: Some(Duration::from_secs(5)) };
+        let wanted = DnsError::Throttled {
+            provider: "webhook".into(),
+            retry_after: Some(Duration::from_secs(5)),
+        };
         assert_eq!(said(status, json!({})).await, wanted);
     }
-    assert!(matches!(said(500, json!({})).await, DnsError::Unavailable { .. }));
-    assert!(matches!(said(200, json!({"zones": 1})).await, DnsError::Protocol { .. }));
+    assert!(matches!(
+        said(500, json!({})).await,
+        DnsError::Unavailable { .. }
+    ));
+    assert!(matches!(
+        said(200, json!({"zones": 1})).await,
+        DnsError::Protocol { .. }
+    ));
     // A zone that does not contain the name is rejected.
-    assert!(matches!(said(200, json!({"zone": "ample.com"})).await, DnsError::NoZone { .. }));
+    assert!(matches!(
+        said(200, json!({"zone": "ample.com"})).await,
+        DnsError::NoZone { .. }
+    ));
     *next.lock().expect("not poisoned") = (404, String::new());
     assert_eq!(provider.cleanup(&record("v")).await, Ok(()));
 }
@@ -98,21 +132,40 @@ async fn the_example_of_the_documentation_keeps_exactly_its_records() {
     let port = line.rsplit(' ').next().expect("a port");
     let made = |token: &str| {
         let endpoint = format!("http://127.0.0.1:{port}/");
-        Webhook::new(WebhookConfig { endpoint, token: Secret::new(token), ca_bundle: None }).expect("it makes sense")
+        Webhook::new(WebhookConfig {
+            endpoint,
+            token: Secret::new(token),
+            ca_bundle: None,
+        })
+        .expect("it makes sense")
     };
     let provider = made(SECRET);
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
     let (one, two) = (format!("('{NAME}', 'one')"), format!("('{NAME}', 'two')"));
-    for (value, records) in
-        [("one", format!("[{one}]")), ("two", format!("[{one}, {two}]")), ("one", format!("[{one}, {two}]"))]
-    {
+    for (value, records) in [
+        ("one", format!("[{one}]")),
+        ("two", format!("[{one}, {two}]")),
+        ("one", format!("[{one}, {two}]")),
+    ] {
         provider.present(&record(value)).await.expect("presented");
-        assert_eq!(kept.next_line().await.expect("read").as_deref(), Some(&*records));
+        assert_eq!(
+            kept.next_line().await.expect("read").as_deref(),
+            Some(&*records)
+        );
     }
     for _ in 0..2 {
         provider.cleanup(&record("one")).await.expect("cleaned up");
-        assert_eq!(kept.next_line().await.expect("read").as_deref(), Some(&*format!("[{two}]")));
+        assert_eq!(
+            kept.next_line().await.expect("read").as_deref(),
+            Some(&*format!("[{two}]"))
+        );
     }
-    assert!(matches!(error(provider.zone_of("www.example.org").await), DnsError::NoZone { .. }));
-    assert!(matches!(error(made("another").zone_of(NAME).await), DnsError::Credentials { .. }));
+    assert!(matches!(
+        error(provider.zone_of("www.example.org").await),
+        DnsError::NoZone { .. }
+    ));
+    assert!(matches!(
+        error(made("another").zone_of(NAME).await),
+        DnsError::Credentials { .. }
+    ));
 }

@@ -1,4 +1,5 @@
-//! Default Gateways on a real Envoy: a route that names none is served at all of them, as long as they are default ones.
+//! Default Gateways on a real Envoy: a route that names none is served at all of them, as long as
+//! they are default ones.
 
 use anyhow::Result;
 use e2e::echo::Echo;
@@ -10,7 +11,11 @@ use super::{HOST, to};
 
 fn gateway(name: &str, port: u16, scope: &str) -> Change {
     let listener = json!({"name": "http", "port": port, "protocol": "HTTP"});
-    api("Gateway", name, json!({"gatewayClassName": "ours", "defaultScope": scope, "listeners": [listener]}))
+    api(
+        "Gateway",
+        name,
+        json!({"gatewayClassName": "ours", "defaultScope": scope, "listeners": [listener]}),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -18,18 +23,35 @@ fn gateway(name: &str, port: u16, scope: &str) -> Change {
 async fn a_route_is_served_where_default_gateways_are() -> Result<()> {
     let (one, two, echo) = (free_port()?, free_port()?, Echo::start("web").await?);
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-    let route = api("HTTPRoute", "app", json!({"useDefaultGateways": "All", "hostnames": [HOST], "rules": rules}));
-    let reference =
-        json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": "open"});
-    let class = object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER, "parametersRef": reference}}));
-    let allows = object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-        "metadata": {"namespace": "default", "name": "open"}, "spec": {"defaultGateways": "Allow"}}));
-    let mut changes = vec![class, allows, gateway("one", one, "All"), gateway("two", two, "None"), route];
+    let route = api(
+        "HTTPRoute",
+        "app",
+        json!({"useDefaultGateways": "All", "hostnames": [HOST], "rules": rules}),
+    );
+    let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": "open"});
+    let class = object(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER, "parametersRef": reference}}),
+    );
+    let allows = object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "default", "name": "open"}, "spec": {"defaultGateways": "Allow"}}),
+    );
+    let mut changes = vec![
+        class,
+        allows,
+        gateway("one", one, "All"),
+        gateway("two", two, "None"),
+        route,
+    ];
     changes.extend(service("web", echo.address()));
     let world = World::start(changes).await?;
-    let served =
-        async || -> Result<(u16, u16)> { Ok((to(one, "/").send().await?.status, to(two, "/").send().await?.status)) };
+    let served = async || -> Result<(u16, u16)> {
+        Ok((
+            to(one, "/").send().await?.status,
+            to(two, "/").send().await?.status,
+        ))
+    };
     assert_eq!(served().await?, (200, 404), "{}", world.envoy.log());
     // One takes over from the other, with both in between.
     world.settle(vec![gateway("two", two, "All")]).await?;

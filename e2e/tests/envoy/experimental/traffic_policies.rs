@@ -1,4 +1,5 @@
-//! XBackendTrafficPolicies on a real Envoy: how many retries a Service is sent, and which sessions stay with it.
+//! XBackendTrafficPolicies on a real Envoy: how many retries a Service is sent, and which sessions
+//! stay with it.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -20,8 +21,10 @@ use super::{by, gateway, header, route, said, second, to};
 
 fn policy(name: &str, mut spec: Value) -> Change {
     spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": name}]);
-    object(json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
-        "metadata": {"namespace": "default", "name": name}, "spec": spec}))
+    object(
+        json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
+        "metadata": {"namespace": "default", "name": name}, "spec": spec}),
+    )
 }
 
 fn budget(percent: u8, interval: &str) -> Change {
@@ -32,8 +35,14 @@ fn budget(percent: u8, interval: &str) -> Change {
     )
 }
 
-/// Sends requests at a time, all of which fail, and says how many were retried, and the statuses of the others.
-async fn retried(backend: &mut Held, port: u16, path: &'static str, requests: usize) -> Result<(usize, BTreeSet<u16>)> {
+/// Sends requests at a time, all of which fail, and says how many were retried, and the statuses of
+/// the others.
+async fn retried(
+    backend: &mut Held,
+    port: u16,
+    path: &'static str,
+    requests: usize,
+) -> Result<(usize, BTreeSet<u16>)> {
     let before = backend.requests();
     let mut asked = JoinSet::new();
     for _ in 0..requests {
@@ -67,9 +76,13 @@ async fn retried(backend: &mut Held, port: u16, path: &'static str, requests: us
 /// So many requests are sent at a time.
 const BURST: usize = 40;
 
-/// Sends bursts until as many of one are retried as are expected, and says what the others were answered. A cluster that is
-/// acknowledged is in use a moment later, when its endpoints have come.
-async fn until(backend: &mut Held, port: u16, expected: RangeInclusive<usize>) -> Result<BTreeSet<u16>> {
+/// Sends bursts until as many of one are retried as are expected, and says what the others were
+/// answered. A cluster that is acknowledged is in use a moment later, when its endpoints have come.
+async fn until(
+    backend: &mut Held,
+    port: u16,
+    expected: RangeInclusive<usize>,
+) -> Result<BTreeSet<u16>> {
     loop {
         let (count, statuses) = retried(backend, port, "/web", BURST).await?;
         if expected.contains(&count) {
@@ -90,19 +103,37 @@ async fn a_budget_limits_the_retries_to_its_service() -> Result<()> {
     let plain = json!({"matches": [{"path": {"value": "/plain"}}], "backendRefs": [{"name": "web", "port": 80}]});
     let mut changes = gateway(http, https)?;
     // Another Service with the same backend has no policy.
-    changes.extend(["web", "other"].into_iter().flat_map(|name| service(name, backend.address())));
-    changes.push(route(&json!([rule("/web", "web"), rule("/other", "other"), plain])));
+    changes.extend(
+        ["web", "other"]
+            .into_iter()
+            .flat_map(|name| service(name, backend.address())),
+    );
+    changes.push(route(&json!([
+        rule("/web", "web"),
+        rule("/other", "other"),
+        plain
+    ])));
     let world = World::start(changes).await?;
     // Workers that look at the budget at one time may exceed it, each by one.
     let one = 1..=5;
     let test = async {
-        ensure!(retried(&mut backend, http, "/web", BURST).await?.0 == BURST, "without a policy all are retried");
+        ensure!(
+            retried(&mut backend, http, "/web", BURST).await?.0 == BURST,
+            "without a policy all are retried"
+        );
         // None of those that are under way; the rate has one at a time pass in any case.
         world.settle(vec![budget(0, "10s")]).await?;
         let statuses = until(&mut backend, http, one.clone()).await?;
-        ensure!(statuses == BTreeSet::from([500]), "what is not retried is answered as the backend did: {statuses:?}");
-        ensure!(retried(&mut backend, http, "/other", BURST).await?.0 == BURST, "another Service has no budget");
-        // A quarter of those that began within the interval. These are the first of this budget; retries count with them.
+        ensure!(
+            statuses == BTreeSet::from([500]),
+            "what is not retried is answered as the backend did: {statuses:?}"
+        );
+        ensure!(
+            retried(&mut backend, http, "/other", BURST).await?.0 == BURST,
+            "another Service has no budget"
+        );
+        // A quarter of those that began within the interval. These are the first of this budget;
+        // retries count with them.
         world.settle(vec![budget(25, "1h")]).await?;
         until(&mut backend, http, 10..=18).await?;
         for _ in 0..3 {
@@ -113,19 +144,28 @@ async fn a_budget_limits_the_retries_to_its_service() -> Result<()> {
         ensure!(all == BURST, "{all}");
         world.settle(vec![budget(0, "10s")]).await?;
         until(&mut backend, http, one).await?;
-        let gone = ObjectKey::new(Kind::XBackendTrafficPolicy, ObjectName::new("default", "web"));
+        let gone = ObjectKey::new(
+            Kind::XBackendTrafficPolicy,
+            ObjectName::new("default", "web"),
+        );
         world.settle(vec![Change::delete(gone)]).await?;
         until(&mut backend, http, BURST..=BURST).await?;
         Ok(())
     };
-    tokio::time::timeout(PATIENCE, test).await.with_context(|| world.envoy.log())?
+    tokio::time::timeout(PATIENCE, test)
+        .await
+        .with_context(|| world.envoy.log())?
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_session_stays_with_its_service_wherever_it_is_shared() -> Result<()> {
     let (http, https) = (free_port()?, free_port()?);
-    let (one, two, other) = (Echo::start("one").await?, Echo::start("two").await?, Echo::start("other").await?);
+    let (one, two, other) = (
+        Echo::start("one").await?,
+        Echo::start("two").await?,
+        Echo::start("other").await?,
+    );
     let auth = AuthServer::start().await?;
     let shares = json!([{"name": "web", "port": 80, "weight": 1}, {"name": "other", "port": 80, "weight": 1}]);
     let external = json!({"type": "ExternalAuth",
@@ -137,7 +177,11 @@ async fn a_session_stays_with_its_service_wherever_it_is_shared() -> Result<()> 
             "sessionPersistence": {"type": "Header", "header": {"name": "x-own"}}},
     ]);
     let mut changes = gateway(http, https)?;
-    for (name, address) in [("web", one.address()), ("other", other.address()), ("auth", auth.address())] {
+    for (name, address) in [
+        ("web", one.address()),
+        ("other", other.address()),
+        ("auth", auth.address()),
+    ] {
         changes.extend(service(name, address));
     }
     changes.extend([second(two.address()), route(&rules)]);
@@ -146,19 +190,33 @@ async fn a_session_stays_with_its_service_wherever_it_is_shared() -> Result<()> 
     let world = World::start(changes).await?;
 
     let first = to(http, "/alone").send().await?;
-    let pair = header(&first, "set-cookie").and_then(|cookie| cookie.split("; ").next()).context("a cookie")?;
+    let pair = header(&first, "set-cookie")
+        .and_then(|cookie| cookie.split("; ").next())
+        .context("a cookie")?;
     ensure!(pair.starts_with("sid="), "{pair}");
     let whose = BTreeSet::from([said(&first)?["name"].as_str().context("a name")?.to_owned()]);
-    assert_eq!(by(&to(http, "/alone").header("cookie", pair), 30).await?, whose, "{}", world.envoy.log());
+    assert_eq!(
+        by(&to(http, "/alone").header("cookie", pair), 30).await?,
+        whose,
+        "{}",
+        world.envoy.log()
+    );
 
-    // Weights come first: where the request goes to the Service, it goes to its endpoint; the other one gives no cookie.
+    // Weights come first: where the request goes to the Service, it goes to its endpoint; the other
+    // one gives no cookie.
     let probe = to(http, "/shared").header("authorization", KEY);
     let mut expected = whose.clone();
     expected.insert("other".to_owned());
-    assert_eq!(by(&probe.clone().header("cookie", pair), 60).await?, expected);
+    assert_eq!(
+        by(&probe.clone().header("cookie", pair), 60).await?,
+        expected
+    );
     for _ in 0..20 {
         let answer = probe.send().await?;
-        assert_eq!(header(&answer, "set-cookie").is_some(), said(&answer)?["name"] != "other");
+        assert_eq!(
+            header(&answer, "set-cookie").is_some(),
+            said(&answer)?["name"] != "other"
+        );
     }
     // Nobody passes unasked, whichever share it is.
     for _ in 0..20 {

@@ -1,4 +1,5 @@
-//! A delta ADS server just large enough for these tests: it sends its resources and records rejections.
+//! A delta ADS server just large enough for these tests: it sends its resources and records
+//! rejections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,13 +56,24 @@ impl Ads {
         let listener = UnixListener::bind(dir.path().join("xds.sock"))?;
         let state = Arc::new(Mutex::new(State::default()));
         let changed = watch::Sender::new(0);
-        let service = Service { state: state.clone(), changed: changed.clone() };
+        let service = Service {
+            state: state.clone(),
+            changed: changed.clone(),
+        };
         let task = tokio::spawn(async move {
-            let server =
-                tonic::transport::Server::builder().add_service(AggregatedDiscoveryServiceServer::new(service));
-            server.serve_with_incoming(UnixListenerStream::new(listener)).await.expect("the test's server serves");
+            let server = tonic::transport::Server::builder()
+                .add_service(AggregatedDiscoveryServiceServer::new(service));
+            server
+                .serve_with_incoming(UnixListenerStream::new(listener))
+                .await
+                .expect("the test's server serves");
         });
-        Ok(Self { dir, state, changed, task })
+        Ok(Self {
+            dir,
+            state,
+            changed,
+            task,
+        })
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -70,10 +82,15 @@ impl Ads {
 
     /// Adds or changes a resource; `push` sends it.
     pub(crate) fn set<M: Message + Name>(&self, name: &str, message: &M) {
-        let any = Any { type_url: M::type_url(), value: message.encode_to_vec() };
+        let any = Any {
+            type_url: M::type_url(),
+            value: message.encode_to_vec(),
+        };
         let mut state = self.state();
         let version = state.generation + 1;
-        state.resources.insert((M::type_url(), name.to_owned()), (version, any));
+        state
+            .resources
+            .insert((M::type_url(), name.to_owned()), (version, any));
     }
 
     /// Sends the changes, and returns when all are acknowledged.
@@ -106,11 +123,15 @@ impl Ads {
 
     /// Returns true if Envoy ever subscribed to a resource of this name.
     pub(crate) fn was_asked<M: Name>(&self, name: &str) -> bool {
-        self.state().asked.contains(&(M::type_url(), name.to_owned()))
+        self.state()
+            .asked
+            .contains(&(M::type_url(), name.to_owned()))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no test panics while it holds the state")
+        self.state
+            .lock()
+            .expect("no test panics while it holds the state")
     }
 }
 
@@ -177,8 +198,14 @@ impl AggregatedDiscoveryService for Service {
     }
 }
 
-fn take(state: &Mutex<State>, subscriptions: &mut BTreeMap<String, Subscription>, request: xds::DeltaDiscoveryRequest) {
-    let mut state = state.lock().expect("no test panics while it holds the state");
+fn take(
+    state: &Mutex<State>,
+    subscriptions: &mut BTreeMap<String, Subscription>,
+    request: xds::DeltaDiscoveryRequest,
+) {
+    let mut state = state
+        .lock()
+        .expect("no test panics while it holds the state");
     let first = !subscriptions.contains_key(&request.type_url);
     let subscription = subscriptions.entry(request.type_url.clone()).or_default();
     subscription.wildcard |= first && request.resource_names_subscribe.is_empty();
@@ -205,20 +232,33 @@ fn due(
     subscriptions: &mut BTreeMap<String, Subscription>,
     nonce: &mut u64,
 ) -> Vec<xds::DeltaDiscoveryResponse> {
-    let mut state = state.lock().expect("no test panics while it holds the state");
+    let mut state = state
+        .lock()
+        .expect("no test panics while it holds the state");
     let mut responses = Vec::new();
     for type_url in ORDER {
-        let Some(subscription) = subscriptions.get_mut(type_url) else { continue };
+        let Some(subscription) = subscriptions.get_mut(type_url) else {
+            continue;
+        };
         let mut resources = Vec::new();
         for ((of, name), (version, any)) in &state.resources {
             let wanted = subscription.wildcard || subscription.names.contains_key(name);
             if of == type_url && wanted && subscription.sent.get(name) != Some(version) {
                 subscription.sent.insert(name.clone(), *version);
                 let (name, version) = (name.clone(), version.to_string());
-                resources.push(xds::Resource { name, version, resource: Some(any.clone()), ..Default::default() });
+                resources.push(xds::Resource {
+                    name,
+                    version,
+                    resource: Some(any.clone()),
+                    ..Default::default()
+                });
             }
         }
-        let known = |name: &str| state.resources.contains_key(&(type_url.to_owned(), name.to_owned()));
+        let known = |name: &str| {
+            state
+                .resources
+                .contains_key(&(type_url.to_owned(), name.to_owned()))
+        };
         let mut removed = Vec::new();
         for (name, answered) in &mut subscription.names {
             if !std::mem::replace(answered, true) && !known(name) && name != "*" {

@@ -4,13 +4,17 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use gatewright_envoy::{
-    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap, keys_files,
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap,
+    keys_files,
 };
 
 fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let connections = ConnectionLimit::within(Some(4096), UdpSessions::of(256), dir.path());
-    std::fs::write(connections.pressure_file.as_ref().context("few files")?, connections.pressure(0))?;
+    std::fs::write(
+        connections.pressure_file.as_ref().context("few files")?,
+        connections.pressure(0),
+    )?;
     let options = BootstrapOptions {
         node_id: "test".into(),
         node_cluster: "test".into(),
@@ -21,9 +25,18 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
         connections,
     };
     let output = Command::new(e2e::envoy::binary()?)
-        .args(["--mode", "validate", "--config-yaml", &bootstrap(&options).to_string()])
+        .args([
+            "--mode",
+            "validate",
+            "--config-yaml",
+            &bootstrap(&options).to_string(),
+        ])
         .output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     // Deprecated or misspelled fields are warnings first.
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(!log.contains("][warning]"), "{log}");
@@ -33,7 +46,10 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
 #[test]
 #[ignore = "needs Envoy"]
 fn a_local_bootstrap_is_valid() -> Result<()> {
-    validate(AdsServer::Pipe("/tmp/xds.sock".into()), Admin::Pipe("/tmp/admin.sock".into()))
+    validate(
+        AdsServer::Pipe("/tmp/xds.sock".into()),
+        Admin::Pipe("/tmp/admin.sock".into()),
+    )
 }
 
 #[test]
@@ -51,6 +67,17 @@ fn a_remote_bootstrap_is_valid() -> Result<()> {
     for (name, value) in keys_files(dir.path()) {
         file(&name, value.to_string())?;
     }
-    let tls = MutualTls { dir: dir.path().into(), files: dir.path().into(), server_name: "xds.gatewright".into() };
-    validate(AdsServer::Tcp { host: "127.0.0.1".into(), port: 18000, tls }, Admin::Loopback(0))
+    let tls = MutualTls {
+        dir: dir.path().into(),
+        files: dir.path().into(),
+        server_name: "xds.gatewright".into(),
+    };
+    validate(
+        AdsServer::Tcp {
+            host: "127.0.0.1".into(),
+            port: 18000,
+            tls,
+        },
+        Admin::Loopback(0),
+    )
 }

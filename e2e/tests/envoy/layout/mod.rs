@@ -1,4 +1,5 @@
-//! Our resources on a real Envoy: each test serves them over delta ADS and fails when one is refused.
+//! Our resources on a real Envoy: each test serves them over delta ADS and fails when one is
+//! refused.
 
 mod ads;
 mod bootstrap;

@@ -36,11 +36,19 @@ async fn reached(site: &Site, name: &str) -> Result<Option<String>> {
 async fn bytes_reach_the_backend_that_the_sni_names() -> Result<()> {
     let mut site = Site::new()?;
     let (a, b) = (tls_echo("a").await?, tls_echo("b").await?);
-    for (name, address) in [("a", Some(a.address())), ("b", Some(b.address())), ("none", None)] {
+    for (name, address) in [
+        ("a", Some(a.address())),
+        ("b", Some(b.address())),
+        ("none", None),
+    ] {
         let hostname = host(&format!("{name}.example.org"));
         let id = site.backend(name, AppProtocol::Tcp, address);
         let port = address.is_some().then_some(id.port);
-        let cluster = Cluster::Sni { frontend: site.tls.id.clone(), hostname: hostname.clone(), port };
+        let cluster = Cluster::Sni {
+            frontend: site.tls.id.clone(),
+            hostname: hostname.clone(),
+            port,
+        };
         site.cluster(&cluster);
         site.endpoints(cluster.id(), address);
         site.chain("pass", hostname.as_str(), pass(Handler::TcpBySni));
@@ -50,7 +58,11 @@ async fn bytes_reach_the_backend_that_the_sni_names() -> Result<()> {
     assert_eq!(reached(&site, "a.example.org").await?.as_deref(), Some("a"));
     assert_eq!(reached(&site, "b.example.org").await?.as_deref(), Some("b"));
     for name in ["none", "no-cluster", "not-ours"] {
-        assert_eq!(reached(&site, &format!("{name}.example.org")).await?, None, "{name}");
+        assert_eq!(
+            reached(&site, &format!("{name}.example.org")).await?,
+            None,
+            "{name}"
+        );
     }
     Ok(())
 }
@@ -62,9 +74,17 @@ async fn weights_of_tcp_backends_and_an_invalid_share() -> Result<()> {
     let (a, b) = (tls_echo("a").await?, tls_echo("b").await?);
     site.backend("a", AppProtocol::Tcp, Some(a.address()));
     site.backend("b", AppProtocol::Tcp, Some(b.address()));
-    let shares = vec![weighted("a", 1), weighted("b", 1), share(Target::Invalid, 2)];
+    let shares = vec![
+        weighted("a", 1),
+        weighted("b", 1),
+        share(Target::Invalid, 2),
+    ];
     site.chain("weighted", "*.example.org", pass(Handler::Tcp(shares)));
-    site.chain("nobody", "nobody.example.org", pass(Handler::Tcp(vec![share(Target::Invalid, 1)])));
+    site.chain(
+        "nobody",
+        "nobody.example.org",
+        pass(Handler::Tcp(vec![share(Target::Invalid, 1)])),
+    );
     let _envoy = site.envoy().await?;
     let (mut to_a, mut to_b, mut refused) = (0, 0, 0);
     for _ in 0..400 {

@@ -7,8 +7,9 @@ use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::probe::{Answer, Probe};
 use gatewright_core::model::{
-    Action, AppProtocol, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, Origin, OtherListeners,
-    PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, StringMatch, Table, Target, Timeouts,
+    Action, AppProtocol, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror,
+    Origin, OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route,
+    Rule, StringMatch, Table, Target, Timeouts,
 };
 use hyper::Method;
 use serde_json::Value;
@@ -37,7 +38,12 @@ impl Plain {
         let (a, b) = (site.echo("a").await?, site.echo("b").await?);
         site.table(&table(&site));
         let envoy = site.envoy().await?;
-        Ok(Self { site, a, b, _envoy: envoy })
+        Ok(Self {
+            site,
+            a,
+            b,
+            _envoy: envoy,
+        })
     }
 
     fn get(&self, path: &str) -> Probe {
@@ -50,40 +56,71 @@ fn to_a() -> Rule {
 }
 
 fn said(answer: &Answer) -> Result<Value> {
-    serde_json::from_slice(&answer.body).with_context(|| format!("no JSON from the echo: {}", answer.status))
+    serde_json::from_slice(&answer.body)
+        .with_context(|| format!("no JSON from the echo: {}", answer.status))
 }
 
 fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    answer.headers.get(name).map(|value| value.to_str().expect("tests use printable headers"))
+    answer
+        .headers
+        .get(name)
+        .map(|value| value.to_str().expect("tests use printable headers"))
 }
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn matches() -> Result<()> {
-    let on = |path: PathMatch| Match { path, call: None, method: None, headers: vec![], query: vec![] };
+    let on = |path: PathMatch| Match {
+        path,
+        call: None,
+        method: None,
+        headers: vec![],
+        query: vec![],
+    };
     let prefix = |text: &str| on(PathMatch::Prefix(text.to_owned()));
     let status = |status: u16, matches: Match| route_on(matches, rule(Action::Respond(status)));
     let exactly = |text: &str| StringMatch::Exact(text.to_owned());
-    let header_is = |name: &str, value: StringMatch| HeaderMatch { name: name.to_owned(), value };
+    let header_is = |name: &str, value: StringMatch| HeaderMatch {
+        name: name.to_owned(),
+        value,
+    };
     let plain = Plain::with(vec![
         status(201, on(PathMatch::Exact("/exact".to_owned()))),
         status(202, prefix("/prefix")),
         status(203, on(PathMatch::Regex("/re[0-9]+".to_owned()))),
-        status(204, Match { method: Some("PUT".to_owned()), ..prefix("/method") }),
+        status(
+            204,
+            Match {
+                method: Some("PUT".to_owned()),
+                ..prefix("/method")
+            },
+        ),
         status(
             205,
             Match {
-                headers: vec![header_is("x-a", exactly("1")), header_is("X-A", exactly("2"))],
+                headers: vec![
+                    header_is("x-a", exactly("1")),
+                    header_is("X-A", exactly("2")),
+                ],
                 ..prefix("/header")
             },
         ),
         status(
             206,
-            Match { headers: vec![header_is("x-r", StringMatch::Regex("v.*".to_owned()))], ..prefix("/header") },
+            Match {
+                headers: vec![header_is("x-r", StringMatch::Regex("v.*".to_owned()))],
+                ..prefix("/header")
+            },
         ),
         status(
             207,
-            Match { query: vec![QueryMatch { name: "q".to_owned(), value: exactly("1") }], ..prefix("/query") },
+            Match {
+                query: vec![QueryMatch {
+                    name: "q".to_owned(),
+                    value: exactly("1"),
+                }],
+                ..prefix("/query")
+            },
         ),
     ])
     .await?;
@@ -115,8 +152,18 @@ async fn matches() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn weights_with_an_invalid_share() -> Result<()> {
     let plain = Plain::with(vec![
-        route("/some", rule(Action::Forward(vec![to("a", 1), share(Target::Invalid, 2), to("b", 1)]))),
-        route("/valid", rule(Action::Forward(vec![to("a", 3), to("b", 1)]))),
+        route(
+            "/some",
+            rule(Action::Forward(vec![
+                to("a", 1),
+                share(Target::Invalid, 2),
+                to("b", 1),
+            ])),
+        ),
+        route(
+            "/valid",
+            rule(Action::Forward(vec![to("a", 3), to("b", 1)])),
+        ),
         route("/none", rule(Action::Forward(vec![]))),
         route("/zero", rule(Action::Forward(vec![to("a", 0)]))),
         route("/missing", rule(Action::Forward(vec![to("missing", 1)]))),
@@ -132,13 +179,20 @@ async fn weights_with_an_invalid_share() -> Result<()> {
         counts[at] += 1;
     }
     // Five standard deviations around 200, 200 and 400 of 800.
-    assert!((139..=261).contains(&counts[0]) && (139..=261).contains(&counts[1]), "{counts:?}");
+    assert!(
+        (139..=261).contains(&counts[0]) && (139..=261).contains(&counts[1]),
+        "{counts:?}"
+    );
     assert!((330..=470).contains(&counts[2]), "{counts:?}");
     let before = plain.b.requests();
     for _ in 0..400 {
         assert_eq!(plain.get("/valid").send().await?.status, 200);
     }
-    assert!((57..=143).contains(&(plain.b.requests() - before)), "{}", plain.b.requests() - before);
+    assert!(
+        (57..=143).contains(&(plain.b.requests() - before)),
+        "{}",
+        plain.b.requests() - before
+    );
     for (path, expected) in [("/none", 500), ("/zero", 500), ("/missing", 503)] {
         assert_eq!(plain.get(path).send().await?.status, expected, "{path}");
     }
@@ -148,8 +202,11 @@ async fn weights_with_an_invalid_share() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn header_edits_of_rules_and_shares() -> Result<()> {
-    let pairs =
-        |list: &[(&str, &str)]| list.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
+    let pairs = |list: &[(&str, &str)]| {
+        list.iter()
+            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+            .collect::<Vec<_>>()
+    };
     let edits = |set: &[(&str, &str)], add: &[(&str, &str)], remove: &[&str]| HeaderEdits {
         set: pairs(set),
         add: pairs(add),
@@ -160,26 +217,58 @@ async fn header_edits_of_rules_and_shares() -> Result<()> {
     shared.response_headers = edits(&[("x-share", "yes")], &[], &[]);
     let edited = Rule {
         request_headers: edits(
-            &[("x-set", "100%REQ(:path)%"), ("x-both", "rule"), ("host", "evil"), ("x-empty", "")],
+            &[
+                ("x-set", "100%REQ(:path)%"),
+                ("x-both", "rule"),
+                ("host", "evil"),
+                ("x-empty", ""),
+            ],
             &[("x-add", "2")],
             &["x-gone"],
         ),
         response_headers: edits(&[("content-type", "text/x")], &[("x-new", "1")], &[]),
         ..rule(Action::Forward(vec![shared.clone()]))
     };
-    let several = Rule { action: Action::Forward(vec![shared.clone(), shared]), ..edited.clone() };
+    let several = Rule {
+        action: Action::Forward(vec![shared.clone(), shared]),
+        ..edited.clone()
+    };
     let plain = Plain::with(vec![route("/several", several), route("/", edited)]).await?;
     for path in ["/", "/several"] {
-        let probe = plain.get(path).header("x-set", "0").header("x-add", "1").header("x-gone", "1");
+        let probe = plain
+            .get(path)
+            .header("x-set", "0")
+            .header("x-add", "1")
+            .header("x-gone", "1");
         let answer = probe.header("x-both", "client").send().await?;
         let said = said(&answer)?;
-        assert_eq!(said["headers"]["x-set"], serde_json::json!(["100%REQ(:path)%"]), "{path}");
-        assert_eq!(said["headers"]["x-both"], serde_json::json!(["share"]), "{path}");
-        assert_eq!(said["headers"]["x-add"], serde_json::json!(["1", "2"]), "{path}");
-        assert_eq!(said["headers"]["x-empty"], serde_json::json!([""]), "{path}");
+        assert_eq!(
+            said["headers"]["x-set"],
+            serde_json::json!(["100%REQ(:path)%"]),
+            "{path}"
+        );
+        assert_eq!(
+            said["headers"]["x-both"],
+            serde_json::json!(["share"]),
+            "{path}"
+        );
+        assert_eq!(
+            said["headers"]["x-add"],
+            serde_json::json!(["1", "2"]),
+            "{path}"
+        );
+        assert_eq!(
+            said["headers"]["x-empty"],
+            serde_json::json!([""]),
+            "{path}"
+        );
         assert_eq!(said["headers"].get("x-gone"), None, "{path}");
         assert_eq!(said["host"], HOST, "{path}");
-        for (name, value) in [("content-type", "text/x"), ("x-new", "1"), ("x-share", "yes")] {
+        for (name, value) in [
+            ("content-type", "text/x"),
+            ("x-new", "1"),
+            ("x-share", "yes"),
+        ] {
             assert_eq!(header(&answer, name), Some(value), "{name} of {path}");
         }
     }
@@ -200,12 +289,20 @@ async fn redirects() -> Result<()> {
             status,
         }))
     };
-    let (full, part) =
-        (|p: &str| Some(PathRewrite::Full(p.to_owned())), |p: &str| Some(PathRewrite::Prefix(p.to_owned())));
+    let (full, part) = (
+        |p: &str| Some(PathRewrite::Full(p.to_owned())),
+        |p: &str| Some(PathRewrite::Prefix(p.to_owned())),
+    );
     let plain = Plain::with(vec![
         route("/https", redirect(Some("https"), None, None, None, 301)),
-        route("/port", redirect(Some("https"), None, Some(8443), None, 302)),
-        route("/host", redirect(None, Some("b.example.org"), None, None, 303)),
+        route(
+            "/port",
+            redirect(Some("https"), None, Some(8443), None, 302),
+        ),
+        route(
+            "/host",
+            redirect(None, Some("b.example.org"), None, None, 303),
+        ),
         route("/full", redirect(None, None, None, full("/new"), 307)),
         route("/root", redirect(None, None, None, part("/"), 308)),
         route("/part", redirect(None, None, None, part("/new/"), 302)),
@@ -224,9 +321,13 @@ async fn redirects() -> Result<()> {
         for authority in [HOST, "a.example.org:8080"] {
             let answer = plain.get(path).authority(authority).send().await?;
             // A default port may be explicit.
-            let found =
-                header(&answer, "location").map(|l| l.replace(".org:443/", ".org/").replace(".org:80/", ".org/"));
-            assert_eq!((answer.status, found.as_deref()), (status, Some(location)), "{path} at {authority}");
+            let found = header(&answer, "location")
+                .map(|l| l.replace(".org:443/", ".org/").replace(".org:80/", ".org/"));
+            assert_eq!(
+                (answer.status, found.as_deref()),
+                (status, Some(location)),
+                "{path} at {authority}"
+            );
         }
     }
     Ok(())
@@ -236,13 +337,21 @@ async fn redirects() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn rewrites() -> Result<()> {
     let rewritten = |hostname: Option<&str>, path| Rule {
-        rewrite: Rewrite { hostname: hostname.map(str::to_owned), path },
+        rewrite: Rewrite {
+            hostname: hostname.map(str::to_owned),
+            path,
+        },
         ..to_a()
     };
-    let (full, part) =
-        (|p: &str| Some(PathRewrite::Full(p.to_owned())), |p: &str| Some(PathRewrite::Prefix(p.to_owned())));
+    let (full, part) = (
+        |p: &str| Some(PathRewrite::Full(p.to_owned())),
+        |p: &str| Some(PathRewrite::Prefix(p.to_owned())),
+    );
     let mut own = to("b", 1);
-    own.rewrite = Rewrite { hostname: Some("share.example.org".to_owned()), path: part("/share") };
+    own.rewrite = Rewrite {
+        hostname: Some("share.example.org".to_owned()),
+        path: part("/share"),
+    };
     let plain = Plain::with(vec![
         route("/host", rewritten(Some("b.example.org"), None)),
         route("/full", rewritten(None, full("/a\\1b"))),
@@ -250,7 +359,10 @@ async fn rewrites() -> Result<()> {
         route("/part", rewritten(None, part("/new/"))),
         route(
             "/share",
-            Rule { action: Action::Forward(vec![own]), ..rewritten(Some("rule.example.org"), part("/rule")) },
+            Rule {
+                action: Action::Forward(vec![own]),
+                ..rewritten(Some("rule.example.org"), part("/rule"))
+            },
         ),
         route("/", rewritten(None, part("/deep"))),
     ])
@@ -269,7 +381,11 @@ async fn rewrites() -> Result<()> {
         ("/", HOST, "/deep/"),
     ] {
         let said = said(&plain.get(path).send().await?)?;
-        assert_eq!((said["host"].as_str(), said["path"].as_str()), (Some(host), Some(expected)), "{path}");
+        assert_eq!(
+            (said["host"].as_str(), said["path"].as_str()),
+            (Some(host), Some(expected)),
+            "{path}"
+        );
     }
     Ok(())
 }
@@ -277,16 +393,68 @@ async fn rewrites() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn retries_and_timeouts() -> Result<()> {
-    let retry =
-        |codes: &[u16]| Some(Retry { codes: codes.to_vec(), attempts: 2, backoff: Some(Duration::from_millis(1)) });
-    let short = Timeouts { request: None, backend_request: Some(Duration::from_millis(100)) };
+    let retry = |codes: &[u16]| {
+        Some(Retry {
+            codes: codes.to_vec(),
+            attempts: 2,
+            backoff: Some(Duration::from_millis(1)),
+        })
+    };
+    let short = Timeouts {
+        request: None,
+        backend_request: Some(Duration::from_millis(100)),
+    };
     let plain = Plain::with(vec![
-        route("/status/503", Rule { retry: retry(&[503]), ..to_a() }),
-        route("/status/500", Rule { retry: retry(&[503]), ..to_a() }),
-        route("/status/404", Rule { retry: Some(Retry { codes: vec![404], attempts: 0, backoff: None }), ..to_a() }),
-        route("/delay/5000", Rule { retry: retry(&[503, 504]), timeouts: short, ..to_a() }),
-        route("/delay/5001", Rule { timeouts: short, ..to_a() }),
-        route("/delay", Rule { timeouts: Timeouts { request: Some(Duration::ZERO), backend_request: None }, ..to_a() }),
+        route(
+            "/status/503",
+            Rule {
+                retry: retry(&[503]),
+                ..to_a()
+            },
+        ),
+        route(
+            "/status/500",
+            Rule {
+                retry: retry(&[503]),
+                ..to_a()
+            },
+        ),
+        route(
+            "/status/404",
+            Rule {
+                retry: Some(Retry {
+                    codes: vec![404],
+                    attempts: 0,
+                    backoff: None,
+                }),
+                ..to_a()
+            },
+        ),
+        route(
+            "/delay/5000",
+            Rule {
+                retry: retry(&[503, 504]),
+                timeouts: short,
+                ..to_a()
+            },
+        ),
+        route(
+            "/delay/5001",
+            Rule {
+                timeouts: short,
+                ..to_a()
+            },
+        ),
+        route(
+            "/delay",
+            Rule {
+                timeouts: Timeouts {
+                    request: Some(Duration::ZERO),
+                    backend_request: None,
+                },
+                ..to_a()
+            },
+        ),
     ])
     .await?;
     for (path, status, tries) in [
@@ -309,10 +477,26 @@ async fn retries_and_timeouts() -> Result<()> {
         assert_eq!(plain.a.requests() - before, tries, "{path}");
     }
     let before = plain.a.requests();
-    let own = plain.get("/status/500").header("x-envoy-retry-on", "5xx").header("x-envoy-max-retries", "3");
-    assert_eq!(own.clone().header("x-forwarded-for", "10.0.0.1").send().await?.status, 500);
-    assert_eq!(plain.a.requests() - before, 1, "a client does not configure Envoy");
-    let own = plain.get("/delay/300").header("x-envoy-upstream-rq-timeout-ms", "1");
+    let own = plain
+        .get("/status/500")
+        .header("x-envoy-retry-on", "5xx")
+        .header("x-envoy-max-retries", "3");
+    assert_eq!(
+        own.clone()
+            .header("x-forwarded-for", "10.0.0.1")
+            .send()
+            .await?
+            .status,
+        500
+    );
+    assert_eq!(
+        plain.a.requests() - before,
+        1,
+        "a client does not configure Envoy"
+    );
+    let own = plain
+        .get("/delay/300")
+        .header("x-envoy-upstream-rq-timeout-ms", "1");
     assert_eq!(own.send().await?.status, 200);
     Ok(())
 }
@@ -322,11 +506,26 @@ async fn retries_and_timeouts() -> Result<()> {
 async fn mirrors() -> Result<()> {
     let copies = |numerator| Mirror {
         backend: backend("b", AppProtocol::Http1),
-        fraction: Fraction { numerator, denominator: 100 },
+        fraction: Fraction {
+            numerator,
+            denominator: 100,
+        },
     };
     let plain = Plain::with(vec![
-        route("/all", Rule { mirrors: vec![copies(100), copies(100)], ..to_a() }),
-        route("/none", Rule { mirrors: vec![copies(0)], ..to_a() }),
+        route(
+            "/all",
+            Rule {
+                mirrors: vec![copies(100), copies(100)],
+                ..to_a()
+            },
+        ),
+        route(
+            "/none",
+            Rule {
+                mirrors: vec![copies(0)],
+                ..to_a()
+            },
+        ),
     ])
     .await?;
     for path in ["/none", "/none", "/all"] {
@@ -344,7 +543,10 @@ async fn mirrors() -> Result<()> {
 async fn cors() -> Result<()> {
     let cors = |origins: &[&str], methods: &[&str], allow_credentials| {
         Some(Cors {
-            allow_origins: origins.iter().map(|o| Origin::parse(o).expect("an origin")).collect(),
+            allow_origins: origins
+                .iter()
+                .map(|o| Origin::parse(o).expect("an origin"))
+                .collect(),
             allow_methods: methods.iter().map(|m| (*m).to_owned()).collect(),
             allow_headers: vec!["x-a".to_owned()],
             expose_headers: vec!["x-b".to_owned()],
@@ -355,20 +557,47 @@ async fn cors() -> Result<()> {
     let plain = Plain::with(vec![
         route(
             "/some",
-            Rule { cors: cors(&["https://*.example.org", "https://b.test"], &["GET", "PUT"], true), ..to_a() },
+            Rule {
+                cors: cors(
+                    &["https://*.example.org", "https://b.test"],
+                    &["GET", "PUT"],
+                    true,
+                ),
+                ..to_a()
+            },
         ),
-        route("/any", Rule { cors: cors(&["*"], &["*"], false), ..to_a() }),
+        route(
+            "/any",
+            Rule {
+                cors: cors(&["*"], &["*"], false),
+                ..to_a()
+            },
+        ),
     ])
     .await?;
     let preflight = |path: &str, origin: &str| {
-        plain.get(path).method(Method::OPTIONS).header("origin", origin).header("access-control-request-method", "PUT")
+        plain
+            .get(path)
+            .method(Method::OPTIONS)
+            .header("origin", origin)
+            .header("access-control-request-method", "PUT")
     };
-    for origin in ["https://b.test", "https://x.y.example.org", "https://x.example.org:443"] {
+    for origin in [
+        "https://b.test",
+        "https://x.y.example.org",
+        "https://x.example.org:443",
+    ] {
         let answer = preflight("/some", origin).send().await?;
         assert_eq!(answer.status, 200, "{origin}");
         assert_eq!(header(&answer, "access-control-allow-origin"), Some(origin));
-        assert_eq!(header(&answer, "access-control-allow-credentials"), Some("true"));
-        assert_eq!(header(&answer, "access-control-allow-methods"), Some("GET, PUT"));
+        assert_eq!(
+            header(&answer, "access-control-allow-credentials"),
+            Some("true")
+        );
+        assert_eq!(
+            header(&answer, "access-control-allow-methods"),
+            Some("GET, PUT")
+        );
         assert_eq!(header(&answer, "access-control-allow-headers"), Some("x-a"));
         assert_eq!(header(&answer, "access-control-max-age"), Some("60"));
     }
@@ -377,9 +606,19 @@ async fn cors() -> Result<()> {
     let answer = preflight("/any", "https://evil.test").send().await?;
     assert!(header(&answer, "access-control-allow-origin").is_some());
     assert_eq!(plain.a.requests(), 0, "no preflight reaches a backend");
-    let answer = plain.get("/some").header("origin", "https://b.test").send().await?;
-    assert_eq!(header(&answer, "access-control-allow-origin"), Some("https://b.test"));
-    assert_eq!(header(&answer, "access-control-expose-headers"), Some("x-b"));
+    let answer = plain
+        .get("/some")
+        .header("origin", "https://b.test")
+        .send()
+        .await?;
+    assert_eq!(
+        header(&answer, "access-control-allow-origin"),
+        Some("https://b.test")
+    );
+    assert_eq!(
+        header(&answer, "access-control-expose-headers"),
+        Some("x-b")
+    );
     Ok(())
 }
 
@@ -388,19 +627,35 @@ async fn cors() -> Result<()> {
 async fn challenges_are_answered_before_everything_else() -> Result<()> {
     let all = |status| vec![route("/", rule(Action::Respond(status)))];
     let plain = Plain::with_table(|site| Table {
-        challenges: vec![Challenges { thumbprint: "the-thumbprint".into(), hosts: [HOST, GUEST].map(host).to_vec() }],
+        challenges: vec![Challenges {
+            thumbprint: "the-thumbprint".into(),
+            hosts: [HOST, GUEST].map(host).to_vec(),
+        }],
         elsewhere: OtherListeners::NOWHERE,
         ..site.plain_table(HOST, all(201))
     })
     .await?;
-    let challenge = plain.get("/.well-known/acme-challenge/token").authority("unknown.example.org");
-    assert_eq!(challenge.send().await?.status, 404, "whose host is not known is not answered for");
+    let challenge = plain
+        .get("/.well-known/acme-challenge/token")
+        .authority("unknown.example.org");
+    assert_eq!(
+        challenge.send().await?.status,
+        404,
+        "whose host is not known is not answered for"
+    );
     for (host, otherwise) in [(HOST, 201), (GUEST, 404)] {
         let get = |path: &str| plain.get(path).authority(host);
-        for path in ["/.well-known/acme-challenge/Tok_en-1", "/.well-known/acme-challenge/Tok_en-1?x=1"] {
+        for path in [
+            "/.well-known/acme-challenge/Tok_en-1",
+            "/.well-known/acme-challenge/Tok_en-1?x=1",
+        ] {
             let answer = get(path).send().await?;
             let body = String::from_utf8_lossy(&answer.body).into_owned();
-            assert_eq!((answer.status, body.as_str()), (200, "Tok_en-1.the-thumbprint"), "{host}{path}");
+            assert_eq!(
+                (answer.status, body.as_str()),
+                (200, "Tok_en-1.the-thumbprint"),
+                "{host}{path}"
+            );
         }
         let challenge = "/.well-known/acme-challenge/a";
         for probe in [
@@ -420,7 +675,10 @@ async fn h2c_backends_are_spoken_to_in_http2() -> Result<()> {
     let site = Site::new()?;
     let echo = Echo::start("a").await?;
     let target = Target::Backend(site.backend("a", AppProtocol::H2c, Some(echo.address())));
-    site.table(&site.plain_table(HOST, vec![route("/", rule(Action::Forward(vec![share(target, 1)])))]));
+    site.table(&site.plain_table(
+        HOST,
+        vec![route("/", rule(Action::Forward(vec![share(target, 1)])))],
+    ));
     let _envoy = site.envoy().await?;
     let answer = Probe::http(site.plain_address(), HOST).send().await?;
     assert_eq!(said(&answer)?["version"], "HTTP/2.0");

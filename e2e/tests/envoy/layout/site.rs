@@ -10,10 +10,11 @@ use e2e::envoy::Envoy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use gatewright_core::model::{
-    Action, Addresses, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, ClusterId, Endpoints,
-    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch,
-    PrivateKey, Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination,
-    Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Action, Addresses, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster,
+    ClusterId, Endpoints, Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname,
+    Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, Scope, Secret,
+    SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost,
+    WeightedTarget,
 };
 use gatewright_envoy as envoy;
 use gatewright_envoy::{AdsServer, BootstrapOptions, ConnectionLimit, ResourceName};
@@ -31,10 +32,19 @@ impl Site {
     pub(crate) fn new() -> Result<Self> {
         let (tls, plain) = (frontend_id()?, frontend_id()?);
         let https = terminate(CertificateSource::BySni, scopes(&[]));
-        let table = TableId { frontend: plain.clone(), listener: None };
+        let table = TableId {
+            frontend: plain.clone(),
+            listener: None,
+        };
         let site = Self {
             ads: Ads::start()?,
-            tls: frontend(tls, FrontendKind::Tls { chains: [("https".into(), https)].into(), sni_matcher: [].into() }),
+            tls: frontend(
+                tls,
+                FrontendKind::Tls {
+                    chains: [("https".into(), https)].into(),
+                    sni_matcher: [].into(),
+                },
+            ),
             plain: frontend(plain, FrontendKind::Http { table }),
         };
         // A listener whose route configuration never arrives does not become ready.
@@ -44,28 +54,40 @@ impl Site {
 
     /// Adds a chain, and matches a hostname to it.
     pub(crate) fn chain(&mut self, name: &str, hostname: &str, chain: Chain) {
-        let FrontendKind::Tls { chains, .. } = &mut self.tls.kind else { unreachable!("made so in new") };
+        let FrontendKind::Tls { chains, .. } = &mut self.tls.kind else {
+            unreachable!("made so in new")
+        };
         chains.insert(name.into(), chain);
         self.lead(hostname, name);
     }
 
     /// Matches a hostname to a chain.
     pub(crate) fn lead(&mut self, hostname: &str, chain: &str) {
-        let FrontendKind::Tls { sni_matcher, .. } = &mut self.tls.kind else { unreachable!("made so in new") };
+        let FrontendKind::Tls { sni_matcher, .. } = &mut self.tls.kind else {
+            unreachable!("made so in new")
+        };
         sni_matcher.insert(host(hostname), chain.into());
     }
 
     /// Adds all resources that an exact HTTPS host needs.
     pub(crate) fn serve(&mut self, hostname: &str, routes: Vec<Route>) -> Result<()> {
         self.lead(hostname, "https");
-        self.secret(SecretName::Sni(host(hostname)), hostname, TlsParams::default())?;
+        self.secret(
+            SecretName::Sni(host(hostname)),
+            hostname,
+            TlsParams::default(),
+        )?;
         self.scope(&self.tls.id, hostname, routes);
         Ok(())
     }
 
     pub(crate) fn scope(&self, frontend: &FrontendId, hostname: &str, routes: Vec<Route>) {
         let virtual_host = VirtualHost::new(host(hostname), routes);
-        let scope = Scope { frontend: frontend.clone(), listener: Some(host(hostname)), virtual_host };
+        let scope = Scope {
+            frontend: frontend.clone(),
+            listener: Some(host(hostname)),
+            virtual_host,
+        };
         self.ads.set(&scope.resource_name(), &envoy::scope(&scope));
     }
 
@@ -81,8 +103,13 @@ impl Site {
             not_after: SystemTime::UNIX_EPOCH,
             issuer: "itself".into(),
         };
-        let secret = Secret { name, certificate: Arc::new(certificate), params: Arc::new(params) };
-        self.ads.set(&secret.resource_name(), &envoy::secret(&secret));
+        let secret = Secret {
+            name,
+            certificate: Arc::new(certificate),
+            params: Arc::new(params),
+        };
+        self.ads
+            .set(&secret.resource_name(), &envoy::secret(&secret));
         Ok(())
     }
 
@@ -91,7 +118,12 @@ impl Site {
     }
 
     /// Adds a backend with one endpoint, or with none.
-    pub(crate) fn backend(&self, name: &str, protocol: AppProtocol, address: Option<SocketAddr>) -> BackendId {
+    pub(crate) fn backend(
+        &self,
+        name: &str,
+        protocol: AppProtocol,
+        address: Option<SocketAddr>,
+    ) -> BackendId {
         let id = backend(name, protocol);
         self.cluster(&Cluster::Backend(id.clone().into()));
         self.endpoints(ClusterId::Backend(id.clone()), address);
@@ -99,12 +131,17 @@ impl Site {
     }
 
     pub(crate) fn endpoints(&self, cluster: ClusterId, address: Option<SocketAddr>) {
-        let endpoints = Endpoints { cluster, addresses: Addresses::Alike(address.into_iter().collect()) };
-        self.ads.set(&endpoints.resource_name(), &envoy::endpoints(&endpoints));
+        let endpoints = Endpoints {
+            cluster,
+            addresses: Addresses::Alike(address.into_iter().collect()),
+        };
+        self.ads
+            .set(&endpoints.resource_name(), &envoy::endpoints(&endpoints));
     }
 
     pub(crate) fn cluster(&self, cluster: &Cluster) {
-        self.ads.set(&cluster.resource_name(), &envoy::cluster(cluster));
+        self.ads
+            .set(&cluster.resource_name(), &envoy::cluster(cluster));
     }
 
     /// Starts a backend and adds its cluster.
@@ -116,7 +153,8 @@ impl Site {
 
     pub(crate) fn listeners(&self) {
         for frontend in [&self.tls, &self.plain] {
-            self.ads.set(&frontend.resource_name(), &envoy::listener(frontend));
+            self.ads
+                .set(&frontend.resource_name(), &envoy::listener(frontend));
         }
     }
 
@@ -150,8 +188,8 @@ impl Site {
         (Ipv4Addr::LOCALHOST, self.plain.id.port).into()
     }
 
-    /// Sends a ClientHello with this SNI in exactly this spelling, and returns the first bytes of the answer. Client
-    /// libraries convert names to lower case.
+    /// Sends a ClientHello with this SNI in exactly this spelling, and returns the first bytes of
+    /// the answer. Client libraries convert names to lower case.
     pub(crate) async fn client_hello(&self, name: &str) -> Result<Vec<u8>> {
         let lower = name.to_ascii_lowercase();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -159,11 +197,14 @@ impl Site {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
-        let mut client = rustls::ClientConnection::new(Arc::new(config), lower.clone().try_into()?)?;
+        let mut client =
+            rustls::ClientConnection::new(Arc::new(config), lower.clone().try_into()?)?;
         let mut hello = Vec::new();
         client.write_tls(&mut hello)?;
-        let at =
-            hello.windows(lower.len()).position(|part| part == lower.as_bytes()).context("the SNI in the hello")?;
+        let at = hello
+            .windows(lower.len())
+            .position(|part| part == lower.as_bytes())
+            .context("the SNI in the hello")?;
         hello[at..at + name.len()].copy_from_slice(name.as_bytes());
         let mut stream = tokio::net::TcpStream::connect(self.tls_address()).await?;
         stream.write_all(&hello).await?;
@@ -176,7 +217,10 @@ impl Site {
     /// Returns the plain frontend's table with one virtual host.
     pub(crate) fn plain_table(&self, hostname: &str, routes: Vec<Route>) -> Table {
         Table {
-            id: TableId { frontend: self.plain.id.clone(), listener: None },
+            id: TableId {
+                frontend: self.plain.id.clone(),
+                listener: None,
+            },
             virtual_hosts: vec![VirtualHost::new(host(hostname), routes)],
             elsewhere: OtherListeners::NOWHERE,
             plain_http: true,
@@ -186,31 +230,58 @@ impl Site {
 }
 
 pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
-    Frontend { port: id.port, id, addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], cdn_id: "test".into(), kind }
+    Frontend {
+        port: id.port,
+        id,
+        addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
+        cdn_id: "test".into(),
+        kind,
+    }
 }
 
 /// Returns a frontend on a free port.
 pub(crate) fn frontend_id() -> Result<FrontendId> {
-    Ok(FrontendId::tcp(ObjectName::new("infra", "edge"), e2e::port::free_port()?))
+    Ok(FrontendId::tcp(
+        ObjectName::new("infra", "edge"),
+        e2e::port::free_port()?,
+    ))
 }
 
 pub(crate) fn terminate(certificate: CertificateSource, handler: Handler) -> Chain {
     let alpn = vec!["h2".to_owned(), "http/1.1".to_owned()];
-    Chain { tls: Some(Termination { certificate, alpn, params: TlsParams::default(), clients: None }), handler }
+    Chain {
+        tls: Some(Termination {
+            certificate,
+            alpn,
+            params: TlsParams::default(),
+            clients: None,
+        }),
+        handler,
+    }
 }
 
 /// Returns an HTTP handler by scopes, beside listeners with these wildcards.
 pub(crate) fn scopes(wildcards: &[&str]) -> Handler {
     let elsewhere = OtherListeners::Listed(wildcards.iter().copied().map(host).collect());
-    Handler::Scopes { listener: None, elsewhere }
+    Handler::Scopes {
+        listener: None,
+        elsewhere,
+    }
 }
 
 pub(crate) fn host(text: &str) -> Hostname {
-    if text.is_empty() { Hostname::any() } else { Hostname::parse(text).expect("tests write hostnames") }
+    if text.is_empty() {
+        Hostname::any()
+    } else {
+        Hostname::parse(text).expect("tests write hostnames")
+    }
 }
 
 pub(crate) fn backend(name: &str, protocol: AppProtocol) -> BackendId {
-    BackendId::new(ServicePort::tcp(ObjectName::new("default", name), 80), protocol)
+    BackendId::new(
+        ServicePort::tcp(ObjectName::new("default", name), 80),
+        protocol,
+    )
 }
 
 pub(crate) fn share(target: Target, weight: u32) -> WeightedTarget {
@@ -246,11 +317,24 @@ pub(crate) fn rule(action: Action) -> Rule {
 /// A route for a prefix.
 pub(crate) fn route(prefix: &str, rule: Rule) -> Route {
     let path = PathMatch::Prefix(prefix.to_owned());
-    route_on(Match { path, call: None, method: None, headers: vec![], query: vec![] }, rule)
+    route_on(
+        Match {
+            path,
+            call: None,
+            method: None,
+            headers: vec![],
+            query: vec![],
+        },
+        rule,
+    )
 }
 
 pub(crate) fn route_on(matches: Match, rule: Rule) -> Route {
-    Route { name: "test".into(), matches, rule: Arc::new(rule) }
+    Route {
+        name: "test".into(),
+        matches,
+        rule: Arc::new(rule),
+    }
 }
 
 /// Returns routes that forward everything to one backend.

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use e2e::probe::{Answer, Failure, Probe};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use gatewright_core::model::{
-    Action, AppProtocol, CertificateSource, FrontendKind, Handler, OtherListeners, Scope, SecretName, Table, TableId,
-    TlsParams, TlsVersion, VirtualHost,
+    Action, AppProtocol, CertificateSource, FrontendKind, Handler, OtherListeners, Scope,
+    SecretName, Table, TableId, TlsParams, TlsVersion, VirtualHost,
 };
 use gatewright_envoy::ResourceName;
 
@@ -15,7 +15,8 @@ use super::site::{Site, all_to, frontend, frontend_id, host, route, rule, scopes
 const SERVER_HANDSHAKE: u8 = 22;
 
 fn served_by(answer: &Answer) -> Result<String> {
-    let body: serde_json::Value = serde_json::from_slice(&answer.body).context("the echo's JSON")?;
+    let body: serde_json::Value =
+        serde_json::from_slice(&answer.body).context("the echo's JSON")?;
     Ok(body["name"].as_str().context("a name")?.to_owned())
 }
 
@@ -40,7 +41,10 @@ async fn certificate_and_routes_come_by_sni() -> Result<()> {
         assert_eq!(answer.peer.context("TLS")?.dns_names, [hostname.as_str()]);
     }
     assert!(site.ads.was_asked::<Secret>("a.example.org"));
-    assert!(!site.ads.was_asked::<Secret>("unused.example.org"), "certificates are fetched at the first handshake");
+    assert!(
+        !site.ads.was_asked::<Secret>("unused.example.org"),
+        "certificates are fetched at the first handshake"
+    );
     Ok(())
 }
 
@@ -51,18 +55,37 @@ async fn spellings_of_host_and_a_forged_scope_header() -> Result<()> {
     let (_a, _b) = (site.echo("a").await?, site.echo("b").await?);
     site.serve("a.example.org", all_to("a"))?;
     site.serve("b.example.org", all_to("b"))?;
-    site.serve("little.example.org", vec![route("/only", rule(Action::Forward(vec![to("a", 1)])))])?;
+    site.serve(
+        "little.example.org",
+        vec![route("/only", rule(Action::Forward(vec![to("a", 1)])))],
+    )?;
     let _envoy = site.envoy().await?;
     let a = Probe::https(site.tls_address(), "a.example.org");
     for alpn in ["h2", "http/1.1"] {
-        for authority in
-            ["a.example.org", "A.Example.ORG", "a.example.org:8443", "A.example.org:8443", "a.example.org."]
-        {
+        for authority in [
+            "a.example.org",
+            "A.Example.ORG",
+            "a.example.org:8443",
+            "A.example.org:8443",
+            "a.example.org.",
+        ] {
             let answer = a.clone().alpn(&[alpn]).authority(authority).send().await?;
-            assert_eq!((answer.status, served_by(&answer)?.as_str()), (200, "a"), "{authority} over {alpn}");
+            assert_eq!(
+                (answer.status, served_by(&answer)?.as_str()),
+                (200, "a"),
+                "{authority} over {alpn}"
+            );
         }
-        let answer = a.clone().alpn(&[alpn]).authority("a.example.org:8443").send().await?;
-        assert!(String::from_utf8_lossy(&answer.body).contains("a.example.org:8443"), "backends see the port");
+        let answer = a
+            .clone()
+            .alpn(&[alpn])
+            .authority("a.example.org:8443")
+            .send()
+            .await?;
+        assert!(
+            String::from_utf8_lossy(&answer.body).contains("a.example.org:8443"),
+            "backends see the port"
+        );
         let mut held = a.clone().alpn(&[alpn]).connect().await?;
         for (other, status) in [
             ("b.example.org", 421),
@@ -76,15 +99,29 @@ async fn spellings_of_host_and_a_forged_scope_header() -> Result<()> {
             assert_eq!(answer.status, status, "{other} over {alpn}");
         }
         let scope = format!("{}|b.example.org", site.tls.id);
-        let forged = a.clone().alpn(&[alpn]).header("x-gw-scope", &scope).header("x-gw-sni", "b.example.org");
+        let forged = a
+            .clone()
+            .alpn(&[alpn])
+            .header("x-gw-scope", &scope)
+            .header("x-gw-sni", "b.example.org");
         let answer = forged.send().await?;
         assert_eq!(served_by(&answer)?, "a");
-        assert!(!String::from_utf8_lossy(&answer.body).contains("x-gw-"), "the headers stay inside");
+        assert!(
+            !String::from_utf8_lossy(&answer.body).contains("x-gw-"),
+            "the headers stay inside"
+        );
         let answer = forged.clone().authority("b.example.org").send().await?;
-        assert_eq!(answer.status, 421, "a client's own headers do not choose the scope");
+        assert_eq!(
+            answer.status, 421,
+            "a client's own headers do not choose the scope"
+        );
         let little = Probe::https(site.tls_address(), "little.example.org").alpn(&[alpn]);
         assert_eq!(little.clone().path("/only").send().await?.status, 200);
-        assert_eq!(little.send().await?.status, 404, "a path that no route takes is not misdirected");
+        assert_eq!(
+            little.send().await?.status,
+            404,
+            "a path that no route takes is not misdirected"
+        );
         for leak in ["server", "via", "x-envoy-upstream-service-time"] {
             assert!(!answer.headers.contains_key(leak), "{leak}");
         }
@@ -117,12 +154,26 @@ async fn a_name_of_ours_without_a_certificate_is_refused_at_once() -> Result<()>
     site.serve("a.example.org", all_to("a"))?;
     site.lead("pending.example.org", "https");
     let _envoy = site.envoy().await?;
-    assert!(refused(Probe::https(site.tls_address(), "pending.example.org").send().await));
+    assert!(refused(
+        Probe::https(site.tls_address(), "pending.example.org")
+            .send()
+            .await
+    ));
     assert!(site.ads.was_asked::<Secret>("pending.example.org"));
-    site.secret(SecretName::Sni(host("pending.example.org")), "pending.example.org", TlsParams::default())?;
+    site.secret(
+        SecretName::Sni(host("pending.example.org")),
+        "pending.example.org",
+        TlsParams::default(),
+    )?;
     site.scope(&site.tls.id, "pending.example.org", all_to("a"));
     site.ads.push().await?;
-    assert_eq!(Probe::https(site.tls_address(), "pending.example.org").send().await?.status, 200);
+    assert_eq!(
+        Probe::https(site.tls_address(), "pending.example.org")
+            .send()
+            .await?
+            .status,
+        200
+    );
     Ok(())
 }
 
@@ -133,11 +184,19 @@ async fn an_oddly_spelled_sni_is_another_name_to_whoever_answers_for_certificate
     let _a = site.echo("a").await?;
     site.serve("a.example.org", all_to("a"))?;
     let _envoy = site.envoy().await?;
-    // Envoy's SNI matcher ignores case; its certificate selector requests the name in its original spelling.
+    // Envoy's SNI matcher ignores case; its certificate selector requests the name in its original
+    // spelling.
     let odd = site.client_hello("A.Example.Org").await?;
     assert!(site.ads.was_asked::<Secret>("A.Example.Org"));
-    assert_ne!(odd.first(), Some(&SERVER_HANDSHAKE), "no ServerHello without a certificate");
-    assert_eq!(site.client_hello("a.example.org").await?.first(), Some(&SERVER_HANDSHAKE));
+    assert_ne!(
+        odd.first(),
+        Some(&SERVER_HANDSHAKE),
+        "no ServerHello without a certificate"
+    );
+    assert_eq!(
+        site.client_hello("a.example.org").await?.first(),
+        Some(&SERVER_HANDSHAKE)
+    );
     Ok(())
 }
 
@@ -148,11 +207,20 @@ async fn each_host_has_its_own_tls_parameters_on_one_chain() -> Result<()> {
     let _a = site.echo("a").await?;
     site.serve("new.example.org", all_to("a"))?;
     site.serve("old.example.org", all_to("a"))?;
-    let old = TlsParams { max: Some(TlsVersion::V1_2), ..TlsParams::default() };
-    site.secret(SecretName::Sni(host("old.example.org")), "old.example.org", old)?;
+    let old = TlsParams {
+        max: Some(TlsVersion::V1_2),
+        ..TlsParams::default()
+    };
+    site.secret(
+        SecretName::Sni(host("old.example.org")),
+        "old.example.org",
+        old,
+    )?;
     let _envoy = site.envoy().await?;
     for (name, expected) in [("new", "TLSv1_3"), ("old", "TLSv1_2")] {
-        let answer = Probe::https(site.tls_address(), &format!("{name}.example.org")).send().await?;
+        let answer = Probe::https(site.tls_address(), &format!("{name}.example.org"))
+            .send()
+            .await?;
         let version = answer.peer.context("TLS")?.version.context("a version")?;
         assert_eq!(format!("{version:?}"), expected, "{name}");
     }
@@ -163,13 +231,25 @@ async fn each_host_has_its_own_tls_parameters_on_one_chain() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<()> {
     let mut site = Site::new()?;
-    let (_a, _wild, _any) = (site.echo("a").await?, site.echo("wild").await?, site.echo("any").await?);
+    let (_a, _wild, _any) = (
+        site.echo("a").await?,
+        site.echo("wild").await?,
+        site.echo("any").await?,
+    );
     site.serve("a.example.org", all_to("a"))?;
-    site.chain("https", "a.example.org", terminate(CertificateSource::BySni, scopes(&["", "*.example.org"])));
-    for (name, listener, misdirected) in
-        [("wild", "*.example.org", vec!["", "a.example.org"]), ("any", "", vec!["*.example.org", "a.example.org"])]
-    {
-        let id = TableId { frontend: site.tls.id.clone(), listener: Some(host(listener)) };
+    site.chain(
+        "https",
+        "a.example.org",
+        terminate(CertificateSource::BySni, scopes(&["", "*.example.org"])),
+    );
+    for (name, listener, misdirected) in [
+        ("wild", "*.example.org", vec!["", "a.example.org"]),
+        ("any", "", vec!["*.example.org", "a.example.org"]),
+    ] {
+        let id = TableId {
+            frontend: site.tls.id.clone(),
+            listener: Some(host(listener)),
+        };
         site.table(&Table {
             id: id.clone(),
             virtual_hosts: vec![VirtualHost::new(host(listener), all_to(name))],
@@ -178,9 +258,17 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
             challenges: vec![],
         });
         let secret = SecretName::Fixed(id.frontend.clone(), id.resource_name().into());
-        let certificate_name = if listener.is_empty() { "any.invalid" } else { listener };
+        let certificate_name = if listener.is_empty() {
+            "any.invalid"
+        } else {
+            listener
+        };
         site.secret(secret.clone(), certificate_name, TlsParams::default())?;
-        site.chain(name, listener, terminate(CertificateSource::Fixed(secret), Handler::Table(id)));
+        site.chain(
+            name,
+            listener,
+            terminate(CertificateSource::Fixed(secret), Handler::Table(id)),
+        );
     }
     let _envoy = site.envoy().await?;
     let probe = |name: &str| Probe::https(site.tls_address(), name);
@@ -192,9 +280,17 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
         ("else.test", "any"),
     ] {
         let answer = probe(name).send().await?;
-        assert_eq!((answer.status, served_by(&answer)?.as_str()), (200, expected), "{name}");
+        assert_eq!(
+            (answer.status, served_by(&answer)?.as_str()),
+            (200, expected),
+            "{name}"
+        );
     }
-    assert_eq!(served_by(&probe("else.test").no_sni().send().await?)?, "any", "no SNI goes to the catch-all");
+    assert_eq!(
+        served_by(&probe("else.test").no_sni().send().await?)?,
+        "any",
+        "no SNI goes to the catch-all"
+    );
     for (connection, authority) in [
         ("x.example.org", "a.example.org"),
         ("x.example.org", "else.test"),
@@ -203,23 +299,37 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
         ("a.example.org", "x.example.org"),
     ] {
         let answer = probe(connection).authority(authority).send().await?;
-        assert_eq!(answer.status, 421, "{authority} on a connection for {connection}");
+        assert_eq!(
+            answer.status, 421,
+            "{authority} on a connection for {connection}"
+        );
     }
     Ok(())
 }
 
-/// Hosts of one wildcard listener have scopes, other names below it have its table, and there are too many neighbours
-/// to list.
+/// Hosts of one wildcard listener have scopes, other names below it have its table, and there are
+/// too many neighbours to list.
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     let mut site = Site::new()?;
-    let (_a, _one, _two, _wild) =
-        (site.echo("a").await?, site.echo("one").await?, site.echo("two").await?, site.echo("wild").await?);
+    let (_a, _one, _two, _wild) = (
+        site.echo("a").await?,
+        site.echo("one").await?,
+        site.echo("two").await?,
+        site.echo("wild").await?,
+    );
     site.serve("a.example.org", all_to("a"))?;
-    site.chain("https", "a.example.org", terminate(CertificateSource::BySni, scopes(&["*.example.org"])));
+    site.chain(
+        "https",
+        "a.example.org",
+        terminate(CertificateSource::BySni, scopes(&["*.example.org"])),
+    );
     let wild = host("*.example.org");
-    let id = TableId { frontend: site.tls.id.clone(), listener: Some(wild.clone()) };
+    let id = TableId {
+        frontend: site.tls.id.clone(),
+        listener: Some(wild.clone()),
+    };
     site.table(&Table {
         id: id.clone(),
         virtual_hosts: vec![VirtualHost::new(wild.clone(), all_to("wild"))],
@@ -229,10 +339,17 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     });
     let secret = SecretName::Fixed(id.frontend.clone(), id.resource_name().into());
     site.secret(secret.clone(), "*.example.org", TlsParams::default())?;
-    let hosts = Handler::Scopes { listener: Some(wild.clone()), elsewhere: OtherListeners::Listed(vec![wild.clone()]) };
+    let hosts = Handler::Scopes {
+        listener: Some(wild.clone()),
+        elsewhere: OtherListeners::Listed(vec![wild.clone()]),
+    };
     for name in ["one", "two"] {
         let hostname = format!("{name}.example.org");
-        site.chain("hosts", &hostname, terminate(CertificateSource::Fixed(secret.clone()), hosts.clone()));
+        site.chain(
+            "hosts",
+            &hostname,
+            terminate(CertificateSource::Fixed(secret.clone()), hosts.clone()),
+        );
         let virtual_host = VirtualHost::new(host(&hostname), all_to(name));
         site.ads.set(
             &format!("{}|{hostname}", site.tls.id),
@@ -243,7 +360,11 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
             }),
         );
     }
-    site.chain("table", "*.example.org", terminate(CertificateSource::Fixed(secret), Handler::Table(id)));
+    site.chain(
+        "table",
+        "*.example.org",
+        terminate(CertificateSource::Fixed(secret), Handler::Table(id)),
+    );
     let _envoy = site.envoy().await?;
     let on = |sni: &str| Probe::https(site.tls_address(), sni);
     for (sni, authority, name) in [
@@ -256,7 +377,11 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
         ("a.example.org", "a.example.org", "a"),
     ] {
         let answer = on(sni).authority(authority).send().await?;
-        assert_eq!((answer.status, served_by(&answer)?.as_str()), (200, name), "{authority} on {sni}");
+        assert_eq!(
+            (answer.status, served_by(&answer)?.as_str()),
+            (200, name),
+            "{authority} on {sni}"
+        );
     }
     for (sni, authority, status) in [
         ("one.example.org", "x.example.org", 421),
@@ -270,7 +395,11 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
         ("x.example.org", "y.example.org", 421),
         ("x.example.org", "nobody.test", 421),
     ] {
-        let answer = on(sni).header("x-gw-host", "own").authority(authority).send().await?;
+        let answer = on(sni)
+            .header("x-gw-host", "own")
+            .authority(authority)
+            .send()
+            .await?;
         assert_eq!(answer.status, status, "{authority} on {sni}");
     }
     Ok(())
@@ -289,9 +418,25 @@ async fn a_new_host_drains_nothing() -> Result<()> {
     site.serve("b.example.org", all_to("a"))?;
     site.listeners();
     site.ads.push().await?;
-    assert_eq!(Probe::https(site.tls_address(), "b.example.org").send().await?.status, 200);
-    assert_eq!(envoy.stat("listener_manager.listener_in_place_updated").await?, 1);
-    assert_eq!(envoy.stat("listener_manager.total_filter_chains_draining").await?, 0);
+    assert_eq!(
+        Probe::https(site.tls_address(), "b.example.org")
+            .send()
+            .await?
+            .status,
+        200
+    );
+    assert_eq!(
+        envoy
+            .stat("listener_manager.listener_in_place_updated")
+            .await?,
+        1
+    );
+    assert_eq!(
+        envoy
+            .stat("listener_manager.total_filter_chains_draining")
+            .await?,
+        0
+    );
     assert_eq!(held.ask(&a).await?.status, 200);
     assert!(!held.is_closed());
     Ok(())
@@ -306,11 +451,24 @@ async fn one_hostname_on_two_frontends_has_two_scopes() -> Result<()> {
     let second = frontend(frontend_id()?, site.tls.kind.clone());
     assert!(matches!(second.kind, FrontendKind::Tls { .. }));
     site.scope(&second.id, "a.example.org", all_to("b"));
-    site.ads.set(&second.resource_name(), &gatewright_envoy::listener(&second));
+    site.ads.set(
+        &second.resource_name(),
+        &gatewright_envoy::listener(&second),
+    );
     let _envoy = site.envoy().await?;
     let address = ([127, 0, 0, 1], second.id.port).into();
-    assert_eq!(served_by(&Probe::https(site.tls_address(), "a.example.org").send().await?)?, "a");
-    assert_eq!(served_by(&Probe::https(address, "a.example.org").send().await?)?, "b");
+    assert_eq!(
+        served_by(
+            &Probe::https(site.tls_address(), "a.example.org")
+                .send()
+                .await?
+        )?,
+        "a"
+    );
+    assert_eq!(
+        served_by(&Probe::https(address, "a.example.org").send().await?)?,
+        "b"
+    );
     Ok(())
 }
 
@@ -321,7 +479,13 @@ async fn a_backend_without_endpoints_is_503() -> Result<()> {
     site.backend("empty", AppProtocol::Http1, None);
     site.serve("a.example.org", all_to("empty"))?;
     let _envoy = site.envoy().await?;
-    assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 503);
+    assert_eq!(
+        Probe::https(site.tls_address(), "a.example.org")
+            .send()
+            .await?
+            .status,
+        503
+    );
     Ok(())
 }
 
@@ -332,10 +496,22 @@ async fn statistics_do_not_grow_with_hosts_or_certificates() -> Result<()> {
     let _a = site.echo("a").await?;
     site.serve("a.example.org", all_to("a"))?;
     let envoy = site.envoy().await?;
-    assert_eq!(Probe::https(site.tls_address(), "a.example.org").send().await?.status, 200);
+    assert_eq!(
+        Probe::https(site.tls_address(), "a.example.org")
+            .send()
+            .await?
+            .status,
+        200
+    );
     let stats = envoy.admin("/stats").await?;
-    let named: Vec<_> = stats.lines().filter(|line| line.contains("example")).collect();
+    let named: Vec<_> = stats
+        .lines()
+        .filter(|line| line.contains("example"))
+        .collect();
     assert!(named.is_empty(), "{named:?}");
-    assert!(stats.contains(".on_demand_secret.cert_active: 1"), "what an operator wants to know is still there");
+    assert!(
+        stats.contains(".on_demand_secret.cert_active: 1"),
+        "what an operator wants to know is still there"
+    );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Manifests behind links, as the kubelet lays out the volumes of ConfigMaps and Secrets, and other chains of links.
+//! Manifests behind links, as the kubelet lays out the volumes of ConfigMaps and Secrets, and other
+//! chains of links.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,8 +13,8 @@ use tokio::time::{sleep, timeout};
 use super::super::hot_restart::{self, ANSWERS, Site};
 use super::{Standalone, route};
 
-/// A volume of the kubelet: the files of a version in a directory of its own, `..data` a link to it, and the file names
-/// links through that link.
+/// A volume of the kubelet: the files of a version in a directory of its own, `..data` a link to
+/// it, and the file names links through that link.
 struct Volume {
     dir: PathBuf,
     version: usize,
@@ -22,7 +23,10 @@ struct Volume {
 impl Volume {
     fn new(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir)?;
-        Ok(Self { dir: dir.to_owned(), version: 0 })
+        Ok(Self {
+            dir: dir.to_owned(),
+            version: 0,
+        })
     }
 
     /// Exchanges the files, in the steps and the order of the kubelet.
@@ -46,7 +50,10 @@ impl Volume {
 
     /// The links of new files, and those of removed ones.
     fn name(&self, files: &[(&str, &str)]) -> Result<()> {
-        for (name, _) in files.iter().filter(|(name, _)| self.dir.join(name).symlink_metadata().is_err()) {
+        for (name, _) in files
+            .iter()
+            .filter(|(name, _)| self.dir.join(name).symlink_metadata().is_err())
+        {
             symlink(Path::new("..data").join(name), self.dir.join(name))?;
         }
         for entry in fs::read_dir(&self.dir)? {
@@ -62,7 +69,8 @@ impl Volume {
     fn clean(&self) -> Result<()> {
         match self.version {
             1 => Ok(()),
-            version => fs::remove_dir_all(self.dir.join(format!("..v{}", version - 1))).context("the former version"),
+            version => fs::remove_dir_all(self.dir.join(format!("..v{}", version - 1)))
+                .context("the former version"),
         }
     }
 }
@@ -75,13 +83,20 @@ fn version(name: &str, number: usize) -> String {
 /// Waits until a version of a route is served, and the one before it is not.
 async fn served(site: &mut Standalone, name: &str, number: usize) -> Result<()> {
     let answered = async {
-        while site.status(&format!("{name}{number}.example.org")).await.ok() != Some(200) {
+        while site
+            .status(&format!("{name}{number}.example.org"))
+            .await
+            .ok()
+            != Some(200)
+        {
             sleep(Duration::from_millis(10)).await;
         }
     };
     let told = || format!("{name}{number} is not served:\n{}", site.program.output());
     timeout(PATIENCE, answered).await.with_context(told)?;
-    let before = site.status(&format!("{name}{}.example.org", number - 1)).await?;
+    let before = site
+        .status(&format!("{name}{}.example.org", number - 1))
+        .await?;
     ensure!(before == 404, "the version before is answered {before}");
     Ok(())
 }
@@ -108,7 +123,10 @@ async fn a_volume_of_the_kubelet_is_read_at_every_exchange() -> Result<()> {
         assert_eq!(site.status(host).await?, 404, "{host}");
     }
     let said = site.program.output();
-    ensure!(!said.contains("WARN") || !said.contains("is a link to"), "{said}");
+    ensure!(
+        !said.contains("WARN") || !said.contains("is a link to"),
+        "{said}"
+    );
     Ok(())
 }
 
@@ -129,7 +147,10 @@ async fn a_change_of_any_link_of_a_chain_is_noticed() -> Result<()> {
     fs::write(site.file(".releases/1/web.yaml"), version("a", 2))?;
     served(&mut site, "a", 2).await?;
     fs::write(site.file(".releases/1/new"), version("a", 3))?;
-    fs::rename(site.file(".releases/1/new"), site.file(".releases/1/web.yaml"))?;
+    fs::rename(
+        site.file(".releases/1/new"),
+        site.file(".releases/1/web.yaml"),
+    )?;
     served(&mut site, "a", 3).await?;
     // A link in the middle leads elsewhere.
     fs::write(site.file(".releases/2/web.yaml"), version("a", 4))?;
@@ -161,14 +182,18 @@ async fn links_out_of_the_directory_are_followed_where_that_is_allowed() -> Resu
     symlink(outside.path().join("out.yaml"), site.file("out.yaml"))?;
     symlink(outside.path(), site.file("all"))?;
     for number in 2..=4 {
-        volume.publish(&[("out.yaml", &version("out", number)), ("all.yaml", &version("all", number))])?;
+        volume.publish(&[
+            ("out.yaml", &version("out", number)),
+            ("all.yaml", &version("all", number)),
+        ])?;
         served(&mut site, "all", number).await?;
         served(&mut site, "out", number).await?;
     }
     Ok(())
 }
 
-/// Objects move between the files of a volume while clients send requests, also if an exchange takes a while.
+/// Objects move between the files of a volume while clients send requests, also if an exchange
+/// takes a while.
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn no_object_is_lost_while_a_volume_is_exchanged() -> Result<()> {
@@ -200,7 +225,9 @@ async fn no_object_is_lost_while_a_volume_is_exchanged() -> Result<()> {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, answered).await.with_context(|| format!("{host}:\n{}", program.output()))?;
+        timeout(PATIENCE, answered)
+            .await
+            .with_context(|| format!("{host}:\n{}", program.output()))?;
         load.more(5).await?;
     }
     load.failures()?;

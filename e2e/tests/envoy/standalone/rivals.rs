@@ -1,4 +1,5 @@
-//! Ports and hostnames that are served stay with those who have them, whatever files are added later.
+//! Ports and hostnames that are served stay with those who have them, whatever files are added
+//! later.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -40,13 +41,23 @@ fn object(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
 /// A Gateway of one listener.
 fn gateway(namespace: &str, name: &str, port: u16, listener: &str) -> String {
     let listener = format!("{{name: main, port: {port}, {listener}}}");
-    object("Gateway", namespace, name, &format!("gatewayClassName: gw, listeners: [{listener}]"))
+    object(
+        "Gateway",
+        namespace,
+        name,
+        &format!("gatewayClassName: gw, listeners: [{listener}]"),
+    )
 }
 
 /// A route of a Gateway to the Service of its namespace.
 fn route(kind: &str, namespace: &str, name: &str, gateway: &str, rest: &str) -> String {
     let rules = "rules: [{backendRefs: [{name: web, port: 80}]}]";
-    object(kind, namespace, name, &format!("parentRefs: [{{name: {gateway}}}], {rest}{rules}"))
+    object(
+        kind,
+        namespace,
+        name,
+        &format!("parentRefs: [{{name: {gateway}}}], {rest}{rules}"),
+    )
 }
 
 /// A Service with this backend.
@@ -65,18 +76,39 @@ impl Rivals {
         let port = free_port()? + 10_000;
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        let backends = ["default", "blue"].map(|namespace| service(namespace, echo.address().port())).concat();
-        fs::write(manifests.path().join("base.yaml"), format!("{CLASS}{backends}"))?;
+        let backends = ["default", "blue"]
+            .map(|namespace| service(namespace, echo.address().port()))
+            .concat();
+        fs::write(
+            manifests.path().join("base.yaml"),
+            format!("{CLASS}{backends}"),
+        )?;
         fs::write(manifests.path().join("first.yaml"), first(port))?;
-        let mut site = Self { program: None, manifests, state, port, echo };
+        let mut site = Self {
+            program: None,
+            manifests,
+            state,
+            port,
+            echo,
+        };
         site.restart()?;
         Ok(site)
     }
 
     fn restart(&mut self) -> Result<()> {
         self.program = None;
-        let (dir, private) = (self.manifests.path().display().to_string(), self.state.path().display().to_string());
-        self.program = Some(Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?);
+        let (dir, private) = (
+            self.manifests.path().display().to_string(),
+            self.state.path().display().to_string(),
+        );
+        self.program = Some(Gatewright::start(&[
+            "standalone",
+            &dir,
+            "--state-dir",
+            &private,
+            "--envoy",
+            &envoy()?,
+        ])?);
         Ok(())
     }
 
@@ -92,15 +124,20 @@ impl Rivals {
     fn ask(&self, args: &[&str]) -> Result<String> {
         let private = self.state.path().display().to_string();
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr))
     }
 
-    /// Waits until the status has an object, and Envoy has everything, and returns the lines about the object.
+    /// Waits until the status has an object, and Envoy has everything, and returns the lines about
+    /// the object.
     async fn told(&self, object: &str) -> Result<String> {
         let found = async {
             loop {
                 let status = self.ask(&["status"])?;
-                let lines: Vec<&str> = status.lines().filter(|line| line.contains(object)).collect();
+                let lines: Vec<&str> = status
+                    .lines()
+                    .filter(|line| line.contains(object))
+                    .collect();
                 let is_ready = || ask_ready(self.state.path());
                 if !lines.is_empty() && is_ready().await {
                     return Ok(lines.join("\n"));
@@ -108,7 +145,9 @@ impl Rivals {
                 sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, found).await.with_context(|| format!("no status of {object}"))?
+        timeout(PATIENCE, found)
+            .await
+            .with_context(|| format!("no status of {object}"))?
     }
 
     fn address(&self) -> SocketAddr {
@@ -126,7 +165,9 @@ impl Rivals {
                 sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, answered).await.with_context(|| format!("{host} is not served"))
+        timeout(PATIENCE, answered)
+            .await
+            .with_context(|| format!("{host} is not served"))
     }
 
     /// Waits until connections get a name from their backend.
@@ -136,7 +177,9 @@ impl Rivals {
                 sleep(std::time::Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, answered).await.with_context(|| format!("{expected} does not answer"))
+        timeout(PATIENCE, answered)
+            .await
+            .with_context(|| format!("{expected} does not answer"))
     }
 }
 
@@ -167,8 +210,12 @@ async fn named(name: &'static str) -> Result<u16> {
 }
 
 fn live(port: u16) -> String {
-    gateway("default", "live", port, "protocol: HTTP, hostname: live.example")
-        + &route("HTTPRoute", "default", "live", "live", "")
+    gateway(
+        "default",
+        "live",
+        port,
+        "protocol: HTTP, hostname: live.example",
+    ) + &route("HTTPRoute", "default", "live", "live", "")
 }
 
 #[tokio::test]
@@ -178,9 +225,18 @@ async fn a_later_gateway_takes_no_port_of_another_namespace() -> Result<()> {
     site.serves("live.example").await?;
     let socket = format!("port {} of 127.0.0.1", site.port);
     let claims = site.ask(&["claims"])?;
-    assert!(claims.lines().any(|line| line.starts_with(&socket) && line.contains("default")), "{claims}");
-    let later = gateway("blue", "web", site.port, "protocol: HTTP, hostname: other.example")
-        + &route("HTTPRoute", "blue", "web", "web", "");
+    assert!(
+        claims
+            .lines()
+            .any(|line| line.starts_with(&socket) && line.contains("default")),
+        "{claims}"
+    );
+    let later = gateway(
+        "blue",
+        "web",
+        site.port,
+        "protocol: HTTP, hostname: other.example",
+    ) + &route("HTTPRoute", "blue", "web", "web", "");
     site.add(&later, "gateway blue/web").await?;
     for _ in 0..2 {
         let told = site.told("gateway blue/web").await?;
@@ -199,12 +255,19 @@ async fn a_later_gateway_takes_no_port_of_another_namespace() -> Result<()> {
 async fn a_later_gateway_takes_no_port_in_its_own_namespace() -> Result<()> {
     let mut site = Rivals::start(live).await?;
     site.serves("live.example").await?;
-    let later = gateway("default", "admin", site.port, "protocol: HTTP, hostname: admin.example")
-        + &route("HTTPRoute", "default", "admin", "admin", "");
+    let later = gateway(
+        "default",
+        "admin",
+        site.port,
+        "protocol: HTTP, hostname: admin.example",
+    ) + &route("HTTPRoute", "default", "admin", "admin", "");
     site.add(&later, "gateway default/admin").await?;
     for _ in 0..2 {
         let told = site.told("gateway default/admin").await?;
-        assert!(told.contains("PortUnavailable") && told.contains("gateway default/live"), "{told}");
+        assert!(
+            told.contains("PortUnavailable") && told.contains("gateway default/live"),
+            "{told}"
+        );
         site.serves("live.example").await?;
         assert_eq!(site.status("admin.example").await?, 404, "{told}");
         site.restart()?;
@@ -218,30 +281,57 @@ async fn a_later_gateway_takes_no_port_in_its_own_namespace() -> Result<()> {
 async fn later_listeners_and_routes_take_no_hostname_in_their_own_namespace() -> Result<()> {
     let set = |name: &str, rest: &str| {
         let parent = "parentRef: {name: live}, listeners:";
-        object("ListenerSet", "default", name, &format!("{parent} [{{{rest}}}]"))
+        object(
+            "ListenerSet",
+            "default",
+            name,
+            &format!("{parent} [{{{rest}}}]"),
+        )
     };
     let redirect = |name: &str, parent: &str, host: &str| {
         let rule = "rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: stolen.example}}]}]";
-        object("HTTPRoute", "default", name, &format!("parentRefs: [{parent}], hostnames: [{host}], {rule}"))
+        object(
+            "HTTPRoute",
+            "default",
+            name,
+            &format!("parentRefs: [{parent}], hostnames: [{host}], {rule}"),
+        )
     };
     let site = Rivals::start(|port| {
-        let listener = format!("{{name: main, port: {port}, protocol: HTTP, hostname: live.example}}");
+        let listener =
+            format!("{{name: main, port: {port}, protocol: HTTP, hostname: live.example}}");
         let allowed = "allowedListeners: {namespaces: {from: Same}}";
-        object("Gateway", "default", "live", &format!("gatewayClassName: gw, {allowed}, listeners: [{listener}]"))
-            + &set("zoo", &format!("name: set, port: {port}, protocol: HTTP, hostname: set.example"))
-            + &route("HTTPRoute", "default", "zoo", "live", "hostnames: [live.example], ")
-            + &object(
-                "HTTPRoute",
-                "default",
-                "set",
-                "parentRefs: [{kind: ListenerSet, name: zoo}], rules: [{backendRefs: [{name: web, port: 80}]}]",
-            )
+        object(
+            "Gateway",
+            "default",
+            "live",
+            &format!("gatewayClassName: gw, {allowed}, listeners: [{listener}]"),
+        ) + &set(
+            "zoo",
+            &format!("name: set, port: {port}, protocol: HTTP, hostname: set.example"),
+        ) + &route(
+            "HTTPRoute",
+            "default",
+            "zoo",
+            "live",
+            "hostnames: [live.example], ",
+        ) + &object(
+            "HTTPRoute",
+            "default",
+            "set",
+            "parentRefs: [{kind: ListenerSet, name: zoo}], rules: [{backendRefs: [{name: web, port: 80}]}]",
+        )
     });
     let mut site = site.await?;
     site.serves("live.example").await?;
     site.serves("set.example").await?;
-    let later = set("ape", &format!("name: set, port: {}, protocol: HTTP, hostname: set.example", site.port))
-        + &redirect("ape", "{name: live}", "live.example")
+    let later = set(
+        "ape",
+        &format!(
+            "name: set, port: {}, protocol: HTTP, hostname: set.example",
+            site.port
+        ),
+    ) + &redirect("ape", "{name: live}", "live.example")
         + &redirect("bee", "{kind: ListenerSet, name: ape}", "set.example");
     site.add(&later, "listenerset default/ape").await?;
     for _ in 0..2 {
@@ -269,13 +359,18 @@ async fn a_later_gateway_takes_no_tcp_port() -> Result<()> {
             )
             .replace("/v1\n", "/v1alpha2\n")
     };
-    let backend = |name: &str, port: u16| service("default", port).replace("name: web", &format!("name: {name}"));
-    let backend =
-        |name: &str, port: u16| backend(name, port).replace("service-name: web", &format!("service-name: {name}"));
+    let backend = |name: &str, port: u16| {
+        service("default", port).replace("name: web", &format!("name: {name}"))
+    };
+    let backend = |name: &str, port: u16| {
+        backend(name, port).replace("service-name: web", &format!("service-name: {name}"))
+    };
     let mut site = Rivals::start(|port| tcp("one", port) + &backend("one", one)).await?;
     site.connects("one").await?;
-    let later = tcp("all", site.port).replace("backendRefs: [{name: all", "backendRefs: [{name: two");
-    site.add(&(later + &backend("two", two)), "gateway default/all").await?;
+    let later =
+        tcp("all", site.port).replace("backendRefs: [{name: all", "backendRefs: [{name: two");
+    site.add(&(later + &backend("two", two)), "gateway default/all")
+        .await?;
     for _ in 0..2 {
         let told = site.told("gateway default/all").await?;
         assert!(told.contains("PortUnavailable"), "{told}");
@@ -292,14 +387,26 @@ async fn a_later_gateway_takes_no_tcp_port() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn a_later_gateway_takes_no_port_of_one_address_from_all_addresses() -> Result<()> {
     let on = |address: &str, text: String| {
-        text.replacen("gatewayClassName: gw,", &format!("gatewayClassName: gw, addresses: [{{value: {address}}}],"), 1)
+        text.replacen(
+            "gatewayClassName: gw,",
+            &format!("gatewayClassName: gw, addresses: [{{value: {address}}}],"),
+            1,
+        )
     };
     let mut site = Rivals::start(|port| on("0.0.0.0", live(port))).await?;
     site.serves("live.example").await?;
     for (namespace, name) in [("blue", "web"), ("default", "admin")] {
-        let later = gateway(namespace, name, site.port, "protocol: HTTP, hostname: other.example")
-            + &route("HTTPRoute", namespace, name, name, "");
-        site.add(&on("127.0.0.1", later), &format!("gateway {namespace}/{name}")).await?;
+        let later = gateway(
+            namespace,
+            name,
+            site.port,
+            "protocol: HTTP, hostname: other.example",
+        ) + &route("HTTPRoute", namespace, name, name, "");
+        site.add(
+            &on("127.0.0.1", later),
+            &format!("gateway {namespace}/{name}"),
+        )
+        .await?;
         for _ in 0..2 {
             let told = site.told(&format!("gateway {namespace}/{name}")).await?;
             assert!(told.contains("PortUnavailable"), "{told}");

@@ -1,5 +1,6 @@
-//! HTTP-01 with another data plane: challenges reach our replicas through routes. The data plane is another
-//! installation of ours, which does not process TenantGateways; Cilium's handling of the same routes is in `cilium`.
+//! HTTP-01 with another data plane: challenges reach our replicas through routes. The data plane is
+//! another installation of ours, which does not process TenantGateways; Cilium's handling of the
+//! same routes is in `cilium`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,8 +35,11 @@ struct Edge {
 impl Edge {
     async fn start(place: &Place) -> Result<Self> {
         let server = &place.cluster.server;
-        server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EDGE}})).await?;
-        // Like other data planes, it serves the rules of all namespaces that listeners admit, under any hostname.
+        server
+            .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EDGE}}))
+            .await?;
+        // Like other data planes, it serves the rules of all namespaces that listeners admit, under
+        // any hostname.
         server
             .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
                 "metadata": {"namespace": EDGE, "name": "edge"}, "spec": {"routeHostnames": "Shared"}}))
@@ -45,7 +49,10 @@ impl Edge {
                 "spec": {"controllerName": EDGE_CONTROLLER, "parametersRef": {"group": "gatewright.io",
                     "kind": "GatewayParameters", "namespace": EDGE, "name": "edge"}}}))
             .await?;
-        let kubeconfig = server.kubeconfig("edge", &["system:masters"])?.display().to_string();
+        let kubeconfig = server
+            .kubeconfig("edge", &["system:masters"])?
+            .display()
+            .to_string();
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let (at, address) = (xds.to_string(), place.address.to_string());
         let mut controller = Gatewright::start(&[
@@ -69,7 +76,10 @@ impl Edge {
         controller.line("xDS at").await?;
         let mut envoy = place.cluster.envoy_in(EDGE, "edge-a", xds).await?;
         envoy.0.ready().await?;
-        Ok(Self { _controller: controller, _envoy: envoy })
+        Ok(Self {
+            _controller: controller,
+            _envoy: envoy,
+        })
     }
 }
 
@@ -77,8 +87,11 @@ impl Edge {
 async fn challenges(place: &Place, ports: [u16; 2]) -> Result<()> {
     let server = &place.cluster.server;
     let made = documents(include_str!("../../../../deploy/controller.yaml"))?.into_iter();
-    let mut services = made.filter(|o| o["kind"] == "Service" && o["metadata"]["name"] == "gatewright-challenges");
-    server.put(services.next().context("deploy/ has it")?).await?;
+    let mut services =
+        made.filter(|o| o["kind"] == "Service" && o["metadata"]["name"] == "gatewright-challenges");
+    server
+        .put(services.next().context("deploy/ has it")?)
+        .await?;
     for port in ports {
         let [_, mut slice, pod] = service(NAMESPACE, "gatewright-challenges", port);
         server.put(pod).await?;
@@ -96,8 +109,14 @@ async fn tenant_gateway(place: &Place, annotations: Value) -> Result<()> {
 
 /// Returns status and body of an answer over plain HTTP.
 async fn plain(address: IpAddr, port: u16, host: &str, path: &str) -> Result<(u16, String)> {
-    let answer = Probe::http(SocketAddr::new(address, port), host).path(path).send().await?;
-    Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()))
+    let answer = Probe::http(SocketAddr::new(address, port), host)
+        .path(path)
+        .send()
+        .await?;
+    Ok((
+        answer.status,
+        String::from_utf8_lossy(&answer.body).into_owned(),
+    ))
 }
 
 fn texts(all: &[String]) -> Vec<&str> {
@@ -106,10 +125,16 @@ fn texts(all: &[String]) -> Vec<&str> {
 
 /// Returns the routes in our namespace.
 async fn solvers(place: &Place) -> Result<Vec<Value>> {
-    let api = place.cluster.server.api(GATEWAY, "HTTPRoute", NAMESPACE).await?;
+    let api = place
+        .cluster
+        .server
+        .api(GATEWAY, "HTTPRoute", NAMESPACE)
+        .await?;
     let mut all = api.list(&Default::default()).await?.items;
     all.sort_by_key(ResourceExt::name_any);
-    all.iter().map(|route| Ok(serde_json::to_value(route)?)).collect()
+    all.iter()
+        .map(|route| Ok(serde_json::to_value(route)?))
+        .collect()
 }
 
 #[tokio::test]
@@ -132,17 +157,27 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     let (mut other, _) = place.cluster.replica_with_xds_and("two", &texts(&two))?;
     other.line("challenges are answered at").await?;
 
-    // A host of the Gateway's own namespace, whose route is on port 80 too, and one of another namespace, whose route
-    // is not.
-    tenant_gateway(&place, json!({"gatewright.io/acme-directory": place.pebble.directory()})).await?;
+    // A host of the Gateway's own namespace, whose route is on port 80 too, and one of another
+    // namespace, whose route is not.
+    tenant_gateway(
+        &place,
+        json!({"gatewright.io/acme-directory": place.pebble.directory()}),
+    )
+    .await?;
     place.route("web", HOST).await?;
     member(server, CHILD, SPACE, "child.cert.example.org").await?;
-    server.put(route(CHILD, "app", SPACE, &[CHILD_HOST])).await?;
+    server
+        .put(route(CHILD, "app", SPACE, &[CHILD_HOST]))
+        .await?;
     let [web, mut slice, pod] = service(CHILD, "web", 80);
     for object in [web, pod] {
         server.put(object).await?;
     }
-    let backend = server.api("discovery.k8s.io/v1", "EndpointSlice", SPACE).await?.get("web-1").await?;
+    let backend = server
+        .api("discovery.k8s.io/v1", "EndpointSlice", SPACE)
+        .await?
+        .get("web-1")
+        .await?;
     slice["ports"] = backend.data["ports"].clone();
     server.put(slice).await?;
     let root = place.pebble.issuing_root(0).await?;
@@ -151,50 +186,110 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     until_ready(&place.cluster, SPACE, "Reconciled").await?;
     assert_eq!((place.pebble.issued(), place.installs()?.len()), (2, 2));
 
-    // Two routes of ours, and neither displaced anything: the redirect is served, and so are the routes on port 80.
+    // Two routes of ours, and neither displaced anything: the redirect is served, and so are the
+    // routes on port 80.
     let all = solvers(&place).await?;
     let accepted = |route: &Value| is_true(&route["status"]["parents"][0], "Accepted");
     assert!(all.len() == 2 && all.iter().all(accepted), "{all:#?}");
-    assert_eq!((&all[0]["metadata"]["name"], &all[1]["spec"]["hostnames"]), (&json!(SOLVER), &json!([HOST])));
+    assert_eq!(
+        (&all[0]["metadata"]["name"], &all[1]["spec"]["hostnames"]),
+        (&json!(SOLVER), &json!([HOST]))
+    );
     assert_eq!(plain(place.address, 80, CHILD_HOST, "/").await?.0, 301);
     assert_eq!(plain(place.address, 80, HOST, "/").await?.0, 200);
     // Every replica answers challenges, for wanted hosts only, and so does the data plane.
     let (status, text) = plain(here, ports[0], CHILD_HOST, QUESTION).await?;
-    assert!(status == 200 && text.starts_with("evaGxfADs6pSRb2LAv9IZf17Dt3juxGJ."), "{status} {text}");
+    assert!(
+        status == 200 && text.starts_with("evaGxfADs6pSRb2LAv9IZf17Dt3juxGJ."),
+        "{status} {text}"
+    );
     for (address, port) in [(here, ports[1]), (place.address, 80), (place.address, 80)] {
-        assert_eq!(plain(address, port, CHILD_HOST, QUESTION).await?, (200, text.clone()));
-        assert_eq!(plain(address, port, "nobody.cert.example.org", QUESTION).await?.0, 404);
+        assert_eq!(
+            plain(address, port, CHILD_HOST, QUESTION).await?,
+            (200, text.clone())
+        );
+        assert_eq!(
+            plain(address, port, "nobody.cert.example.org", QUESTION)
+                .await?
+                .0,
+            404
+        );
     }
     // No route lost a hostname to a route of ours, and nothing is written any more.
-    let web = server.api(GATEWAY, "HTTPRoute", SPACE).await?.get("web").await?;
-    let parents = web.data["status"]["parents"].as_array().context("it has parents")?;
-    assert!(parents.iter().all(|parent| is_true(parent, "Accepted")), "{parents:#?}");
+    let web = server
+        .api(GATEWAY, "HTTPRoute", SPACE)
+        .await?
+        .get("web")
+        .await?;
+    let parents = web.data["status"]["parents"]
+        .as_array()
+        .context("it has parents")?;
+    assert!(
+        parents.iter().all(|parent| is_true(parent, "Accepted")),
+        "{parents:#?}"
+    );
     // The last listener's part of `Ready` follows a moment after the listener is served.
-    let told = |object: &Value| object["status"]["conditions"].to_string().contains("\"message\":\"all ");
-    place.cluster.until(TENANT, "TenantGateway", SPACE, "cozystack", told).await?;
+    let told = |object: &Value| {
+        object["status"]["conditions"]
+            .to_string()
+            .contains("\"message\":\"all ")
+    };
+    place
+        .cluster
+        .until(TENANT, "TenantGateway", SPACE, "cozystack", told)
+        .await?;
     let before = place.cluster.writes()?.len();
     assert_eq!(quiet(&place.cluster, before).await?, []);
 
     // The next host needs no further route of ours, and another leader continues.
     drop(leader);
-    let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE).await?;
-    slices.delete(&format!("gatewright-challenges-{}", ports[0]), &Default::default()).await?;
+    let slices = server
+        .api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE)
+        .await?;
+    slices
+        .delete(
+            &format!("gatewright-challenges-{}", ports[0]),
+            &Default::default(),
+        )
+        .await?;
     other.line("this replica issues certificates now").await?;
-    server.put(route(CHILD, "more", SPACE, &["more.child.cert.example.org"])).await?;
-    place.until_served("more.child.cert.example.org", &root).await?;
+    server
+        .put(route(
+            CHILD,
+            "more",
+            SPACE,
+            &["more.child.cert.example.org"],
+        ))
+        .await?;
+    place
+        .until_served("more.child.cert.example.org", &root)
+        .await?;
     assert_eq!(solvers(&place).await?.len(), 2);
 
-    // When no certificate is wanted any more they are deleted, and a foreign object with such a name stays.
+    // When no certificate is wanted any more they are deleted, and a foreign object with such a
+    // name stays.
     let mut foreign = route(NAMESPACE, "tenant-cert.other.acme-challenges", SPACE, &[]);
     foreign["metadata"]["ownerReferences"] = all[1]["metadata"]["ownerReferences"].clone();
     server.put(foreign).await?;
     tenant_gateway(&place, json!({"gatewright.io/issuer": "internal-ca"})).await?;
     let names = || async {
         let all = solvers(&place).await?;
-        let name = |route: &Value| route["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = |route: &Value| {
+            route["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         anyhow::Ok(all.iter().map(name).collect::<Vec<_>>())
     };
-    until("our routes are gone", async || Ok(names().await? == ["tenant-cert.other.acme-challenges"])).await?;
-    assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
+    until("our routes are gone", async || {
+        Ok(names().await? == ["tenant-cert.other.acme-challenges"])
+    })
+    .await?;
+    assert_eq!(
+        place.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }

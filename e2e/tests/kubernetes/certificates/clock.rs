@@ -10,8 +10,8 @@ use e2e::world::free_port;
 
 use super::place::{APEX, Place};
 
-/// By that clock, a certificate from the CA is not valid yet: it is accepted, since the next one would not begin
-/// earlier.
+/// By that clock, a certificate from the CA is not valid yet: it is accepted, since the next one
+/// would not begin earlier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes, Envoy, Pebble and libfaketime: e2e/tools install"]
 async fn a_clock_that_is_behind_has_no_certificate_ordered_twice() -> Result<()> {
@@ -22,7 +22,9 @@ async fn a_clock_that_is_behind_has_no_certificate_ordered_twice() -> Result<()>
     let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let arguments = place.arguments();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut controller = place.cluster.replica_through_at("one", &proxy, xds, &arguments, &clock)?;
+    let mut controller = place
+        .cluster
+        .replica_through_at("one", &proxy, xds, &arguments, &clock)?;
     controller.line("xDS at").await?;
     place.by_acme().await?;
     let (mut envoy, _tls) = place.cluster.envoy_of("envoy-a", xds).await?;
@@ -35,6 +37,10 @@ async fn a_clock_that_is_behind_has_no_certificate_ordered_twice() -> Result<()>
         place.until_served(&host, &roots).await?;
     }
     place.cluster.quiet().await?;
-    assert_eq!(place.pebble.issued(), 3, "each host has had one certificate");
+    assert_eq!(
+        place.pebble.issued(),
+        3,
+        "each host has had one certificate"
+    );
     Ok(())
 }

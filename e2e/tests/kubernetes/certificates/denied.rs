@@ -1,5 +1,6 @@
-//! Addresses that tenants name are not reached if only we should reach them: an ACME directory on a private network
-//! gets no packet, and its tenant does not learn whether it exists (finding #19, M4).
+//! Addresses that tenants name are not reached if only we should reach them: an ACME directory on a
+//! private network gets no packet, and its tenant does not learn whether it exists (finding #19,
+//! M4).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,10 @@ use e2e::tenants::{GATEWAY, cluster, namespace, route, tenant, until};
 
 /// Counts connections to a loopback port.
 async fn counting() -> Result<(u16, Arc<AtomicUsize>)> {
-    let (listener, count) = (TcpListener::bind("127.0.0.1:0").await?, Arc::new(AtomicUsize::new(0)));
+    let (listener, count) = (
+        TcpListener::bind("127.0.0.1:0").await?,
+        Arc::new(AtomicUsize::new(0)),
+    );
     let (port, counted) = (listener.local_addr()?.port(), count.clone());
     tokio::spawn(async move {
         while listener.accept().await.is_ok() {
@@ -28,7 +32,9 @@ async fn counting() -> Result<(u16, Arc<AtomicUsize>)> {
 async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Result<()> {
     let cluster = cluster().await?;
     let server = &cluster.server;
-    server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+        .await?;
     let (open, count) = counting().await?;
     let closed = free_port()?;
     let hosts = [
@@ -41,23 +47,50 @@ async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Res
         "nothing.invalid".to_owned(),
     ];
     for (number, host) in hosts.iter().enumerate() {
-        let (space, apex) = (format!("tenant-m{number}"), format!("m{number}.example.org"));
+        let (space, apex) = (
+            format!("tenant-m{number}"),
+            format!("m{number}.example.org"),
+        );
         namespace(server, &space, &apex).await?;
-        let mut object = tenant(&space, json!({"apex": apex, "gatewayClassName": "gatewright"}));
-        object["metadata"]["annotations"] = json!({"gatewright.io/acme-directory": format!("https://{host}/dir")});
+        let mut object = tenant(
+            &space,
+            json!({"apex": apex, "gatewayClassName": "gatewright"}),
+        );
+        object["metadata"]["annotations"] =
+            json!({"gatewright.io/acme-directory": format!("https://{host}/dir")});
         server.put(object).await?;
-        server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
+        server
+            .put(route(&space, "web", &space, &[&format!("web.{apex}")]))
+            .await?;
     }
-    let arguments = ["--certificates", "own", "--tenant-acme-directories", "any", "--acme-preflight", "skip"];
+    let arguments = [
+        "--certificates",
+        "own",
+        "--tenant-acme-directories",
+        "any",
+        "--acme-preflight",
+        "skip",
+    ];
     let mut controller = cluster.controller_with("one", &arguments)?;
     controller.line("holding the lease").await?;
     let mut told = Vec::new();
     for (number, host) in hosts.iter().enumerate() {
         let is_told = |object: &Value| words(object, host).is_some();
-        let object = cluster.until(GATEWAY, "Gateway", &format!("tenant-m{number}"), "cozystack", is_told).await?;
+        let object = cluster
+            .until(
+                GATEWAY,
+                "Gateway",
+                &format!("tenant-m{number}"),
+                "cozystack",
+                is_told,
+            )
+            .await?;
         told.extend(words(&object, host));
     }
-    assert!(told[0].contains("networks that tenants may not name"), "{told:?}");
+    assert!(
+        told[0].contains("networks that tenants may not name"),
+        "{told:?}"
+    );
     for (host, text) in hosts.iter().zip(&told) {
         assert_eq!(*text, told[0], "{host} is told about as any other");
     }
@@ -65,17 +98,34 @@ async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Res
     drop(controller);
 
     // The connection would have come there.
-    let arguments = [&arguments[..], &["--tenant-allowed-networks", "127.0.0.0/8"]].concat();
+    let arguments = [
+        &arguments[..],
+        &["--tenant-allowed-networks", "127.0.0.0/8"],
+    ]
+    .concat();
     let mut controller = cluster.controller_with("two", &arguments)?;
     controller.line("holding the lease").await?;
-    until("somebody comes where it is allowed", async || Ok(count.load(Ordering::SeqCst) > 0)).await
+    until("somebody comes where it is allowed", async || {
+        Ok(count.load(Ordering::SeqCst) > 0)
+    })
+    .await
 }
 
 /// Returns the reason why a Gateway has no certificate, without the name of the host.
 fn words(object: &Value, host: &str) -> Option<String> {
     let listeners = object["status"]["listeners"].as_array()?;
-    let all = listeners.iter().flat_map(|listener| listener["conditions"].as_array().into_iter().flatten());
-    let texts: Vec<&str> = all.filter_map(|condition| condition["message"].as_str()).collect();
-    let why = texts.iter().find_map(|text| text.split_once("cannot be reached: "))?.1;
-    Some(why.replace(&format!("{host}:443"), "HOST").replace(host, "HOST"))
+    let all = listeners
+        .iter()
+        .flat_map(|listener| listener["conditions"].as_array().into_iter().flatten());
+    let texts: Vec<&str> = all
+        .filter_map(|condition| condition["message"].as_str())
+        .collect();
+    let why = texts
+        .iter()
+        .find_map(|text| text.split_once("cannot be reached: "))?
+        .1;
+    Some(
+        why.replace(&format!("{host}:443"), "HOST")
+            .replace(host, "HOST"),
+    )
 }

@@ -1,5 +1,5 @@
-//! Existing Secrets: certificates of cert-manager and of other people are kept, and foreign Secrets are not
-//! overwritten.
+//! Existing Secrets: certificates of cert-manager and of other people are kept, and foreign Secrets
+//! are not overwritten.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::place::{Place, SPACE};
 use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, quiet, until, until_owned};
 
-/// Makes a Secret with a 90-day certificate for a host that expires in `left` hours; returns the certificate, too.
+/// Makes a Secret with a 90-day certificate for a host that expires in `left` hours; returns the
+/// certificate, too.
 fn secret(host: &str, left: i64, annotations: Value) -> Result<(Value, String)> {
     let mut params = CertificateParams::new(vec![host.to_owned()])?;
     let end = time::OffsetDateTime::now_utc() + Duration::from_secs(u64::try_from(left * 3600)?);
@@ -42,7 +43,12 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
     place.route("kept", host).await?;
     let certificate = format!("Certificate {}", host_certificate("cozystack", host));
     let fixed = ["Gateway cozystack", "HTTPRoute cozystack-http-redirect"];
-    until_owned(server, SPACE, &[fixed[0], fixed[1], "Issuer cozystack-gateway", &certificate]).await?;
+    until_owned(
+        server,
+        SPACE,
+        &[fixed[0], fixed[1], "Issuer cozystack-gateway", &certificate],
+    )
+    .await?;
     let (kept, root) = secret(host, 80 * 24, by_cert_manager(host))?;
     server.put(kept).await?;
     place.until_served(host, &root).await?;
@@ -58,10 +64,20 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
     let (ending, ending_root) = secret(old, 3, by_cert_manager(old))?;
     server.put(ending).await?;
     place.route("old", old).await?;
-    place.until_served(old, &place.pebble.issuing_root(0).await?).await?;
-    let renewed = server.api("v1", "Secret", SPACE).await?.get(&host_certificate("cozystack", old)).await?;
+    place
+        .until_served(old, &place.pebble.issuing_root(0).await?)
+        .await?;
+    let renewed = server
+        .api("v1", "Secret", SPACE)
+        .await?
+        .get(&host_certificate("cozystack", old))
+        .await?;
     let says = renewed.metadata.annotations.context("it has annotations")?;
-    assert!(says.contains_key("cert-manager.io/issuer-name") && says.contains_key("gatewright.io/issuer"), "{says:?}");
+    assert!(
+        says.contains_key("cert-manager.io/issuer-name")
+            && says.contains_key("gatewright.io/issuer"),
+        "{says:?}"
+    );
     assert_ne!(ending_root, root);
 
     let theirs = "theirs.cert.example.org";
@@ -77,26 +93,52 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
             "stringData": {"password": "x"}}))
         .await?;
     place.route("taken", taken).await?;
-    let told = |o: &Value| o["status"].to_string().contains("delete it") && is_true(&o["status"], "Accepted");
-    place.cluster.until(GATEWAY, "Gateway", SPACE, "cozystack", told).await?;
+    let told = |o: &Value| {
+        o["status"].to_string().contains("delete it") && is_true(&o["status"], "Accepted")
+    };
+    place
+        .cluster
+        .until(GATEWAY, "Gateway", SPACE, "cozystack", told)
+        .await?;
 
     quiet(&place.cluster, 0).await?;
-    assert_eq!((place.pebble.orders(), place.installs()?.len()), (1, 1), "for the one that was due");
+    assert_eq!(
+        (place.pebble.orders(), place.installs()?.len()),
+        (1, 1),
+        "for the one that was due"
+    );
     place.until_served(host, &root).await?;
 
     // A user's Secret is deleted: a certificate is issued in its place.
     let secrets = server.api("v1", "Secret", SPACE).await?;
-    secrets.delete(&host_certificate("cozystack", theirs), &Default::default()).await?;
-    place.until_served(theirs, &place.pebble.issuing_root(0).await?).await?;
+    secrets
+        .delete(&host_certificate("cozystack", theirs), &Default::default())
+        .await?;
+    place
+        .until_served(theirs, &place.pebble.issuing_root(0).await?)
+        .await?;
     assert_eq!((place.pebble.orders(), place.installs()?.len()), (2, 2));
 
     // Back again: cert-manager's objects come back under the same names, and nothing else happens.
     drop(during);
     let _after = place.beside_cert_manager("three").await?;
-    place.cluster.until(CERT_MANAGER, "Issuer", SPACE, "cozystack-gateway", |issuer| !issuer.is_null()).await?;
+    place
+        .cluster
+        .until(
+            CERT_MANAGER,
+            "Issuer",
+            SPACE,
+            "cozystack-gateway",
+            |issuer| !issuer.is_null(),
+        )
+        .await?;
     place.until_served(host, &root).await?;
     assert_eq!(place.installs()?.len(), 2);
-    assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
+    assert_eq!(
+        place.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
@@ -109,18 +151,32 @@ async fn the_issuer_of_a_tenant_gateway_can_be_changed_while_it_serves() -> Resu
     place.by_acme().await?;
     let host = "moved.cert.example.org";
     place.route("moved", host).await?;
-    place.until_served(host, &place.pebble.issuing_root(0).await?).await?;
+    place
+        .until_served(host, &place.pebble.issuing_root(0).await?)
+        .await?;
 
-    place.tenant(json!({"gatewright.io/issuer": "internal-ca"})).await?;
+    place
+        .tenant(json!({"gatewright.io/issuer": "internal-ca"}))
+        .await?;
     let secrets = place.cluster.server.api("v1", "Secret", SPACE).await?;
     let name = host_certificate("cozystack", host);
     until("the internal CA has issued", async || {
-        let annotations = secrets.get(&name).await?.metadata.annotations.unwrap_or_default();
-        Ok(annotations.get("gatewright.io/issuer").is_some_and(|issuer| issuer == "internal-ca"))
+        let annotations = secrets
+            .get(&name)
+            .await?
+            .metadata
+            .annotations
+            .unwrap_or_default();
+        Ok(annotations
+            .get("gatewright.io/issuer")
+            .is_some_and(|issuer| issuer == "internal-ca"))
     })
     .await?;
     let ready = |o: &Value| is_true(&o["status"], "Ready");
-    place.cluster.until(TENANT, "TenantGateway", SPACE, "cozystack", ready).await?;
+    place
+        .cluster
+        .until(TENANT, "TenantGateway", SPACE, "cozystack", ready)
+        .await?;
     assert_eq!(place.pebble.orders(), 1);
     // The ACME account stays: switching back costs no registration.
     assert_eq!(place.entries("accounts").await?, 2);

@@ -21,16 +21,37 @@ const STRANGERS: &str = "own.mallory.example";
 async fn secrets(cluster: &Cluster, namespace: &str) -> Result<BTreeMap<String, bool>> {
     let api: Api<Secret> = Api::namespaced(cluster.server.client(), namespace);
     let all = api.list(&Default::default()).await?.items;
-    let tls = all.into_iter().filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls"));
-    let has_key =
-        |secret: &Secret| secret.data.iter().flatten().any(|(name, key)| name == "tls.key" && !key.0.is_empty());
-    tls.map(|secret| Ok((secret.metadata.name.clone().context("it has a name")?, has_key(&secret)))).collect()
+    let tls = all
+        .into_iter()
+        .filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls"));
+    let has_key = |secret: &Secret| {
+        secret
+            .data
+            .iter()
+            .flatten()
+            .any(|(name, key)| name == "tls.key" && !key.0.is_empty())
+    };
+    tls.map(|secret| {
+        Ok((
+            secret.metadata.name.clone().context("it has a name")?,
+            has_key(&secret),
+        ))
+    })
+    .collect()
 }
 
 async fn until_issued(cluster: &Cluster, namespace: &str, count: usize) -> Result<()> {
-    until(&format!("{namespace} has {count} certificates"), async || {
-        Ok(secrets(cluster, namespace).await?.values().filter(|has_key| **has_key).count() == count)
-    })
+    until(
+        &format!("{namespace} has {count} certificates"),
+        async || {
+            Ok(secrets(cluster, namespace)
+                .await?
+                .values()
+                .filter(|has_key| **has_key)
+                .count()
+                == count)
+        },
+    )
     .await
 }
 
@@ -50,43 +71,72 @@ async fn a_claim_that_loses_has_neither_an_order_nor_a_secret() -> Result<()> {
     let cluster = e2e::tenants::cluster().await?;
     let ca = TestCa::start().await?;
     let server = &cluster.server;
-    server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+        .await?;
     namespace(server, OWNER, "a.example.org").await?;
     member(server, MEMBER, OWNER, "a.example.org").await?;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": STRANGER}})).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": STRANGER}}))
+        .await?;
     let directory = ca.directory();
-    let arguments = ["--certificates", "own", "--acme-directory", &directory, "--acme-preflight", "skip"];
+    let arguments = [
+        "--certificates",
+        "own",
+        "--acme-directory",
+        &directory,
+        "--acme-preflight",
+        "skip",
+    ];
     let allowed = ["--issuer-allow", "acme=*:*"];
     let mut controller = cluster.controller_with("one", &[&arguments[..], &allowed].concat())?;
     controller.line("holding the lease").await?;
-    let mut object = tenant(OWNER, json!({"apex": "a.example.org", "gatewayClassName": "gatewright"}));
+    let mut object = tenant(
+        OWNER,
+        json!({"apex": "a.example.org", "gatewayClassName": "gatewright"}),
+    );
     object["metadata"]["annotations"] = json!({"gatewright.io/issuer": "internal-ca"});
     server.put(object).await?;
     server.put(route(OWNER, "web", OWNER, &[HOST])).await?;
     until_issued(&cluster, OWNER, 1).await?;
 
-    // A namespace of the same TenantGateway, and an unrelated one; each has a name of its own as well.
+    // A namespace of the same TenantGateway, and an unrelated one; each has a name of its own as
+    // well.
     server.put(route(MEMBER, "web", OWNER, &[HOST])).await?;
     server.put(route(MEMBER, "own", OWNER, &[MEMBERS])).await?;
     server.put(gateway(&[HOST, STRANGERS])).await?;
     let lost = |o: &Value| {
         let mut parents = o["status"]["parents"].as_array().into_iter().flatten();
-        parents.any(|parent| condition(parent, "Accepted").is_some_and(|c| c["reason"] == "HostnameConflict"))
+        parents.any(|parent| {
+            condition(parent, "Accepted").is_some_and(|c| c["reason"] == "HostnameConflict")
+        })
     };
-    cluster.until(GATEWAY, "HTTPRoute", MEMBER, "web", lost).await?;
+    cluster
+        .until(GATEWAY, "HTTPRoute", MEMBER, "web", lost)
+        .await?;
     let conflicted = |o: &Value| {
         let listeners = o["status"]["listeners"].as_array().into_iter().flatten();
         let mut shop = listeners.filter(|listener| listener["name"] == "shop");
-        shop.any(|listener| condition(listener, "Conflicted").is_some_and(|c| c["reason"] == "HostnameConflict"))
+        shop.any(|listener| {
+            condition(listener, "Conflicted").is_some_and(|c| c["reason"] == "HostnameConflict")
+        })
     };
-    cluster.until(GATEWAY, "Gateway", STRANGER, "edge", conflicted).await?;
+    cluster
+        .until(GATEWAY, "Gateway", STRANGER, "edge", conflicted)
+        .await?;
     until_issued(&cluster, OWNER, 2).await?;
     until_issued(&cluster, STRANGER, 1).await?;
     cluster.quiet().await?;
-    assert_eq!(ca.counts().orders, BTreeMap::from([(STRANGERS.to_owned(), 1)]));
+    assert_eq!(
+        ca.counts().orders,
+        BTreeMap::from([(STRANGERS.to_owned(), 1)])
+    );
     assert_eq!(secrets(&cluster, MEMBER).await?, BTreeMap::new());
     let strangers = secrets(&cluster, STRANGER).await?;
-    assert!(strangers.len() == 1 && strangers.keys().all(|name| name.contains("own")), "{strangers:?}");
+    assert!(
+        strangers.len() == 1 && strangers.keys().all(|name| name.contains("own")),
+        "{strangers:?}"
+    );
     let owners = secrets(&cluster, OWNER).await?;
     assert_eq!(owners.len(), 2, "{owners:?}");
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");

@@ -1,5 +1,5 @@
-//! Certificates that the controller issues itself, on a real API server: by ACME through a real Envoy, by the internal
-//! CA, by one replica of several, and taken over from cert-manager.
+//! Certificates that the controller issues itself, on a real API server: by ACME through a real
+//! Envoy, by the internal CA, by one replica of several, and taken over from cert-manager.
 
 mod beside;
 mod clock;

@@ -1,5 +1,5 @@
-//! The controller's namespace was deleted with its internal CAs, and the tenants' certificates stay: a new installation
-//! publishes the root that will renew them from the start.
+//! The controller's namespace was deleted with its internal CAs, and the tenants' certificates
+//! stay: a new installation publishes the root that will renew them from the start.
 
 use std::time::Duration;
 
@@ -20,8 +20,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Returns the roots that are published, when there are some.
 async fn roots(cluster: &Cluster) -> Result<String> {
-    let has_some = |map: &Value| map["data"]["ca.crt"].as_str().is_some_and(|text| text.contains("BEGIN CERTIFICATE"));
-    let map = cluster.server.until(ROOTS, "gatewright-internal-ca", LIMIT, has_some).await?;
+    let has_some = |map: &Value| {
+        map["data"]["ca.crt"]
+            .as_str()
+            .is_some_and(|text| text.contains("BEGIN CERTIFICATE"))
+    };
+    let map = cluster
+        .server
+        .until(ROOTS, "gatewright-internal-ca", LIMIT, has_some)
+        .await?;
     Ok(map["data"]["ca.crt"].as_str().context("roots")?.to_owned())
 }
 
@@ -29,16 +36,25 @@ async fn roots(cluster: &Cluster) -> Result<String> {
 async fn certificate(cluster: &Cluster) -> Result<Option<Vec<u8>>> {
     let api: Api<Secret> = Api::namespaced(cluster.server.client(), TENANT);
     let secret = api.get_opt(&host_certificate("cozystack", HOST)).await?;
-    Ok(secret.and_then(|secret| secret.data?.remove("tls.crt")).map(|bytes| bytes.0).filter(|bytes| !bytes.is_empty()))
+    Ok(secret
+        .and_then(|secret| secret.data?.remove("tls.crt"))
+        .map(|bytes| bytes.0)
+        .filter(|bytes| !bytes.is_empty()))
 }
 
 /// Deletes everything that the controller stored in its namespace.
 async fn delete_all(cluster: &Cluster) -> Result<()> {
     let client = cluster.server.client();
     let (delete, all) = (DeleteParams::default(), ListParams::default());
-    Api::<Secret>::namespaced(client.clone(), NAMESPACE).delete_collection(&delete, &all).await?;
-    Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE).delete_collection(&delete, &all).await?;
-    Api::<Lease>::namespaced(client, NAMESPACE).delete_collection(&delete, &all).await?;
+    Api::<Secret>::namespaced(client.clone(), NAMESPACE)
+        .delete_collection(&delete, &all)
+        .await?;
+    Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE)
+        .delete_collection(&delete, &all)
+        .await?;
+    Api::<Lease>::namespaced(client, NAMESPACE)
+        .delete_collection(&delete, &all)
+        .await?;
     Ok(())
 }
 
@@ -47,14 +63,22 @@ async fn delete_all(cluster: &Cluster) -> Result<()> {
 async fn roots_are_published_from_the_start_where_only_certificates_were_left() -> Result<()> {
     let cluster = e2e::tenants::cluster().await?;
     let server = &cluster.server;
-    server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+        .await?;
     namespace(server, TENANT, "a.example.org").await?;
     let first = cluster.controller_with("one", &["--certificates", "own"])?;
-    let mut object = tenant(TENANT, json!({"apex": "a.example.org", "gatewayClassName": "gatewright"}));
+    let mut object = tenant(
+        TENANT,
+        json!({"apex": "a.example.org", "gatewayClassName": "gatewright"}),
+    );
     object["metadata"]["annotations"] = json!({"gatewright.io/issuer": "internal-ca"});
     server.put(object).await?;
     server.put(route(TENANT, "web", TENANT, &[HOST])).await?;
-    until("there is a certificate", async || Ok(certificate(&cluster).await?.is_some())).await?;
+    until("there is a certificate", async || {
+        Ok(certificate(&cluster).await?.is_some())
+    })
+    .await?;
     let (old, issued) = (roots(&cluster).await?, certificate(&cluster).await?);
 
     drop(first);
@@ -64,12 +88,22 @@ async fn roots_are_published_from_the_start_where_only_certificates_were_left() 
     let _second = cluster.controller_with("two", &["--certificates", "own", "--admin", &socket])?;
     let new = roots(&cluster).await?;
     ensure!(new != old, "the key of the old root is gone");
-    ensure!(certificate(&cluster).await? == issued, "a certificate that works stays until its renewal");
+    ensure!(
+        certificate(&cluster).await? == issued,
+        "a certificate that works stays until its renewal"
+    );
 
     // Clients that have come to trust the root meanwhile trust the next certificate.
     let told = Gatewright::run(&["certs", "renew", HOST, "--admin", &socket])?;
-    ensure!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    until("it is renewed", async || Ok(certificate(&cluster).await? != issued)).await?;
+    ensure!(
+        told.status.success(),
+        "{}",
+        String::from_utf8_lossy(&told.stderr)
+    );
+    until("it is renewed", async || {
+        Ok(certificate(&cluster).await? != issued)
+    })
+    .await?;
     ensure!(roots(&cluster).await? == new);
     ensure!(cluster.denied()?.is_empty(), "{:?}", cluster.denied()?);
     Ok(())

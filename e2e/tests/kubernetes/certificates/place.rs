@@ -1,5 +1,5 @@
-//! The fixture of these tests: a cluster with a CA, one TenantGateway of our class, and the controller that issues its
-//! certificates.
+//! The fixture of these tests: a cluster with a CA, one TenantGateway of our class, and the
+//! controller that issues its certificates.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -47,19 +47,34 @@ impl Place {
     /// Starts it in an existing cluster.
     pub(crate) async fn over(cluster: Cluster, options: Options) -> Result<Self> {
         let address: IpAddr = own_address().into();
-        let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(address), ..options }).await?;
-        let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble has a root of its own") };
+        let pebble = Pebble::start(&Options {
+            http_port: Some(80),
+            hosts: Some(address),
+            ..options
+        })
+        .await?;
+        let Roots::Pem(ca) = pebble.roots() else {
+            bail!("Pebble has a root of its own")
+        };
         let bundle = NamedTempFile::new()?;
         std::fs::write(bundle.path(), ca)?;
         let cluster = cluster.reached_at(address);
         let server = &cluster.server;
         let echo = Echo::start_on("web", BACKEND).await?;
-        server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+        server
+            .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+            .await?;
         namespace(server, SPACE, APEX).await?;
         for object in service(SPACE, "web", echo.address().port()) {
             server.put(object).await?;
         }
-        Ok(Self { cluster, pebble, address, bundle, _echo: echo })
+        Ok(Self {
+            cluster,
+            pebble,
+            address,
+            bundle,
+            _echo: echo,
+        })
     }
 
     /// Returns the path of Pebble's own root.
@@ -71,12 +86,21 @@ impl Place {
     pub(crate) fn arguments(&self) -> Vec<String> {
         let bundle = self.bundle.path().display().to_string();
         let directory = self.pebble.directory();
-        ["--certificates", "own", "--acme-directory", &directory, "--acme-ca-bundle", &bundle, "--acme-agree-to-terms"]
-            .map(str::to_owned)
-            .to_vec()
+        [
+            "--certificates",
+            "own",
+            "--acme-directory",
+            &directory,
+            "--acme-ca-bundle",
+            &bundle,
+            "--acme-agree-to-terms",
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 
-    /// Starts the controller as deployed by default: cert-manager issues. TenantGateways may name Pebble.
+    /// Starts the controller as deployed by default: cert-manager issues. TenantGateways may name
+    /// Pebble.
     pub(crate) async fn beside_cert_manager(&self, identity: &str) -> Result<Gatewright> {
         let arguments = self.arguments();
         let arguments: Vec<&str> = arguments.iter().skip(2).map(String::as_str).collect();
@@ -103,7 +127,10 @@ impl Place {
 
     /// A TenantGateway of our class, with annotations.
     pub(crate) async fn tenant(&self, annotations: Value) -> Result<()> {
-        let mut object = tenant(SPACE, json!({"apex": APEX, "gatewayClassName": "gatewright"}));
+        let mut object = tenant(
+            SPACE,
+            json!({"apex": APEX, "gatewayClassName": "gatewright"}),
+        );
         object["metadata"]["annotations"] = annotations;
         self.cluster.server.put(object).await?;
         Ok(())
@@ -111,12 +138,17 @@ impl Place {
 
     /// A TenantGateway whose certificates come from Pebble.
     pub(crate) async fn by_acme(&self) -> Result<()> {
-        self.tenant(json!({"gatewright.io/acme-directory": self.pebble.directory()})).await
+        self.tenant(json!({"gatewright.io/acme-directory": self.pebble.directory()}))
+            .await
     }
 
     /// A route for a host.
     pub(crate) async fn route(&self, name: &str, host: &str) -> Result<()> {
-        self.cluster.server.put(route(SPACE, name, SPACE, &[host])).await.map(drop)
+        self.cluster
+            .server
+            .put(route(SPACE, name, SPACE, &[host]))
+            .await
+            .map(drop)
     }
 
     /// Waits until a host is served with a certificate that chains to these roots.
@@ -133,19 +165,26 @@ impl Place {
     /// Waits until the Gateway is programmed.
     pub(crate) async fn until_programmed(&self) -> Result<()> {
         let programmed = |o: &Value| is_true(&o["status"], "Programmed");
-        self.cluster.until(GATEWAY, "Gateway", SPACE, "cozystack", programmed).await.map(drop)
+        self.cluster
+            .until(GATEWAY, "Gateway", SPACE, "cozystack", programmed)
+            .await
+            .map(drop)
     }
 
     /// Returns the Secrets with certificates in the tenant's namespace.
     pub(crate) async fn secrets(&self) -> Result<Vec<Secret>> {
         let api: Api<Secret> = Api::namespaced(self.cluster.server.client(), SPACE);
         let all = api.list(&Default::default()).await?.items;
-        Ok(all.into_iter().filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls")).collect())
+        Ok(all
+            .into_iter()
+            .filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls"))
+            .collect())
     }
 
     /// Returns the number of storage entries of a kind.
     pub(crate) async fn entries(&self, kind: &str) -> Result<usize> {
-        let params = kube::api::ListParams::default().labels(&format!("gatewright.io/keeps={kind}"));
+        let params =
+            kube::api::ListParams::default().labels(&format!("gatewright.io/keeps={kind}"));
         let secrets: Api<Secret> = Api::namespaced(self.cluster.server.client(), NAMESPACE);
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster.server.client(), NAMESPACE);
         Ok(secrets.list(&params).await?.items.len() + maps.list(&params).await?.items.len())
@@ -154,7 +193,12 @@ impl Place {
     /// Returns the controller's writes of certificates.
     pub(crate) fn installs(&self) -> Result<Vec<Request>> {
         let mut all = self.cluster.writes()?;
-        all.retain(|w| w.user == ACCOUNT && w.resource == "secrets" && w.object.starts_with(SPACE) && w.code < 400);
+        all.retain(|w| {
+            w.user == ACCOUNT
+                && w.resource == "secrets"
+                && w.object.starts_with(SPACE)
+                && w.code < 400
+        });
         Ok(all)
     }
 }

@@ -16,7 +16,13 @@ async fn until_placed(place: &Place) -> Result<()> {
     let orders = ListParams::default().labels("gatewright.io/keeps=orders");
     loop {
         let all = api.list(&orders).await?.items;
-        let entry = all.first().and_then(|secret| secret.data.as_ref()?.get("entry").map(|bytes| bytes.0.clone()));
+        let entry = all.first().and_then(|secret| {
+            secret
+                .data
+                .as_ref()?
+                .get("entry")
+                .map(|bytes| bytes.0.clone())
+        });
         if entry.is_some_and(|bytes| String::from_utf8_lossy(&bytes).contains("\"url\":\"https")) {
             return Ok(());
         }
@@ -38,9 +44,21 @@ async fn a_replica_that_dies_in_the_middle_of_an_order_leaves_it_to_the_next() -
     assert_eq!(place.installs()?.len(), 0, "it died in the middle");
 
     let _next = place.controller("two").await?;
-    place.until_served(HOST, &place.pebble.issuing_root(0).await?).await?;
-    until("the order is over", async || Ok(place.entries("orders").await? == 0)).await?;
-    assert_eq!((place.pebble.orders(), place.pebble.issued(), place.installs()?.len()), (1, 1, 1));
+    place
+        .until_served(HOST, &place.pebble.issuing_root(0).await?)
+        .await?;
+    until("the order is over", async || {
+        Ok(place.entries("orders").await? == 0)
+    })
+    .await?;
+    assert_eq!(
+        (
+            place.pebble.orders(),
+            place.pebble.issued(),
+            place.installs()?.len()
+        ),
+        (1, 1, 1)
+    );
     Ok(())
 }
 
@@ -60,14 +78,32 @@ async fn of_two_replicas_one_orders_and_both_answer() -> Result<()> {
     place.route("web", HOST).await?;
     let root = place.pebble.issuing_root(0).await?;
     place.until_served(HOST, &root).await?;
-    assert_eq!((place.pebble.orders(), place.pebble.issued(), place.installs()?.len()), (1, 1, 1));
+    assert_eq!(
+        (
+            place.pebble.orders(),
+            place.pebble.issued(),
+            place.installs()?.len()
+        ),
+        (1, 1, 1)
+    );
 
     drop(leader);
     other.line("this replica issues certificates now").await?;
     place.until_served(HOST, &root).await?;
     place.route("more", "more.cert.example.org").await?;
     place.until_served("more.cert.example.org", &root).await?;
-    assert_eq!((place.pebble.orders(), place.pebble.issued(), place.installs()?.len()), (2, 2, 2));
-    assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
+    assert_eq!(
+        (
+            place.pebble.orders(),
+            place.pebble.issued(),
+            place.installs()?.len()
+        ),
+        (2, 2, 2)
+    );
+    assert_eq!(
+        place.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }

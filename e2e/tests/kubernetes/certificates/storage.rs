@@ -1,5 +1,5 @@
-//! The storage of certificates on a real API server: preconditions hold between two writers, and only the lease holder
-//! may write.
+//! The storage of certificates on a real API server: preconditions hold between two writers, and
+//! only the lease holder may write.
 
 use std::time::Duration;
 
@@ -12,7 +12,14 @@ use gatewright_kubernetes::{Fence, ObjectStorage, connect};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-const KINDS: [Kind; 6] = [Kind::Account, Kind::Order, Kind::Budget, Kind::Attempts, Kind::Renewal, Kind::Authority];
+const KINDS: [Kind; 6] = [
+    Kind::Account,
+    Kind::Order,
+    Kind::Budget,
+    Kind::Attempts,
+    Kind::Renewal,
+    Kind::Authority,
+];
 
 fn is_conflict<T>(outcome: &Result<T, StorageError>) -> bool {
     matches!(outcome, Err(StorageError::Conflict { .. }))
@@ -20,7 +27,8 @@ fn is_conflict<T>(outcome: &Result<T, StorageError>) -> bool {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
-async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_the_lease() -> Result<()> {
+async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_the_lease()
+-> Result<()> {
     let cluster = Cluster::start().await?;
     let leading = || watch::channel::<Term>(Some(Instant::now() + Duration::from_secs(3600)));
     let (_hold, term) = leading();
@@ -32,24 +40,55 @@ async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_th
     for kind in KINDS {
         let key = Key::new(kind, "tenant-a/edge@ca.example:14000");
         let first = one.write(&key, br#"{"n":1}"#, &Expect::Absent).await?;
-        // The other read before that: regardless of its precondition, it does not overwrite the entry, once.
-        assert!(is_conflict(&two.write(&key, br#"{"n":2}"#, &Expect::Anything).await), "{kind:?}");
+        // The other read before that: regardless of its precondition, it does not overwrite the
+        // entry, once.
+        assert!(
+            is_conflict(&two.write(&key, br#"{"n":2}"#, &Expect::Anything).await),
+            "{kind:?}"
+        );
         let read = two.read(&key).await?.context("it is there")?;
-        assert_eq!((read.bytes.as_slice(), &read.version), (br#"{"n":1}"#.as_slice(), &first));
-        let second = two.write(&key, br#"{"n":2}"#, &Expect::Version(first.clone())).await?;
-        assert!(is_conflict(&one.write(&key, br#"{"n":3}"#, &Expect::Anything).await));
-        assert!(is_conflict(&one.write(&key, br#"{"n":3}"#, &Expect::Version(first)).await));
-        assert!(is_conflict(&one.write(&key, br#"{"n":3}"#, &Expect::Absent).await));
-        one.write(&key, br#"{"n":3}"#, &Expect::Version(second)).await?;
-        assert!(is_conflict(&two.remove(&key).await), "what it does not know it does not remove");
+        assert_eq!(
+            (read.bytes.as_slice(), &read.version),
+            (br#"{"n":1}"#.as_slice(), &first)
+        );
+        let second = two
+            .write(&key, br#"{"n":2}"#, &Expect::Version(first.clone()))
+            .await?;
+        assert!(is_conflict(
+            &one.write(&key, br#"{"n":3}"#, &Expect::Anything).await
+        ));
+        assert!(is_conflict(
+            &one.write(&key, br#"{"n":3}"#, &Expect::Version(first))
+                .await
+        ));
+        assert!(is_conflict(
+            &one.write(&key, br#"{"n":3}"#, &Expect::Absent).await
+        ));
+        one.write(&key, br#"{"n":3}"#, &Expect::Version(second))
+            .await?;
+        assert!(
+            is_conflict(&two.remove(&key).await),
+            "what it does not know it does not remove"
+        );
         let again = ObjectStorage::open(client.clone(), NAMESPACE, term.clone()).await?;
         assert_eq!(again.list(kind).await?, std::slice::from_ref(&key));
-        assert_eq!(again.read(&key).await?.context("it is there")?.bytes.as_slice(), br#"{"n":3}"#);
+        assert_eq!(
+            again
+                .read(&key)
+                .await?
+                .context("it is there")?
+                .bytes
+                .as_slice(),
+            br#"{"n":3}"#
+        );
     }
     lose.send_replace(None);
     for kind in KINDS {
         let key = Key::new(kind, "tenant-a/edge@ca.example:14000");
-        for outcome in [two.write(&key, b"{}", &Expect::Anything).await.map(drop), two.remove(&key).await] {
+        for outcome in [
+            two.write(&key, b"{}", &Expect::Anything).await.map(drop),
+            two.remove(&key).await,
+        ] {
             let text = outcome.expect_err("it lost the lease").to_string();
             assert!(text.contains("the lease went to another replica"), "{text}");
         }
@@ -61,7 +100,11 @@ async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_th
     // A lock has one holder at a time.
     let key = Key::new(Kind::Order, "x");
     let held = one.lock(&key).await?;
-    assert!(tokio::time::timeout(Duration::from_millis(50), one.lock(&key)).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), one.lock(&key))
+            .await
+            .is_err()
+    );
     drop(held);
     one.lock(&key).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");

@@ -1,5 +1,5 @@
-//! The real cert-manager and our controller alternate on the same Secrets: nothing is ordered again, and hosts are
-//! served throughout.
+//! The real cert-manager and our controller alternate on the same Secrets: nothing is ordered
+//! again, and hosts are served throughout.
 
 use anyhow::Result;
 use e2e::certmanager::{CertManager, solver};
@@ -12,23 +12,39 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::place::{HOST, Place, SPACE};
-use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, cluster_with_pods, quiet, tenant, until, until_owned};
+use e2e::tenants::{
+    CERT_MANAGER, GATEWAY, TENANT, cluster_with_pods, quiet, tenant, until, until_owned,
+};
 
 const FIXED: [&str; 2] = ["Gateway cozystack", "HTTPRoute cozystack-http-redirect"];
 
-/// Returns certificate and key as text, the issuer that cert-manager reads from the Secret, and the one that we do.
+/// Returns certificate and key as text, the issuer that cert-manager reads from the Secret, and the
+/// one that we do.
 async fn held(place: &Place, host: &str) -> Result<(Value, Option<String>, Option<String>)> {
     let secrets = place.cluster.server.api("v1", "Secret", SPACE).await?;
     let secret = secrets.get(&host_certificate("cozystack", host)).await?;
     let says = |key: &str| secret.annotations().get(key).cloned();
-    Ok((secret.data["data"].clone(), says("cert-manager.io/issuer-name"), says("gatewright.io/issuer")))
+    Ok((
+        secret.data["data"].clone(),
+        says("cert-manager.io/issuer-name"),
+        says("gatewright.io/issuer"),
+    ))
 }
 
 /// Waits until cert-manager's Certificates of these hosts are ready.
 async fn until_cert_manager_is_content(place: &Place, hosts: &[&str]) -> Result<()> {
     for host in hosts {
         let good = |certificate: &Value| is_true(&certificate["status"], "Ready");
-        place.cluster.until(CERT_MANAGER, "Certificate", SPACE, &host_certificate("cozystack", host), good).await?;
+        place
+            .cluster
+            .until(
+                CERT_MANAGER,
+                "Certificate",
+                SPACE,
+                &host_certificate("cozystack", host),
+                good,
+            )
+            .await?;
     }
     Ok(())
 }
@@ -40,14 +56,22 @@ async fn until_taken_back(place: &Place) -> Result<()> {
 
 /// Returns the number of cert-manager's CertificateRequests.
 async fn requests(place: &Place) -> Result<usize> {
-    let api = place.cluster.server.api(CERT_MANAGER, "CertificateRequest", SPACE).await?;
+    let api = place
+        .cluster
+        .server
+        .api(CERT_MANAGER, "CertificateRequest", SPACE)
+        .await?;
     Ok(api.list(&ListParams::default()).await?.items.len())
 }
 
 /// Applies the TenantGateway, with the issuer of this annotation.
 async fn issued_by(place: &Place, issuer: Option<&str>) -> Result<()> {
-    let mut object = tenant(SPACE, json!({"apex": super::place::APEX, "gatewayClassName": "gatewright"}));
-    object["metadata"]["annotations"] = json!({"gatewright.io/acme-directory": place.pebble.directory()});
+    let mut object = tenant(
+        SPACE,
+        json!({"apex": super::place::APEX, "gatewayClassName": "gatewright"}),
+    );
+    object["metadata"]["annotations"] =
+        json!({"gatewright.io/acme-directory": place.pebble.directory()});
     if let Some(issuer) = issuer {
         object["metadata"]["annotations"]["gatewright.io/issuer"] = json!(issuer);
     }
@@ -59,13 +83,15 @@ async fn place() -> Result<(Place, Kubelet, CertManager)> {
     let server = &place.cluster.server;
     let kubelet = Kubelet::start(server, &[solver()?]).await?;
     let roots = std::fs::read(place.bundle())?;
-    let cert_manager = CertManager::start_trusting(server, place.pebble.nameserver(), &roots).await?;
+    let cert_manager =
+        CertManager::start_trusting(server, place.pebble.nameserver(), &roots).await?;
     Ok((place, kubelet, cert_manager))
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
-async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_ordered_for_it() -> Result<()> {
+async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_ordered_for_it()
+-> Result<()> {
     let (place, _kubelet, _cert_manager) = place().await?;
     let before = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
@@ -75,10 +101,13 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
     place.until_served(HOST, &root).await?;
     until_cert_manager_is_content(&place, &[HOST]).await?;
     let (first, issuer, ours) = held(&place, HOST).await?;
-    assert_eq!((place.pebble.orders(), issuer.as_deref(), ours), (1, Some("cozystack-gateway"), None));
+    assert_eq!(
+        (place.pebble.orders(), issuer.as_deref(), ours),
+        (1, Some("cozystack-gateway"), None)
+    );
 
-    // We take over: cert-manager's certificate is kept. A further host is ours from the start, and then both are
-    // renewed.
+    // We take over: cert-manager's certificate is kept. A further host is ours from the start, and
+    // then both are renewed.
     drop(before);
     let admin = tempfile::tempdir()?;
     let socket = admin.path().join("admin.sock").display().to_string();
@@ -92,17 +121,30 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
     let more = "more.cert.example.org";
     place.route("more", more).await?;
     place.until_served(more, &root).await?;
-    assert_eq!((place.pebble.orders(), held(&place, HOST).await?.0), (2, first.clone()));
+    assert_eq!(
+        (place.pebble.orders(), held(&place, HOST).await?.0),
+        (2, first.clone())
+    );
     for (host, orders) in [(HOST, 3), (more, 4)] {
         let (old, _, _) = held(&place, host).await?;
         let told = e2e::gatewright::Gatewright::run(&["certs", "renew", host, "--admin", &socket])?;
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-        until("it is renewed", async || Ok(held(&place, host).await?.0 != old)).await?;
+        assert!(
+            told.status.success(),
+            "{}",
+            String::from_utf8_lossy(&told.stderr)
+        );
+        until("it is renewed", async || {
+            Ok(held(&place, host).await?.0 != old)
+        })
+        .await?;
         assert_eq!(place.pebble.orders(), orders);
     }
     let hosts = [HOST, more];
     let ours = [held(&place, HOST).await?, held(&place, more).await?];
-    assert!(ours.iter().all(|(_, issuer, by)| issuer.as_deref() == Some("cozystack-gateway") && by.is_some()));
+    assert!(
+        ours.iter()
+            .all(|(_, issuer, by)| issuer.as_deref() == Some("cozystack-gateway") && by.is_some())
+    );
 
     // Back again: cert-manager adopts both.
     drop(during);
@@ -114,7 +156,11 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
         assert_eq!(held(&place, host).await?.0, ours.0);
     }
     assert_eq!((place.pebble.orders(), requests(&place).await?), (4, 0));
-    assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
+    assert_eq!(
+        place.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }
 
@@ -122,7 +168,8 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
 async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     let (place, _kubelet, _cert_manager) = place().await?;
-    // The installation stays with cert-manager; its settings for Pebble apply to tenants with the same directory.
+    // The installation stays with cert-manager; its settings for Pebble apply to tenants with the
+    // same directory.
     let _controller = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
     issued_by(&place, Some("acme")).await?;
@@ -140,8 +187,15 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     for issuer in [None, Some("magic"), Some("cert-manager")] {
         issued_by(&place, issuer).await?;
         if issuer == Some("magic") {
-            let told = |o: &Value| o["status"].to_string().contains("use cert-manager, acme or internal-ca");
-            place.cluster.until(TENANT, "TenantGateway", SPACE, "cozystack", told).await?;
+            let told = |o: &Value| {
+                o["status"]
+                    .to_string()
+                    .contains("use cert-manager, acme or internal-ca")
+            };
+            place
+                .cluster
+                .until(TENANT, "TenantGateway", SPACE, "cozystack", told)
+                .await?;
         }
         until_cert_manager_is_content(&place, &[HOST]).await?;
         until_owned(&place.cluster.server, SPACE, &all).await?;
@@ -150,11 +204,18 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     issued_by(&place, Some("acme")).await?;
     until_taken_back(&place).await?;
     place.until_served(HOST, &root).await?;
-    assert_eq!((place.pebble.orders(), held(&place, HOST).await?.0), (1, first));
+    assert_eq!(
+        (place.pebble.orders(), held(&place, HOST).await?.0),
+        (1, first)
+    );
 
-    // Another CA is different: ours issues anew, and when cert-manager takes over again, so does its CA.
+    // Another CA is different: ours issues anew, and when cert-manager takes over again, so does
+    // its CA.
     issued_by(&place, Some("internal-ca")).await?;
-    until("our CA has signed", async || Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))).await?;
+    until("our CA has signed", async || {
+        Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))
+    })
+    .await?;
     assert_eq!(place.pebble.orders(), 1);
     issued_by(&place, None).await?;
     until("cert-manager has issued", async || {
@@ -165,9 +226,19 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     assert_eq!(place.pebble.orders(), 2);
     // A record about the previous one does not apply to it: our CA issues on request.
     issued_by(&place, Some("internal-ca")).await?;
-    until("our CA has signed", async || Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))).await?;
+    until("our CA has signed", async || {
+        Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))
+    })
+    .await?;
     let programmed = |o: &Value| is_true(&o["status"], "Programmed");
-    place.cluster.until(GATEWAY, "Gateway", SPACE, "cozystack", programmed).await?;
-    assert_eq!(place.cluster.denied()?, [], "every right that is needed is given");
+    place
+        .cluster
+        .until(GATEWAY, "Gateway", SPACE, "cozystack", programmed)
+        .await?;
+    assert_eq!(
+        place.cluster.denied()?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }

@@ -11,19 +11,31 @@ use serde_json::{Value, json};
 /// Returns the alert rules of the chart.
 fn rules() -> Result<Value> {
     let all = Helm::new(None)?.template(&["--set", "monitoring.prometheusRule.enabled=true"])?;
-    let rules = all.into_iter().find(|object| object["kind"] == "PrometheusRule");
+    let rules = all
+        .into_iter()
+        .find(|object| object["kind"] == "PrometheusRule");
     Ok(rules.context("the chart has alerts")?["spec"].clone())
 }
 
 fn rule<'a>(rules: &'a Value, name: &str) -> Result<&'a Value> {
     let groups = rules["groups"].as_array().context("groups")?;
-    let mut all = groups.iter().filter_map(|group| group["rules"].as_array()).flatten();
-    all.find(|rule| rule["alert"] == name).with_context(|| format!("no alert {name}"))
+    let mut all = groups
+        .iter()
+        .filter_map(|group| group["rules"].as_array())
+        .flatten();
+    all.find(|rule| rule["alert"] == name)
+        .with_context(|| format!("no alert {name}"))
 }
 
-/// A test of promtool: the metric of these pods in the notation of promtool, one value for each minute, and the number
-/// that the alert tells after so many minutes, or none.
-fn case(alert: &Value, metric: &str, labels: &str, pods: &[&str], told: &[(u32, Option<u32>)]) -> Value {
+/// A test of promtool: the metric of these pods in the notation of promtool, one value for each
+/// minute, and the number that the alert tells after so many minutes, or none.
+fn case(
+    alert: &Value,
+    metric: &str,
+    labels: &str,
+    pods: &[&str],
+    told: &[(u32, Option<u32>)],
+) -> Value {
     labelled_case(alert, metric, labels, pods, None, told)
 }
 
@@ -40,34 +52,56 @@ fn labelled_case(
         let series = format!("{metric}{{namespace=\"{NAMESPACE}\",pod=\"{pod}\"{labels}}}");
         json!({"series": series, "values": values})
     };
-    let (mut annotations, mut all_labels) = (alert["annotations"].to_string(), alert["labels"].clone());
+    let (mut annotations, mut all_labels) =
+        (alert["annotations"].to_string(), alert["labels"].clone());
     if let Some((name, value)) = own {
         annotations = annotations.replace(&format!("{{{{ $labels.{name} }}}}"), value);
         all_labels[name] = json!(value);
     }
     let at = |(minute, count): &(u32, Option<u32>)| -> Result<Value> {
         let Some(count) = count else {
-            return Ok(json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": []}));
+            return Ok(
+                json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": []}),
+            );
         };
-        let annotations: Value = serde_json::from_str(&annotations.replace("{{ $value }}", &count.to_string()))?;
+        let annotations: Value =
+            serde_json::from_str(&annotations.replace("{{ $value }}", &count.to_string()))?;
         let expected = json!([{"exp_labels": all_labels, "exp_annotations": annotations}]);
-        Ok(json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected}))
+        Ok(
+            json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected}),
+        )
     };
     let series: Vec<Value> = pods.iter().enumerate().map(series).collect();
-    let told: Vec<Value> = told.iter().map(|told| at(told).expect("an annotation is JSON")).collect();
+    let told: Vec<Value> = told
+        .iter()
+        .map(|told| at(told).expect("an annotation is JSON"))
+        .collect();
     json!({"interval": "1m", "input_series": series, "alert_rule_test": told})
 }
 
 /// Has promtool run these tests of the rules.
 fn run(rules: &Value, tests: &[Value]) -> Result<()> {
     let promtool = folder().join("../.tools/promtool");
-    ensure!(promtool.exists(), "no {}; run: e2e/tools install promtool", promtool.display());
+    ensure!(
+        promtool.exists(),
+        "no {}; run: e2e/tools install promtool",
+        promtool.display()
+    );
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("rules.yaml"), rules.to_string())?;
     let file = dir.path().join("tests.yaml");
-    fs::write(&file, json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}).to_string())?;
-    let output = Command::new(promtool).args(["test", "rules"]).arg(&file).output().context("running promtool")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    fs::write(
+        &file,
+        json!({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
+            .to_string(),
+    )?;
+    let output = Command::new(promtool)
+        .args(["test", "rules"])
+        .arg(&file)
+        .output()
+        .context("running promtool")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{text}");
     Ok(())
 }
@@ -76,14 +110,39 @@ fn run(rules: &Value, tests: &[Value]) -> Result<()> {
 #[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
 fn the_end_of_a_certificate_is_an_alert_before_it_and_another_after_it() -> Result<()> {
     let rules = rules()?;
-    let (ends, ended) = (rule(&rules, "GatewrightCertificateEnds")?, rule(&rules, "GatewrightCertificateEnded")?);
-    let (ending, past) = ("gatewright_certificates_ending", "gatewright_certificates_ended");
+    let (ends, ended) = (
+        rule(&rules, "GatewrightCertificateEnds")?,
+        rule(&rules, "GatewrightCertificateEnded")?,
+    );
+    let (ending, past) = (
+        "gatewright_certificates_ending",
+        "gatewright_certificates_ended",
+    );
     let tests = [
-        // The second comes into the week, and the first ends: it is in the other alert, which hides nothing.
-        case(ends, ending, "", &["0x30 1x90 2x90 1x90"], &[(60, None), (100, Some(1)), (190, Some(2)), (290, Some(1))]),
-        case(ended, past, "", &["0x30 1x200"], &[(60, None), (100, Some(1))]),
+        // The second comes into the week, and the first ends: it is in the other alert, which hides
+        // nothing.
+        case(
+            ends,
+            ending,
+            "",
+            &["0x30 1x90 2x90 1x90"],
+            &[(60, None), (100, Some(1)), (190, Some(2)), (290, Some(1))],
+        ),
+        case(
+            ended,
+            past,
+            "",
+            &["0x30 1x200"],
+            &[(60, None), (100, Some(1))],
+        ),
         // One of them told by all replicas is one.
-        case(ends, ending, "", &["1x200", "1x200"], &[(30, None), (61, Some(1))]),
+        case(
+            ends,
+            ending,
+            "",
+            &["1x200", "1x200"],
+            &[(30, None), (61, Some(1))],
+        ),
         case(ends, ending, "", &["0x200"], &[(180, None)]),
         case(ended, past, "", &["0x200"], &[(180, None)]),
         case(ends, ending, "", &[], &[(180, None)]),
@@ -117,11 +176,25 @@ fn what_keeps_envoys_from_their_configuration_is_an_alert() -> Result<()> {
     let left = rule(&rules, "GatewrightEnvoyLeftBehind")?;
     let left = |values: &str, told: &[(u32, Option<u32>)]| {
         let metric = "gatewright_xds_view_proxies_left_behind";
-        labelled_case(left, metric, ",view=\"shared\"", &[values], Some(("view", "shared")), told)
+        labelled_case(
+            left,
+            metric,
+            ",view=\"shared\"",
+            &[values],
+            Some(("view", "shared")),
+            told,
+        )
     };
     let serving = rule(&rules, "GatewrightNotServing")?;
     let serving = |values: &str, told: &[(u32, Option<u32>)]| {
-        labelled_case(serving, "gatewright_serving", "", &[values], Some(("pod", "0")), told)
+        labelled_case(
+            serving,
+            "gatewright_serving",
+            "",
+            &[values],
+            Some(("pod", "0")),
+            told,
+        )
     };
     let unrecorded = rule(&rules, "GatewrightOwnersNotRecorded")?;
     let unrecorded = |values: &[&str], told: &[(u32, Option<u32>)]| {

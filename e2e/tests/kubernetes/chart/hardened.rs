@@ -1,5 +1,5 @@
-//! Hardening of the rendered chart: limits of every container, one priority, images by digest, and NetworkPolicies in
-//! both directions.
+//! Hardening of the rendered chart: limits of every container, one priority, images by digest, and
+//! NetworkPolicies in both directions.
 
 use std::collections::BTreeSet;
 
@@ -19,11 +19,15 @@ pub(super) fn pods(all: &[Value]) -> Vec<(String, &Value)> {
         Some("PodTemplate") => "/template/spec",
         _ => "/spec/template/spec",
     };
-    all.iter().filter_map(|object| Some((named(object), object.pointer(pod(object))?))).collect()
+    all.iter()
+        .filter_map(|object| Some((named(object), object.pointer(pod(object))?)))
+        .collect()
 }
 
 pub(super) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
-    ["initContainers", "containers"].into_iter().flat_map(|field| pod[field].as_array().into_iter().flatten())
+    ["initContainers", "containers"]
+        .into_iter()
+        .flat_map(|field| pod[field].as_array().into_iter().flatten())
 }
 
 #[test]
@@ -31,18 +35,39 @@ pub(super) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
 fn every_container_has_limits_and_is_restricted_and_every_pod_has_the_priority() -> Result<()> {
     let helm = Helm::new(None)?;
     let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
-    let images = format!("image.digest={},envoy.image.digest={}", digest("a"), digest("b"));
-    let all = helm.template(&["--set", &format!("{EVERYTHING},priorityClass.create=true,{images}")])?;
-    let class = all.iter().find(|object| object["kind"] == "PriorityClass").context("a PriorityClass")?;
+    let images = format!(
+        "image.digest={},envoy.image.digest={}",
+        digest("a"),
+        digest("b")
+    );
+    let all = helm.template(&[
+        "--set",
+        &format!("{EVERYTHING},priorityClass.create=true,{images}"),
+    ])?;
+    let class = all
+        .iter()
+        .find(|object| object["kind"] == "PriorityClass")
+        .context("a PriorityClass")?;
     let pods = pods(&all);
-    assert_eq!(pods.len(), 4, "the controller, and the Envoys of each fleet");
+    assert_eq!(
+        pods.len(),
+        4,
+        "the controller, and the Envoys of each fleet"
+    );
     let mut by_init = 0;
     for (name, pod) in pods {
-        assert_eq!(pod["priorityClassName"], class["metadata"]["name"], "{name}");
+        assert_eq!(
+            pod["priorityClassName"], class["metadata"]["name"],
+            "{name}"
+        );
         by_init += pod["initContainers"].as_array().map_or(0, Vec::len);
         for container in containers(pod) {
             let of = format!("{name}, container {}", container["name"]);
-            for at in ["/resources/limits/memory", "/resources/requests/memory", "/resources/requests/cpu"] {
+            for at in [
+                "/resources/limits/memory",
+                "/resources/requests/memory",
+                "/resources/requests/cpu",
+            ] {
                 assert!(container.pointer(at).is_some(), "{of} has no {at}");
             }
             let restricted = &container["securityContext"];
@@ -50,7 +75,11 @@ fn every_container_has_limits_and_is_restricted_and_every_pod_has_the_priority()
             assert_eq!(restricted["readOnlyRootFilesystem"], true, "{of}");
             assert_eq!(restricted["capabilities"]["drop"], json!(["ALL"]), "{of}");
             let image = container["image"].as_str().unwrap_or_default();
-            let wanted = digest(if image.contains("envoyproxy") { "b" } else { "a" });
+            let wanted = digest(if image.contains("envoyproxy") {
+                "b"
+            } else {
+                "a"
+            });
             assert!(image.ends_with(&format!("@{wanted}")), "{of}: {image}");
         }
     }
@@ -61,7 +90,9 @@ fn every_container_has_limits_and_is_restricted_and_every_pod_has_the_priority()
 /// Returns the ports of a rule.
 fn ports(rule: &Value) -> BTreeSet<String> {
     let ports = rule["ports"].as_array().into_iter().flatten();
-    ports.map(|port| port["port"].to_string().trim_matches('"').to_owned()).collect()
+    ports
+        .map(|port| port["port"].to_string().trim_matches('"').to_owned())
+        .collect()
 }
 
 #[test]
@@ -71,36 +102,74 @@ fn network_policies_restrict_the_controller_and_the_envoys_of_each_fleet() -> Re
     let more = "networkPolicy.controllerEgress[0].ports[0].port=6443,networkPolicy.envoys.egress[0].to[0].ipBlock.cidr=192.0.2.0/24";
     let all = helm.template(&["--set", &format!("{EVERYTHING},{more}")])?;
     let named = |name: &str| {
-        let found = all.iter().find(|object| object["kind"] == "NetworkPolicy" && object["metadata"]["name"] == name);
-        found.map(|policy| &policy["spec"]).with_context(|| format!("NetworkPolicy {name}"))
+        let found = all
+            .iter()
+            .find(|object| object["kind"] == "NetworkPolicy" && object["metadata"]["name"] == name);
+        found
+            .map(|policy| &policy["spec"])
+            .with_context(|| format!("NetworkPolicy {name}"))
     };
     let dns = BTreeSet::from(["53".to_owned()]);
 
     let controller = named("gatewright-controller")?;
     assert_eq!(controller["policyTypes"], json!(["Ingress", "Egress"]));
     let egress = controller["egress"].as_array().context("egress")?;
-    assert_eq!(egress.iter().map(ports).collect::<Vec<_>>(), [dns.clone(), BTreeSet::from(["6443".to_owned()])]);
+    assert_eq!(
+        egress.iter().map(ports).collect::<Vec<_>>(),
+        [dns.clone(), BTreeSet::from(["6443".to_owned()])]
+    );
     let xds = &controller["ingress"][0];
-    assert_eq!(ports(xds), BTreeSet::from(["identity".to_owned(), "xds".to_owned()]));
-    assert_eq!(xds["from"].as_array().map_or(0, Vec::len), 3, "Envoys of three fleets, and nobody else: {xds}");
+    assert_eq!(
+        ports(xds),
+        BTreeSet::from(["identity".to_owned(), "xds".to_owned()])
+    );
+    assert_eq!(
+        xds["from"].as_array().map_or(0, Vec::len),
+        3,
+        "Envoys of three fleets, and nobody else: {xds}"
+    );
 
     for fleet in ["envoy", "envoy-dedicated", "envoy-isolated"] {
         let policy = named(&format!("gatewright-{fleet}"))?;
-        assert_eq!(policy["podSelector"]["matchLabels"]["app.kubernetes.io/component"], fleet);
-        assert!(policy["policyTypes"].as_array().is_some_and(|types| types.contains(&json!("Egress"))), "{fleet}");
+        assert_eq!(
+            policy["podSelector"]["matchLabels"]["app.kubernetes.io/component"],
+            fleet
+        );
+        assert!(
+            policy["policyTypes"]
+                .as_array()
+                .is_some_and(|types| types.contains(&json!("Egress"))),
+            "{fleet}"
+        );
         let egress = policy["egress"].as_array().context("egress")?;
-        let [to_controller, to_dns, to_pods, other] = &egress[..] else { anyhow::bail!("{fleet}: {egress:?}") };
-        let to = &to_controller["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"];
-        assert_eq!((to, ports(to_controller)), (&json!("controller"), ports(xds)), "{fleet}");
+        let [to_controller, to_dns, to_pods, other] = &egress[..] else {
+            anyhow::bail!("{fleet}: {egress:?}")
+        };
+        let to =
+            &to_controller["to"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"];
+        assert_eq!(
+            (to, ports(to_controller)),
+            (&json!("controller"), ports(xds)),
+            "{fleet}"
+        );
         assert_eq!(ports(to_dns), dns, "{fleet}");
-        assert_eq!(to_pods, &json!({"to": [{"namespaceSelector": {}}]}), "{fleet}: pods, and no address outside");
+        assert_eq!(
+            to_pods,
+            &json!({"to": [{"namespaceSelector": {}}]}),
+            "{fleet}: pods, and no address outside"
+        );
         assert_eq!(other["to"][0]["ipBlock"]["cidr"], "192.0.2.0/24", "{fleet}");
     }
 
     // Neither is in force unless somebody asks for it: backends and CAs may be anywhere.
     let all = helm.template(&[])?;
-    let policies: Vec<&Value> = all.iter().filter(|object| object["kind"] == "NetworkPolicy").collect();
-    let [controller] = policies[..] else { anyhow::bail!("{policies:?}") };
+    let policies: Vec<&Value> = all
+        .iter()
+        .filter(|object| object["kind"] == "NetworkPolicy")
+        .collect();
+    let [controller] = policies[..] else {
+        anyhow::bail!("{policies:?}")
+    };
     assert_eq!(controller["spec"]["policyTypes"], json!(["Ingress"]));
     Ok(())
 }

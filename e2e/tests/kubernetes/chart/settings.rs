@@ -34,7 +34,9 @@ pub(super) const NOT_IN_A_CLUSTER: &str = "acme-tls-alpn";
 pub(super) fn camel(flag: &str) -> String {
     let mut words = flag.split('-');
     let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+    words.fold(first, |name, word| {
+        name + &word[..1].to_uppercase() + &word[1..]
+    })
 }
 
 /// Returns the flags of `gatewright controller` that are settings of the chart.
@@ -50,18 +52,39 @@ pub(super) fn flags() -> Vec<Arg> {
 
 pub(super) fn is_number(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
-    let numbers = ["SECONDS", "PORT", "COUNT", "BYTES", "HOURS", "NUMBER", "KIB", "MIB", "INSTRUCTIONS"];
+    let numbers = [
+        "SECONDS",
+        "PORT",
+        "COUNT",
+        "BYTES",
+        "HOURS",
+        "NUMBER",
+        "KIB",
+        "MIB",
+        "INSTRUCTIONS",
+    ];
     names.iter().any(|name| numbers.contains(&name.as_str()))
 }
 
 pub(super) fn defaults(arg: &Arg) -> Vec<String> {
-    arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect()
+    arg.get_default_values()
+        .iter()
+        .map(|value| value.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Returns the schema of a flag's setting.
 pub(super) fn setting(arg: &Arg) -> Value {
-    let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
-    let choices: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    let help = arg
+        .get_long_help()
+        .or_else(|| arg.get_help())
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let choices: Vec<String> = arg
+        .get_possible_values()
+        .iter()
+        .map(|value| value.get_name().to_owned())
+        .collect();
     let mut one = match arg.get_action() {
         ArgAction::SetTrue => json!({"type": "boolean"}),
         _ if is_number(arg) => json!({"type": "integer", "minimum": 0}),
@@ -74,8 +97,11 @@ pub(super) fn setting(arg: &Arg) -> Value {
     let default = defaults(arg);
     one["description"] = json!(help.split_whitespace().collect::<Vec<_>>().join(" "));
     if !matches!(arg.get_action(), ArgAction::SetTrue) && !default.is_empty() {
-        one["description"] =
-            json!(format!("{} [default: {}]", one["description"].as_str().unwrap_or_default(), default.join(", ")));
+        one["description"] = json!(format!(
+            "{} [default: {}]",
+            one["description"].as_str().unwrap_or_default(),
+            default.join(", ")
+        ));
     }
     one
 }

@@ -1,5 +1,5 @@
-//! Envoys of the shared and of the dedicated fleet: each has an identity of its own, and neither gets resources of the
-//! other.
+//! Envoys of the shared and of the dedicated fleet: each has an identity of its own, and neither
+//! gets resources of the other.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -36,7 +36,10 @@ async fn keys_of(cluster: &Cluster, secret: &str) -> Result<Keys> {
         if let Some(keys) = keys(cluster, secret).await? {
             return Ok(keys);
         }
-        ensure!(Instant::now() < deadline, "the controller made no Secret {secret}");
+        ensure!(
+            Instant::now() < deadline,
+            "the controller made no Secret {secret}"
+        );
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -44,7 +47,9 @@ async fn keys_of(cluster: &Cluster, secret: &str) -> Result<Keys> {
 /// An Envoy of the dedicated fleet.
 async fn dedicated_envoy(cluster: &Cluster, node: &str) -> Result<(Envoy, TempDir)> {
     let Keys { pair, bundle } = keys_of(cluster, SERVICE).await?;
-    cluster.envoy_with(node, cluster.xds(), &pair, &bundle).await
+    cluster
+        .envoy_with(node, cluster.xds(), &pair, &bundle)
+        .await
 }
 
 /// Connects as an Envoy with these keys.
@@ -53,29 +58,37 @@ async fn connect(at: SocketAddr, keys: &Keys) -> Result<Channel> {
         .ca_certificate(Certificate::from_pem(&keys.bundle))
         .domain_name(gatewright::controller::XDS_NAME)
         .identity(Identity::from_pem(&keys.pair.certificate, &keys.pair.key));
-    Ok(Endpoint::from_shared(format!("https://{at}"))?.tls_config(tls)?.connect().await?)
+    Ok(Endpoint::from_shared(format!("https://{at}"))?
+        .tls_config(tls)?
+        .connect()
+        .await?)
 }
 
-/// Connects as an Envoy with these keys. Returns the names of its resources of all kinds, and of the requested secrets
-/// those that exist.
+/// Connects as an Envoy with these keys. Returns the names of its resources of all kinds, and of
+/// the requested secrets those that exist.
 pub(crate) async fn told(
     at: SocketAddr,
     keys: &Keys,
     secrets: &[&str],
 ) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let mut names = BTreeSet::new();
-    let mut client = DeltaClient::open_with(connect(at, keys).await?, "curious", Kind::Listener).await?;
+    let mut client =
+        DeltaClient::open_with(connect(at, keys).await?, "curious", Kind::Listener).await?;
     for kind in [Kind::Cluster, Kind::Scope] {
         client.subscribe(kind, &[]).await?;
     }
     // These are requested by name.
-    client.subscribe(Kind::Endpoints, &["shopping/web:80", "banking/web:80"]).await?;
+    client
+        .subscribe(Kind::Endpoints, &["shopping/web:80", "banking/web:80"])
+        .await?;
     client.subscribe(Kind::Secret, secrets).await?;
     let mut found = BTreeSet::new();
     let mut open: BTreeSet<&str> = secrets.iter().copied().collect();
     // Every requested name of a secret is answered, by the secret or by its removal.
     while !open.is_empty() {
-        let response = timeout(LIMIT, client.receive()).await.context("no answer")??;
+        let response = timeout(LIMIT, client.receive())
+            .await
+            .context("no answer")??;
         let is_secret = response.type_url == Kind::Secret.type_url();
         for name in &response.removed_resources {
             open.remove(name.as_str());
@@ -107,7 +120,10 @@ struct Clients {
 
 impl Clients {
     fn start(address: SocketAddr, host: &'static str, owner: &'static str) -> Self {
-        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, answered) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let (until, count) = (stop.clone(), answered.clone());
         let task = tokio::spawn(async move {
             let mut failed = Vec::new();
@@ -120,14 +136,23 @@ impl Clients {
             }
             failed
         });
-        Self { stop, answered, task }
+        Self {
+            stop,
+            answered,
+            task,
+        }
     }
 
     async fn end(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let failed = self.task.await?;
         let answered = self.answered.load(Ordering::Relaxed);
-        ensure!(failed.is_empty() && answered > 0, "{answered} answered, {} not: {:?}", failed.len(), failed.first());
+        ensure!(
+            failed.is_empty() && answered > 0,
+            "{answered} answered, {} not: {:?}",
+            failed.len(),
+            failed.first()
+        );
         Ok(())
     }
 }
@@ -145,17 +170,29 @@ async fn until_answered(address: SocketAddr, host: &str, owner: &str) {
 }
 
 /// Waits until Envoys with these keys get the existing secrets, and checks their other resources.
-async fn until_told(cluster: &Cluster, keys: &Keys, there: &[&str], not: &[&str], foreign: &[&str]) -> Result<()> {
+async fn until_told(
+    cluster: &Cluster,
+    keys: &Keys,
+    there: &[&str],
+    not: &[&str],
+    foreign: &[&str],
+) -> Result<()> {
     let asked = [there, not].concat();
     let expected: BTreeSet<String> = there.iter().map(ToString::to_string).collect();
     let deadline = Instant::now() + LIMIT;
     loop {
         let (names, found) = told(cluster.xds(), keys, &asked).await?;
-        let strange: Vec<_> = names.iter().filter(|name| foreign.iter().any(|part| name.contains(part))).collect();
+        let strange: Vec<_> = names
+            .iter()
+            .filter(|name| foreign.iter().any(|part| name.contains(part)))
+            .collect();
         if found == expected && strange.is_empty() {
             return Ok(());
         }
-        assert!(Instant::now() < deadline, "secrets {found:?}, and not {expected:?}; of others {strange:?}");
+        assert!(
+            Instant::now() < deadline,
+            "secrets {found:?}, and not {expected:?}; of others {strange:?}"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -175,11 +212,15 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
     let (shared_envoy, _tls) = cluster.envoy("shared-a").await?;
     let (own_envoy, _tls) = dedicated_envoy(&cluster, "dedicated-a").await?;
 
-    // A Gateway of each fleet. Clients of both are served from here on, whatever happens to the control plane.
+    // A Gateway of each fleet. Clients of both are served from here on, whatever happens to the
+    // control plane.
     let (shop, bank) = ("shop.example.org", "bank.example.org");
     let ports = [free_port()?, free_port()?];
     let mut echos = Vec::new();
-    for (name, class, port, host) in [("shopping", "shared", ports[0], shop), ("banking", "own", ports[1], bank)] {
+    for (name, class, port, host) in [
+        ("shopping", "shared", ports[0], shop),
+        ("banking", "own", ports[1], bank),
+    ] {
         let echo = Echo::start_on(name, BACKEND).await?;
         tenant(&cluster, name, class, port, &[host]).await?;
         for object in service(name, "web", echo.address().port()) {
@@ -187,30 +228,63 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
         }
         echos.push(echo);
     }
-    let made = cluster.until("v1", "Service", "banking", "edge-own", |o| target(o).is_some()).await?;
+    let made = cluster
+        .until("v1", "Service", "banking", "edge-own", |o| {
+            target(o).is_some()
+        })
+        .await?;
     give(&cluster, "banking", "edge-own", BACKEND).await?;
     for namespace in ["shopping", "banking"] {
         let programmed = |o: &Value| is_true(&o["status"], "Programmed");
-        let gateway = cluster.until(GATEWAY, "Gateway", namespace, "edge", programmed).await?;
+        let gateway = cluster
+            .until(GATEWAY, "Gateway", namespace, "edge", programmed)
+            .await?;
         let text = gateway["status"]["conditions"].to_string();
-        assert!(text.contains("acknowledged by 1 of 1 Envoys"), "the other fleet's do not count: {text}");
+        assert!(
+            text.contains("acknowledged by 1 of 1 Envoys"),
+            "the other fleet's do not count: {text}"
+        );
     }
     let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let own_port = target(&made).context("a port")?;
     until_answered(at(ports[0]), shop, "shopping").await;
     until_answered(at(own_port), bank, "banking").await;
 
-    // A request over ADS for a secret of the other fleet's Gateway is answered like one for a missing name.
-    let (of_shared, of_own) = (keys_of(&cluster, "gatewright-envoy").await?, keys_of(&cluster, SERVICE).await?);
-    until_told(&cluster, &of_shared, &[shop], &[bank, "nobody.example.org"], &["bank"]).await?;
-    until_told(&cluster, &of_own, &[bank], &[shop, "nobody.example.org"], &["shop", "shared"]).await?;
+    // A request over ADS for a secret of the other fleet's Gateway is answered like one for a
+    // missing name.
+    let (of_shared, of_own) = (
+        keys_of(&cluster, "gatewright-envoy").await?,
+        keys_of(&cluster, SERVICE).await?,
+    );
+    until_told(
+        &cluster,
+        &of_shared,
+        &[shop],
+        &[bank, "nobody.example.org"],
+        &["bank"],
+    )
+    .await?;
+    until_told(
+        &cluster,
+        &of_own,
+        &[bank],
+        &[shop, "nobody.example.org"],
+        &["shop", "shared"],
+    )
+    .await?;
     for (envoy, foreign) in [(&shared_envoy, "bank"), (&own_envoy, "shop")] {
         let held = envoy.admin("/config_dump?include_eds").await?;
-        assert!(!held.contains(foreign), "an Envoy holds something of {foreign}");
+        assert!(
+            !held.contains(foreign),
+            "an Envoy holds something of {foreign}"
+        );
     }
 
     // A restart of the controller, and a second replica: the same, and no client is interrupted.
-    let clients = [Clients::start(at(ports[0]), shop, "shopping"), Clients::start(at(own_port), bank, "banking")];
+    let clients = [
+        Clients::start(at(ports[0]), shop, "shopping"),
+        Clients::start(at(own_port), bank, "banking"),
+    ];
     drop(controller);
     let mut controller = cluster.controller_with("one", &APART)?;
     controller.line("xDS at").await?;
@@ -219,16 +293,34 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
     let [of_shop, of_bank] = clients;
     of_bank.end().await?;
 
-    // A Gateway that moves is served by the other fleet, including its certificate. The shop is served all the time.
+    // A Gateway that moves is served by the other fleet, including its certificate. The shop is
+    // served all the time.
     let slice = |kind: &'static str| ("discovery.k8s.io/v1", "EndpointSlice", kind);
-    server.put(parameters("own", json!({"fleet": "Shared"}))).await?;
+    server
+        .put(parameters("own", json!({"fleet": "Shared"})))
+        .await?;
     until_answered(at(ports[1]), bank, "banking").await;
     until_told(&cluster, &of_shared, &[shop, bank], &[], &[]).await?;
-    until_told(&cluster, &of_own, &[], &[shop, bank], &["shop", "bank", "shared"]).await?;
+    until_told(
+        &cluster,
+        &of_own,
+        &[],
+        &[shop, bank],
+        &["shop", "bank", "shared"],
+    )
+    .await?;
     let (version, kind, name) = slice("edge-own-v4");
-    cluster.until(version, kind, "banking", name, Value::is_null).await?;
-    server.put(parameters("own", json!({"fleet": "Dedicated"}))).await?;
-    let made = cluster.until("v1", "Service", "banking", "edge-own", |o| target(o).is_some()).await?;
+    cluster
+        .until(version, kind, "banking", name, Value::is_null)
+        .await?;
+    server
+        .put(parameters("own", json!({"fleet": "Dedicated"})))
+        .await?;
+    let made = cluster
+        .until("v1", "Service", "banking", "edge-own", |o| {
+            target(o).is_some()
+        })
+        .await?;
     give(&cluster, "banking", "edge-own", BACKEND).await?;
     until_answered(at(target(&made).context("a port")?), bank, "banking").await;
     until_told(&cluster, &of_shared, &[shop], &[bank], &["bank"]).await?;
@@ -243,9 +335,20 @@ async fn refuse(client: &mut DeltaClient, clusters: &[&str], text: &str) -> Resu
     client.subscribe(Kind::Cluster, clusters).await?;
     loop {
         let response = client.receive().await?;
-        let error_detail = Some(Status { code: 3, message: text.to_owned(), details: Vec::new() });
+        let error_detail = Some(Status {
+            code: 3,
+            message: text.to_owned(),
+            details: Vec::new(),
+        });
         let (type_url, response_nonce) = (response.type_url, response.nonce);
-        client.request(DeltaDiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() }).await?;
+        client
+            .request(DeltaDiscoveryRequest {
+                type_url,
+                response_nonce,
+                error_detail,
+                ..Default::default()
+            })
+            .await?;
     }
 }
 
@@ -262,13 +365,27 @@ async fn an_envoy_reports_about_objects_of_its_own_fleet_alone() -> Result<()> {
     let mut controller = cluster.controller_with("one", &APART)?;
     controller.line("xDS at").await?;
     for (name, class) in [("shopping", "shared"), ("banking", "own")] {
-        tenant(&cluster, name, class, free_port()?, &[&format!("{name}.example.org")]).await?;
+        tenant(
+            &cluster,
+            name,
+            class,
+            free_port()?,
+            &[&format!("{name}.example.org")],
+        )
+        .await?;
         for object in service(name, "web", 80) {
             cluster.server.put(object).await?;
         }
     }
     let keys = keys_of(&cluster, SERVICE).await?;
-    until_told(&cluster, &keys, &["banking.example.org"], &[], &["shop", "shared"]).await?;
+    until_told(
+        &cluster,
+        &keys,
+        &["banking.example.org"],
+        &[],
+        &["shop", "shared"],
+    )
+    .await?;
     let mut liar = DeltaClient::open(connect(cluster.xds(), &keys).await?, "liar").await?;
     let is_told = |object: &Value| object["status"].to_string().contains(LIE);
     tokio::select! {
@@ -276,7 +393,11 @@ async fn an_envoy_reports_about_objects_of_its_own_fleet_alone() -> Result<()> {
         _ = cluster.until(GATEWAY, "HTTPRoute", "banking", "web", is_told) => {}
     }
     for (kind, name) in [("HTTPRoute", "web"), ("Gateway", "edge")] {
-        let object = cluster.until(GATEWAY, kind, "shopping", name, |object| object["status"].is_object()).await?;
+        let object = cluster
+            .until(GATEWAY, kind, "shopping", name, |object| {
+                object["status"].is_object()
+            })
+            .await?;
         assert!(!is_told(&object), "{object}");
     }
     Ok(())
@@ -289,7 +410,8 @@ async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> 
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    // All Envoys have one address here; those of a separate fleet are distinguished by another address in the slice.
+    // All Envoys have one address here; those of a separate fleet are distinguished by another
+    // address in the slice.
     let mut controller = cluster.controller_with("one", &JOINED)?;
     controller.line("xDS at").await?;
     let (_shared_envoy, _tls) = cluster.envoy("shared-a").await?;
@@ -298,19 +420,27 @@ async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> 
     for object in service("joining", "web", echo.address().port()) {
         server.put(object).await?;
     }
-    let made = cluster.until("v1", "Service", "joining", "edge-own", |o| target(o).is_some()).await?;
+    let made = cluster
+        .until("v1", "Service", "joining", "edge-own", |o| {
+            target(o).is_some()
+        })
+        .await?;
     give(&cluster, "joining", "edge-own", BACKEND).await?;
     let at = SocketAddr::from(([127, 0, 0, 1], target(&made).context("a port")?));
     until_answered(at, "j.example.org", "joining").await;
     let behind = |ip: &'static str| {
         move |o: &Value| {
-            o["endpoints"][0]["addresses"] == json!([ip]) && o["endpoints"].as_array().map(Vec::len) == Some(1)
+            o["endpoints"][0]["addresses"] == json!([ip])
+                && o["endpoints"].as_array().map(Vec::len) == Some(1)
         }
     };
     let slice = ("discovery.k8s.io/v1", "EndpointSlice", "joining");
-    server.until(slice, "edge-own-v4", LIMIT, behind(BACKEND)).await?;
+    server
+        .until(slice, "edge-own-v4", LIMIT, behind(BACKEND))
+        .await?;
 
-    // Envoys of the separate fleet start, and get the configuration before clients are sent to them.
+    // Envoys of the separate fleet start, and get the configuration before clients are sent to
+    // them.
     let own = keys_of(&cluster, SERVICE).await?;
     until_told(&cluster, &own, &["j.example.org"], &[], &[]).await?;
     for mut object in service(NAMESPACE, SERVICE, 80) {
@@ -319,7 +449,9 @@ async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> 
         }
         server.put(object).await?;
     }
-    server.until(slice, "edge-own-v4", LIMIT, behind("198.18.0.2")).await?;
+    server
+        .until(slice, "edge-own-v4", LIMIT, behind("198.18.0.2"))
+        .await?;
     until_answered(at, "j.example.org", "joining").await;
 
     // Then Envoys of the shared fleet do not get it any more, and those of the separate fleet do.
@@ -329,6 +461,8 @@ async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> 
     until_told(&cluster, &own, &["j.example.org"], &[], &[]).await?;
     let shared = keys_of(&cluster, "gatewright-envoy").await?;
     until_told(&cluster, &shared, &[], &["j.example.org"], &["joining"]).await?;
-    server.until(slice, "edge-own-v4", LIMIT, behind("198.18.0.2")).await?;
+    server
+        .until(slice, "edge-own-v4", LIMIT, behind("198.18.0.2"))
+        .await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Gateways of several tenants on one port of the shared fleet: a hostname is served for its owner, and for nobody else
-//! at any time, also while its owner changes.
+//! Gateways of several tenants on one port of the shared fleet: a hostname is served for its owner,
+//! and for nobody else at any time, also while its owner changes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,22 +19,48 @@ use super::GATEWAY;
 /// Returns the owner that answers for a host: the name in the certificate, and the backend.
 async fn who(address: SocketAddr, host: &str) -> Result<(String, String)> {
     let answer = Probe::https(address, host).send().await?;
-    let told: Value = serde_json::from_slice(&answer.body)
-        .with_context(|| format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body)))?;
-    let backend = told["name"].as_str().context("an echo names itself")?.to_owned();
+    let told: Value = serde_json::from_slice(&answer.body).with_context(|| {
+        format!(
+            "{} {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        )
+    })?;
+    let backend = told["name"]
+        .as_str()
+        .context("an echo names itself")?
+        .to_owned();
     let peer = answer.peer.context("TLS has a peer")?;
-    let owner = peer.dns_names.iter().find_map(|name| name.strip_suffix(".owner.test"));
-    Ok((owner.context("the certificate names its owner")?.to_owned(), backend))
+    let owner = peer
+        .dns_names
+        .iter()
+        .find_map(|name| name.strip_suffix(".owner.test"));
+    Ok((
+        owner.context("the certificate names its owner")?.to_owned(),
+        backend,
+    ))
 }
 
-/// A tenant whose certificate and backend have its name: TLS is terminated at Envoy, or at the backend.
-async fn tenant(cluster: &Cluster, name: &str, port: u16, host: Option<&str>, passthrough: bool) -> Result<Echo> {
+/// A tenant whose certificate and backend have its name: TLS is terminated at Envoy, or at the
+/// backend.
+async fn tenant(
+    cluster: &Cluster,
+    name: &str,
+    port: u16,
+    host: Option<&str>,
+    passthrough: bool,
+) -> Result<Echo> {
     let server = &cluster.server;
-    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await?;
-    let names: Vec<String> = host.map(str::to_owned).into_iter().chain([format!("{name}.owner.test")]).collect();
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+        .await?;
+    let names: Vec<String> = host
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!("{name}.owner.test")])
+        .collect();
     let made = rcgen::generate_simple_self_signed(names)?;
-    let mut listener =
-        json!({"name": "l", "protocol": "HTTPS", "port": port, "tls": {"certificateRefs": [{"name": "cert"}]}});
+    let mut listener = json!({"name": "l", "protocol": "HTTPS", "port": port, "tls": {"certificateRefs": [{"name": "cert"}]}});
     let mut route = json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "web", "namespace": name},
         "spec": {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}});
     if let Some(host) = host {
@@ -45,7 +71,11 @@ async fn tenant(cluster: &Cluster, name: &str, port: u16, host: Option<&str>, pa
         listener["tls"] = json!({"mode": "Passthrough"});
         route["kind"] = json!("TLSRoute");
         route["spec"]["hostnames"] = json!([host.context("a TLSRoute has a hostname")?]);
-        let key = made.signing_key.serialize_der().try_into().map_err(anyhow::Error::msg)?;
+        let key = made
+            .signing_key
+            .serialize_der()
+            .try_into()
+            .map_err(anyhow::Error::msg)?;
         Echo::start_tls_on(name, BACKEND, vec![made.cert.der().clone()], key).await?
     } else {
         server
@@ -68,22 +98,33 @@ async fn tenant(cluster: &Cluster, name: &str, port: u16, host: Option<&str>, pa
     Ok(echo)
 }
 
-/// Returns true for the result of a connection during the change: the certificate of one and the route of the other, or
-/// passthrough from now on.
+/// Returns true for the result of a connection during the change: the certificate of one and the
+/// route of the other, or passthrough from now on.
 fn is_between(who: &str, from: &str, to: &str) -> bool {
-    let mixed = |backend: &str, certificate: &str| who == format!("{backend} under the certificate of {certificate}");
-    let passed_on = || who.starts_with("421") || who == "TLS: received fatal alert: HandshakeFailure";
+    let mixed = |backend: &str, certificate: &str| {
+        who == format!("{backend} under the certificate of {certificate}")
+    };
+    let passed_on =
+        || who.starts_with("421") || who == "TLS: received fatal alert: HandshakeFailure";
     mixed(from, to) || mixed(to, from) || (to == "raw" && passed_on())
 }
 
 /// Returns true if a connection was closed, or no backend answered: a name between two owners.
 fn is_nobody(who: &str) -> bool {
-    ["connection ", "TLS: ", "404", "421"].iter().any(|start| who.starts_with(start))
+    ["connection ", "TLS: ", "404", "421"]
+        .iter()
+        .any(|start| who.starts_with(start))
 }
 
-/// Deletes the winner's Gateway while a client sends requests; returns the owners that answered, in the order of their
-/// first answers.
-async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &str, to: &str) -> Result<Vec<String>> {
+/// Deletes the winner's Gateway while a client sends requests; returns the owners that answered, in
+/// the order of their first answers.
+async fn hand_over(
+    cluster: &Cluster,
+    address: SocketAddr,
+    host: &str,
+    from: &str,
+    to: &str,
+) -> Result<Vec<String>> {
     let over = Arc::new(AtomicBool::new(false));
     let asking = {
         let (over, host) = (over.clone(), host.to_owned());
@@ -93,7 +134,9 @@ async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &st
                 let last = over.load(Ordering::SeqCst);
                 let now = match who(address, &host).await {
                     Ok((certificate, backend)) if certificate == backend => certificate,
-                    Ok((certificate, backend)) => format!("{backend} under the certificate of {certificate}"),
+                    Ok((certificate, backend)) => {
+                        format!("{backend} under the certificate of {certificate}")
+                    }
                     Err(error) => format!("{error:#}"),
                 };
                 if seen.last() != Some(&now) {
@@ -107,7 +150,11 @@ async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &st
     };
     let gateways = cluster.server.api(GATEWAY, "Gateway", from).await?;
     gateways.delete("edge", &Default::default()).await?;
-    cluster.until(GATEWAY, "Gateway", to, "edge", |o| is_true(&o["status"]["listeners"][0], "Programmed")).await?;
+    cluster
+        .until(GATEWAY, "Gateway", to, "edge", |o| {
+            is_true(&o["status"]["listeners"][0], "Programmed")
+        })
+        .await?;
     over.store(true, Ordering::SeqCst);
     let seen = asking.await?;
     ensure!(!seen.is_empty(), "nobody was asked");
@@ -118,15 +165,19 @@ async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &st
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> Result<()> {
     let cluster = Cluster::start().await?;
-    cluster.server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+    cluster
+        .server
+        .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+        .await?;
     // A name that one gives up is the next one's at once.
     let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let port = free_port()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    // A later claim takes nothing: neither a name that another has, nor one below another's wildcard. A wildcard takes
-    // no name that another had before, and the catch-all none that anybody has.
+    // A later claim takes nothing: neither a name that another has, nor one below another's
+    // wildcard. A wildcard takes no name that another had before, and the catch-all none that
+    // anybody has.
     let tenants = [
         ("any", None, false),
         ("exact", Some("web.example.org"), false),
@@ -147,12 +198,16 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
     let losers = ["late", "below", "two", "ended", "raw"];
     for loser in losers {
         cluster
-            .until(GATEWAY, "Gateway", loser, "edge", |o| is_true(&o["status"]["listeners"][0], "Conflicted"))
+            .until(GATEWAY, "Gateway", loser, "edge", |o| {
+                is_true(&o["status"]["listeners"][0], "Conflicted")
+            })
             .await?;
     }
     for winner in ["any", "wide", "exact", "one", "passed", "first"] {
         cluster
-            .until(GATEWAY, "Gateway", winner, "edge", |o| is_true(&o["status"]["listeners"][0], "Programmed"))
+            .until(GATEWAY, "Gateway", winner, "edge", |o| {
+                is_true(&o["status"]["listeners"][0], "Programmed")
+            })
             .await?;
     }
     let own = |name: &str| (name.to_owned(), name.to_owned());
@@ -171,8 +226,9 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
         assert_eq!(echoes[loser].requests(), 0, "{loser} is not served");
     }
 
-    // Exact to exact, passthrough to termination, and termination to passthrough. The owner of the catch-all would take
-    // each of these names, and never gets one: between two owners nobody is served.
+    // Exact to exact, passthrough to termination, and termination to passthrough. The owner of the
+    // catch-all would take each of these names, and never gets one: between two owners nobody is
+    // served.
     for (host, from, to) in [
         ("web.example.net", "one", "two"),
         ("pass.example.net", "passed", "ended"),
@@ -181,13 +237,26 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
         let mut seen = hand_over(&cluster, address, host, from, to).await?;
         seen.retain(|who| !is_between(who, from, to) && !is_nobody(who));
         seen.dedup();
-        assert_eq!(seen, [from, to], "{host} changes hands once, from one to the other");
+        assert_eq!(
+            seen,
+            [from, to],
+            "{host} changes hands once, from one to the other"
+        );
     }
     // A name below a wildcard without another owner belongs to the wildcard's owner.
-    cluster.server.api(GATEWAY, "Gateway", "exact").await?.delete("edge", &Default::default()).await?;
+    cluster
+        .server
+        .api(GATEWAY, "Gateway", "exact")
+        .await?
+        .delete("edge", &Default::default())
+        .await?;
     let until = tokio::time::Instant::now() + Duration::from_secs(60);
     while who(address, "web.example.org").await.ok() != Some(own("wide")) {
-        ensure!(tokio::time::Instant::now() < until, "{:?}", who(address, "web.example.org").await);
+        ensure!(
+            tokio::time::Instant::now() < until,
+            "{:?}",
+            who(address, "web.example.org").await
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(echoes["late"].requests() + echoes["below"].requests(), 0);

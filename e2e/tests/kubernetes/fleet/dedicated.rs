@@ -16,7 +16,10 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    let (alice, bob) = (Echo::start_on("alice", BACKEND).await?, Echo::start_on("bob", BACKEND).await?);
+    let (alice, bob) = (
+        Echo::start_on("alice", BACKEND).await?,
+        Echo::start_on("bob", BACKEND).await?,
+    );
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -27,19 +30,48 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
         for object in service(name, "web", echo.address().port()) {
             server.put(object).await?;
         }
-        let made = cluster.until("v1", "Service", name, "edge-own", |o| target(o).is_some()).await?;
-        assert_eq!(made["metadata"]["labels"]["gateway.networking.k8s.io/gateway-name"], "edge");
+        let made = cluster
+            .until("v1", "Service", name, "edge-own", |o| target(o).is_some())
+            .await?;
+        assert_eq!(
+            made["metadata"]["labels"]["gateway.networking.k8s.io/gateway-name"],
+            "edge"
+        );
         assert_eq!(made["metadata"]["ownerReferences"][0]["kind"], "Gateway");
-        let reason = |o: &Value| condition(&o["status"], "Programmed").map(|c| c["reason"].clone()).unwrap_or_default();
-        cluster.until(GATEWAY, "Gateway", name, "edge", |o| reason(o) == "AddressNotAssigned").await?;
+        let reason = |o: &Value| {
+            condition(&o["status"], "Programmed")
+                .map(|c| c["reason"].clone())
+                .unwrap_or_default()
+        };
+        cluster
+            .until(GATEWAY, "Gateway", name, "edge", |o| {
+                reason(o) == "AddressNotAssigned"
+            })
+            .await?;
         give(&cluster, name, "edge-own", BACKEND).await?;
-        let gateway = cluster.until(GATEWAY, "Gateway", name, "edge", |o| is_true(&o["status"], "Programmed")).await?;
-        assert_eq!(gateway["status"]["addresses"], json!([{"type": "IPAddress", "value": BACKEND}]));
+        let gateway = cluster
+            .until(GATEWAY, "Gateway", name, "edge", |o| {
+                is_true(&o["status"], "Programmed")
+            })
+            .await?;
+        assert_eq!(
+            gateway["status"]["addresses"],
+            json!([{"type": "IPAddress", "value": BACKEND}])
+        );
         let port = target(&made).context("a port")?;
         ports.insert(port);
-        assert_eq!(answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?, name);
+        assert_eq!(
+            answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?,
+            name
+        );
         let slice = cluster
-            .until("discovery.k8s.io/v1", "EndpointSlice", name, "edge-own-v4", |o| o["ports"][0]["port"] == port)
+            .until(
+                "discovery.k8s.io/v1",
+                "EndpointSlice",
+                name,
+                "edge-own-v4",
+                |o| o["ports"][0]["port"] == port,
+            )
             .await?;
         assert_eq!(slice["endpoints"][0]["addresses"], json!([BACKEND]));
     }
@@ -49,23 +81,48 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
     let api = server.api(GATEWAY, "Gateway", "alice").await?;
     let ask = |infrastructure: Value| json!({"spec": {"infrastructure": infrastructure}});
     let asked = ask(json!({"labels": {"team": "blue"}, "annotations": {"example.org/pool": "a"}}));
-    api.patch("edge", &Default::default(), &kube::api::Patch::Merge(&asked)).await?;
-    for (version, kind, name) in
-        [("v1", "Service", "edge-own"), ("discovery.k8s.io/v1", "EndpointSlice", "edge-own-v4")]
-    {
+    api.patch(
+        "edge",
+        &Default::default(),
+        &kube::api::Patch::Merge(&asked),
+    )
+    .await?;
+    for (version, kind, name) in [
+        ("v1", "Service", "edge-own"),
+        ("discovery.k8s.io/v1", "EndpointSlice", "edge-own-v4"),
+    ] {
         let has = |o: &Value| o["metadata"]["labels"]["team"] == "blue";
         let there = cluster.until(version, kind, "alice", name, has).await?;
         assert_eq!(there["metadata"]["annotations"]["example.org/pool"], "a");
     }
-    api.patch("edge", &Default::default(), &kube::api::Patch::Merge(&ask(Value::Null))).await?;
-    cluster.until("v1", "Service", "alice", "edge-own", |o| o["metadata"]["labels"]["team"].is_null()).await?;
+    api.patch(
+        "edge",
+        &Default::default(),
+        &kube::api::Patch::Merge(&ask(Value::Null)),
+    )
+    .await?;
+    cluster
+        .until("v1", "Service", "alice", "edge-own", |o| {
+            o["metadata"]["labels"]["team"].is_null()
+        })
+        .await?;
 
     // Changes of our fields by others are reverted; then nothing is written any more.
     let services = server.api("v1", "Service", "alice").await?;
     let there = serde_json::to_value(services.get("edge-own").await?)?;
     let other = json!({"spec": {"ports": [{"port": 443, "name": "p443", "targetPort": 1, "protocol": "TCP"}]}});
-    services.patch("edge-own", &Default::default(), &kube::api::Patch::Merge(&other)).await?;
-    cluster.until("v1", "Service", "alice", "edge-own", |o| target(o) == target(&there)).await?;
+    services
+        .patch(
+            "edge-own",
+            &Default::default(),
+            &kube::api::Patch::Merge(&other),
+        )
+        .await?;
+    cluster
+        .until("v1", "Service", "alice", "edge-own", |o| {
+            target(o) == target(&there)
+        })
+        .await?;
     let quiet = cluster.quiet().await?;
 
     // A restart keeps the ports, writes nothing, and all hosts stay served.
@@ -78,15 +135,45 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
         answer(SocketAddr::from(([127, 0, 0, 1], *port)), "web.example.org").await?;
     }
 
-    // A class whose parameters are missing for a moment keeps all addresses; another kind of fleet does not.
-    let all = server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?;
+    // A class whose parameters are missing for a moment keeps all addresses; another kind of fleet
+    // does not.
+    let all = server
+        .api("gatewright.io/v1alpha1", "GatewayParameters", "default")
+        .await?;
     all.delete("own", &Default::default()).await?;
-    let reason = |o: &Value| condition(&o["status"], "Accepted").map(|c| c["reason"].clone()).unwrap_or_default();
-    cluster.until(GATEWAY, "Gateway", "bob", "edge", |o| reason(o) == "InvalidParameters").await?;
-    assert!(server.api("v1", "Service", "bob").await?.get_opt("edge-own").await?.is_some());
-    server.put(parameters("own", json!({"fleet": "Shared"}))).await?;
-    cluster.until("v1", "Service", "bob", "edge-own", Value::is_null).await?;
-    cluster.until("discovery.k8s.io/v1", "EndpointSlice", "bob", "edge-own-v4", Value::is_null).await?;
+    let reason = |o: &Value| {
+        condition(&o["status"], "Accepted")
+            .map(|c| c["reason"].clone())
+            .unwrap_or_default()
+    };
+    cluster
+        .until(GATEWAY, "Gateway", "bob", "edge", |o| {
+            reason(o) == "InvalidParameters"
+        })
+        .await?;
+    assert!(
+        server
+            .api("v1", "Service", "bob")
+            .await?
+            .get_opt("edge-own")
+            .await?
+            .is_some()
+    );
+    server
+        .put(parameters("own", json!({"fleet": "Shared"})))
+        .await?;
+    cluster
+        .until("v1", "Service", "bob", "edge-own", Value::is_null)
+        .await?;
+    cluster
+        .until(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "bob",
+            "edge-own-v4",
+            Value::is_null,
+        )
+        .await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }

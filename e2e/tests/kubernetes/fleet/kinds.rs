@@ -1,4 +1,5 @@
-//! The Service of a dedicated Gateway in every form of parameters and listeners, one after the other.
+//! The Service of a dedicated Gateway in every form of parameters and listeners, one after the
+//! other.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true, tls_secret};
@@ -39,17 +40,24 @@ fn steps() -> Vec<Step> {
         reason: "Programmed",
         text: "acknowledged",
         like: |o| {
-            o["spec"]["type"] == "ClusterIP" && o["spec"]["ports"][0]["nodePort"].is_null() && policy(o).is_null()
+            o["spec"]["type"] == "ClusterIP"
+                && o["spec"]["ports"][0]["nodePort"].is_null()
+                && policy(o).is_null()
         },
     };
     vec![
-        Step { name: "within the cluster", ..base() },
+        Step {
+            name: "within the cluster",
+            ..base()
+        },
         Step {
             name: "on nodes, with another port",
             service: json!({"type": "NodePort"}),
             ports: &[443, 8443],
             like: |o| {
-                o["spec"]["type"] == "NodePort" && o["spec"]["ports"][1]["nodePort"].is_u64() && policy(o) == "Cluster"
+                o["spec"]["type"] == "NodePort"
+                    && o["spec"]["ports"][1]["nodePort"].is_u64()
+                    && policy(o) == "Cluster"
             },
             ..base()
         },
@@ -59,7 +67,10 @@ fn steps() -> Vec<Step> {
             like: |o| o["spec"]["type"] == "NodePort" && policy(o) == "Local",
             ..base()
         },
-        Step { name: "within the cluster again, with the first port alone", ..base() },
+        Step {
+            name: "within the cluster again, with the first port alone",
+            ..base()
+        },
         Step {
             name: "a load balancer of a class, without an address",
             service: balanced("example.org/a"),
@@ -137,7 +148,9 @@ fn steps() -> Vec<Step> {
             service: json!({"type": "NodePort"}),
             like: |o| {
                 let spec = &o["spec"];
-                spec["type"] == "NodePort" && spec["loadBalancerClass"].is_null() && spec["loadBalancerIP"].is_null()
+                spec["type"] == "NodePort"
+                    && spec["loadBalancerClass"].is_null()
+                    && spec["loadBalancerIP"].is_null()
             },
             ..base()
         },
@@ -149,7 +162,12 @@ fn policy(service: &Value) -> &Value {
 }
 
 fn ports(service: &Value) -> Vec<u64> {
-    service["spec"]["ports"].as_array().into_iter().flatten().filter_map(|port| port["port"].as_u64()).collect()
+    service["spec"]["ports"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|port| port["port"].as_u64())
+        .collect()
 }
 
 #[tokio::test]
@@ -171,32 +189,74 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         {"addresses": ["198.18.0.2"], "conditions": terminating, "nodeName": "node-2"},
     ]);
     let envoys_v6 = json!([{"addresses": ["2001:db8::1"], "conditions": {"ready": true}}]);
-    server.put(slice("gatewright-envoy-1", "IPv4", &envoys_v4)).await?;
-    server.put(slice("gatewright-envoy-2", "IPv6", &envoys_v6)).await?;
+    server
+        .put(slice("gatewright-envoy-1", "IPv4", &envoys_v4))
+        .await?;
+    server
+        .put(slice("gatewright-envoy-2", "IPv6", &envoys_v6))
+        .await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    server.put(tls_secret("default", "cert", &["web.example.org"])?).await?;
-    server.put(parameters("own", json!({"fleet": "Dedicated", "service": {"type": "ClusterIP"}}))).await?;
-    server.put(gateway("default", "own", 443, &["web.example.org"])).await?;
+    server
+        .put(tls_secret("default", "cert", &["web.example.org"])?)
+        .await?;
+    server
+        .put(parameters(
+            "own",
+            json!({"fleet": "Dedicated", "service": {"type": "ClusterIP"}}),
+        ))
+        .await?;
+    server
+        .put(gateway("default", "own", 443, &["web.example.org"]))
+        .await?;
     let (mut cluster_ip, mut first) = (Value::Null, Value::Null);
     for step in steps() {
-        let Step { name, service, addresses, ports: wanted, given, reason, text, like } = step;
-        #[expect(clippy::print_stdout, reason = "what is printed last says at which step it failed")]
+        let Step {
+            name,
+            service,
+            addresses,
+            ports: wanted,
+            given,
+            reason,
+            text,
+            like,
+        } = step;
+        #[expect(
+            clippy::print_stdout,
+            reason = "what is printed last says at which step it failed"
+        )]
         {
             println!("{name}");
         }
-        server.put(parameters("own", json!({"fleet": "Dedicated", "service": service}))).await?;
+        server
+            .put(parameters(
+                "own",
+                json!({"fleet": "Dedicated", "service": service}),
+            ))
+            .await?;
         let listener = |port: &u16| {
             json!({"name": format!("l{port}"), "protocol": "HTTPS", "port": port, "hostname": "web.example.org",
                 "tls": {"certificateRefs": [{"name": "cert"}]}})
         };
         let listeners: Vec<Value> = wanted.iter().map(listener).collect();
-        change(&cluster, "default", json!({"spec": {"listeners": listeners, "addresses": addresses}})).await?;
+        change(
+            &cluster,
+            "default",
+            json!({"spec": {"listeners": listeners, "addresses": addresses}}),
+        )
+        .await?;
         let right = |o: &Value| {
-            like(o) && ports(o).iter().eq(wanted.iter().map(|port| u64::from(*port)).collect::<Vec<_>>().iter())
+            like(o)
+                && ports(o).iter().eq(wanted
+                    .iter()
+                    .map(|port| u64::from(*port))
+                    .collect::<Vec<_>>()
+                    .iter())
         };
-        let there = cluster.until("v1", "Service", "default", "edge-own", right).await?;
+        let there = cluster
+            .until("v1", "Service", "default", "edge-own", right)
+            .await?;
         if let Some(given) = given {
             give(&cluster, "default", "edge-own", given).await?;
         }
@@ -205,7 +265,11 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         if first.is_null() {
             (first, cluster_ip) = (target, there["spec"]["clusterIP"].clone());
         } else {
-            assert_eq!((&target, &there["spec"]["clusterIP"]), (&first, &cluster_ip), "{name}");
+            assert_eq!(
+                (&target, &there["spec"]["clusterIP"]),
+                (&first, &cluster_ip),
+                "{name}"
+            );
         }
         let reached = match (given, reason) {
             (_, "AddressNotUsable" | "AddressNotAssigned") => Value::Null,
@@ -214,38 +278,84 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         };
         let said = |o: &Value| {
             let (why, what) = told(&o["status"], "Programmed");
-            why == reason && what.contains(text) && is_new(o) && o["status"]["addresses"][0]["value"] == reached
+            why == reason
+                && what.contains(text)
+                && is_new(o)
+                && o["status"]["addresses"][0]["value"] == reached
         };
-        cluster.until(GATEWAY, "Gateway", "default", "edge", said).await?;
-        // A node forwards connections from outside to the endpoints that say its name, if the policy is Local.
+        cluster
+            .until(GATEWAY, "Gateway", "default", "edge", said)
+            .await?;
+        // A node forwards connections from outside to the endpoints that say its name, if the
+        // policy is Local.
         for (family, envoys) in [("v4", &envoys_v4), ("v6", &envoys_v6)] {
             let number = target_numbers(&there);
             let right = |o: &Value| {
-                let numbers: Vec<&Value> = o["ports"].as_array().into_iter().flatten().map(|p| &p["port"]).collect();
+                let numbers: Vec<&Value> = o["ports"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|p| &p["port"])
+                    .collect();
                 o["endpoints"] == *envoys && json!(numbers) == number
             };
             cluster
-                .until("discovery.k8s.io/v1", "EndpointSlice", "default", &format!("edge-own-{family}"), right)
+                .until(
+                    "discovery.k8s.io/v1",
+                    "EndpointSlice",
+                    "default",
+                    &format!("edge-own-{family}"),
+                    right,
+                )
                 .await?;
         }
     }
 
     // An immutable field: if the Service is deleted, it is made again with the new class.
     let class = json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/a"});
-    server.put(parameters("own", json!({"fleet": "Dedicated", "service": class}))).await?;
+    server
+        .put(parameters(
+            "own",
+            json!({"fleet": "Dedicated", "service": class}),
+        ))
+        .await?;
     cluster
-        .until("v1", "Service", "default", "edge-own", |o| o["spec"]["loadBalancerClass"] == "example.org/a")
+        .until("v1", "Service", "default", "edge-own", |o| {
+            o["spec"]["loadBalancerClass"] == "example.org/a"
+        })
         .await?;
     let class = json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/b"});
-    server.put(parameters("own", json!({"fleet": "Dedicated", "service": class}))).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "edge", |o| told(&o["status"], "Programmed").0 == "Invalid").await?;
+    server
+        .put(parameters(
+            "own",
+            json!({"fleet": "Dedicated", "service": class}),
+        ))
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            told(&o["status"], "Programmed").0 == "Invalid"
+        })
+        .await?;
     let services = server.api("v1", "Service", "default").await?;
-    let old = services.get("edge-own").await?.metadata.uid.context("a UID")?;
+    let old = services
+        .get("edge-own")
+        .await?
+        .metadata
+        .uid
+        .context("a UID")?;
     services.delete("edge-own", &Default::default()).await?;
-    let anew = |o: &Value| o["spec"]["loadBalancerClass"] == "example.org/b" && o["metadata"]["uid"] != *old;
-    cluster.until("v1", "Service", "default", "edge-own", anew).await?;
+    let anew = |o: &Value| {
+        o["spec"]["loadBalancerClass"] == "example.org/b" && o["metadata"]["uid"] != *old
+    };
+    cluster
+        .until("v1", "Service", "default", "edge-own", anew)
+        .await?;
     give(&cluster, "default", "edge-own", BACKEND).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }
@@ -253,11 +363,16 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
 /// Returns true if the status is of the current generation.
 fn is_new(object: &Value) -> bool {
     let generation = &object["metadata"]["generation"];
-    e2e::cluster::condition(&object["status"], "Programmed").is_some_and(|c| c["observedGeneration"] == *generation)
+    e2e::cluster::condition(&object["status"], "Programmed")
+        .is_some_and(|c| c["observedGeneration"] == *generation)
 }
 
 /// Returns the Envoys' ports that a Service leads to.
 fn target_numbers(service: &Value) -> Value {
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-    json!(ports.map(|port| port["targetPort"].clone()).collect::<Vec<_>>())
+    json!(
+        ports
+            .map(|port| port["targetPort"].clone())
+            .collect::<Vec<_>>()
+    )
 }

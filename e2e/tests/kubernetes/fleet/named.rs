@@ -1,4 +1,5 @@
-//! Gateways that stand on Services which they name: ports, conflicts, and changes of these Services.
+//! Gateways that stand on Services which they name: ports, conflicts, and changes of these
+//! Services.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,7 +29,12 @@ fn front(namespace: &str, ports: &[(u16, u16)]) -> Value {
 /// Makes one, with an address.
 async fn make(cluster: &Cluster, namespace: &str, ports: &[(u16, u16)]) -> Result<()> {
     let services = cluster.server.api("v1", "Service", namespace).await?;
-    services.create(&PostParams::default(), &serde_json::from_value(front(namespace, ports))?).await?;
+    services
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(front(namespace, ports))?,
+        )
+        .await?;
     give(cluster, namespace, "front", BACKEND).await
 }
 
@@ -57,7 +63,10 @@ fn at(port: u16) -> SocketAddr {
 async fn until_answered(port: u16, host: &str, by: &str) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while answer(at(port), host).await.ok().as_deref() != Some(by) {
-        ensure!(Instant::now() < deadline, "{host} is not answered by {by} at port {port}");
+        ensure!(
+            Instant::now() < deadline,
+            "{host} is not answered by {by} at port {port}"
+        );
         sleep(Duration::from_millis(50)).await;
     }
     Ok(())
@@ -81,7 +90,10 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    let (nora, nils) = (Echo::start_on("nora", BACKEND).await?, Echo::start_on("nils", BACKEND).await?);
+    let (nora, nils) = (
+        Echo::start_on("nora", BACKEND).await?,
+        Echo::start_on("nils", BACKEND).await?,
+    );
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -90,76 +102,172 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         for object in service(name, "web", echo.address().port()) {
             server.put(object).await?;
         }
-        cluster.until("v1", "Service", name, "edge-own", Value::is_object).await?;
+        cluster
+            .until("v1", "Service", name, "edge-own", Value::is_object)
+            .await?;
         server.put(named(name)).await?;
         make(&cluster, name, &[(443, first)]).await?;
     }
 
     // The class does not allow it: the existing Service stays.
-    change(&cluster, "nora", json!({"spec": {"infrastructure": infrastructure()}})).await?;
+    change(
+        &cluster,
+        "nora",
+        json!({"spec": {"infrastructure": infrastructure()}}),
+    )
+    .await?;
     let refused = |o: &Value| told(&o["status"], "Accepted").0 == "InvalidParameters";
-    let edge = cluster.until(GATEWAY, "Gateway", "nora", "edge", refused).await?;
+    let edge = cluster
+        .until(GATEWAY, "Gateway", "nora", "edge", refused)
+        .await?;
     let (_, text) = told(&edge["status"], "Accepted");
-    assert!(text.contains("set spec.namedServices to Allow in the GatewayParameters of the class"), "{text}");
-    assert!(server.api("v1", "Service", "nora").await?.get_opt("edge-own").await?.is_some());
+    assert!(
+        text.contains("set spec.namedServices to Allow in the GatewayParameters of the class"),
+        "{text}"
+    );
+    assert!(
+        server
+            .api("v1", "Service", "nora")
+            .await?
+            .get_opt("edge-own")
+            .await?
+            .is_some()
+    );
 
-    // The class allows it: Nora's host is served at the target port of her Service, and the derived Service is deleted.
-    server.put(parameters("own", json!({"fleet": "Dedicated", "namedServices": "Allow"}))).await?;
+    // The class allows it: Nora's host is served at the target port of her Service, and the derived
+    // Service is deleted.
+    server
+        .put(parameters(
+            "own",
+            json!({"fleet": "Dedicated", "namedServices": "Allow"}),
+        ))
+        .await?;
     let programmed = |o: &Value| is_true(&o["status"], "Programmed");
-    let edge = cluster.until(GATEWAY, "Gateway", "nora", "edge", programmed).await?;
-    assert_eq!(edge["status"]["addresses"], json!([{"type": "IPAddress", "value": BACKEND}]));
+    let edge = cluster
+        .until(GATEWAY, "Gateway", "nora", "edge", programmed)
+        .await?;
+    assert_eq!(
+        edge["status"]["addresses"],
+        json!([{"type": "IPAddress", "value": BACKEND}])
+    );
     assert_eq!(answer(at(first), HOST).await?, "nora");
-    let slice = cluster.until(SLICE, "EndpointSlice", "nora", "edge-front-v4", Value::is_object).await?;
-    assert_eq!(slice["ports"], json!([{"name": "p443", "port": first, "protocol": "TCP"}]));
+    let slice = cluster
+        .until(
+            SLICE,
+            "EndpointSlice",
+            "nora",
+            "edge-front-v4",
+            Value::is_object,
+        )
+        .await?;
+    assert_eq!(
+        slice["ports"],
+        json!([{"name": "p443", "port": first, "protocol": "TCP"}])
+    );
     assert_eq!(slice["endpoints"][0]["addresses"], json!([BACKEND]));
-    cluster.until("v1", "Service", "nora", "edge-own", Value::is_null).await?;
-    cluster.until(SLICE, "EndpointSlice", "nora", "edge-own-v4", Value::is_null).await?;
+    cluster
+        .until("v1", "Service", "nora", "edge-own", Value::is_null)
+        .await?;
+    cluster
+        .until(
+            SLICE,
+            "EndpointSlice",
+            "nora",
+            "edge-own-v4",
+            Value::is_null,
+        )
+        .await?;
 
-    // Nils's Service has the same target port: no request of his reaches Nora's routes, and his status does not name
-    // her.
-    change(&cluster, "nils", json!({"spec": {"infrastructure": infrastructure()}})).await?;
+    // Nils's Service has the same target port: no request of his reaches Nora's routes, and his
+    // status does not name her.
+    change(
+        &cluster,
+        "nils",
+        json!({"spec": {"infrastructure": infrastructure()}}),
+    )
+    .await?;
     let taken = |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == "PortUnavailable";
-    let edge = cluster.until(GATEWAY, "Gateway", "nils", "edge", taken).await?;
+    let edge = cluster
+        .until(GATEWAY, "Gateway", "nils", "edge", taken)
+        .await?;
     let (_, text) = told(&edge["status"]["listeners"][0], "Accepted");
     let expected = format!(
         "port 443 of Service nils/front leads to port {first} of Envoys, which a Gateway of another namespace has"
     );
-    assert!(text.starts_with(&expected) && !text.contains("nora"), "{text}");
-    cluster.until("v1", "Service", "nils", "edge-own", Value::is_null).await?;
+    assert!(
+        text.starts_with(&expected) && !text.contains("nora"),
+        "{text}"
+    );
+    cluster
+        .until("v1", "Service", "nils", "edge-own", Value::is_null)
+        .await?;
     let slices = server.api(SLICE, "EndpointSlice", "nils").await?;
-    assert!(slices.get_opt("edge-front-v4").await?.is_none(), "nothing leads there");
+    assert!(
+        slices.get_opt("edge-front-v4").await?.is_none(),
+        "nothing leads there"
+    );
     assert_eq!(answer(at(first), HOST).await?, "nora");
     lead(&cluster, "nils", &[(443, second)]).await?;
-    cluster.until(GATEWAY, "Gateway", "nils", "edge", programmed).await?;
-    assert_eq!((answer(at(first), HOST).await?, answer(at(second), HOST).await?), ("nora".into(), "nils".into()));
+    cluster
+        .until(GATEWAY, "Gateway", "nils", "edge", programmed)
+        .await?;
+    assert_eq!(
+        (
+            answer(at(first), HOST).await?,
+            answer(at(second), HOST).await?
+        ),
+        ("nora".into(), "nils".into())
+    );
 
-    // A second Gateway of Nora's on the same Service: on a port of its own it is served, on the first one's it is not.
+    // A second Gateway of Nora's on the same Service: on a port of its own it is served, on the
+    // first one's it is not.
     lead(&cluster, "nora", &[(443, first), (8443, third)]).await?;
     let mut more = gateway("nora", "own", 8443, &[HOST]);
     more["metadata"]["name"] = json!("more");
     more["spec"]["infrastructure"] = infrastructure();
     server.put(more.clone()).await?;
-    cluster.until(GATEWAY, "Gateway", "nora", "more", programmed).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "nora", "more", programmed)
+        .await?;
     // It has no route.
     let gateways = server.api(GATEWAY, "Gateway", "nora").await?;
     let both = json!({"spec": {"parentRefs": [{"name": "edge"}, {"name": "more"}]}});
-    server.api(GATEWAY, "HTTPRoute", "nora").await?.patch("web", &Default::default(), &Patch::Merge(&both)).await?;
+    server
+        .api(GATEWAY, "HTTPRoute", "nora")
+        .await?
+        .patch("web", &Default::default(), &Patch::Merge(&both))
+        .await?;
     until_answered(third, HOST, "nora").await?;
     more["spec"]["listeners"][0]["port"] = json!(443);
     server.put(more).await?;
-    let edge = cluster.until(GATEWAY, "Gateway", "nora", "more", taken).await?;
+    let edge = cluster
+        .until(GATEWAY, "Gateway", "nora", "more", taken)
+        .await?;
     let (_, text) = told(&edge["status"]["listeners"][0], "Accepted");
-    assert!(text.contains("which Gateway nora/edge has: give it another targetPort"), "{text}");
+    assert!(
+        text.contains("which Gateway nora/edge has: give it another targetPort"),
+        "{text}"
+    );
     until_closed(third).await?;
-    assert_eq!(answer(at(first), HOST).await?, "nora", "the first one is served on");
+    assert_eq!(
+        answer(at(first), HOST).await?,
+        "nora",
+        "the first one is served on"
+    );
     gateways.delete("more", &Default::default()).await?;
 
     // The target port changes.
     lead(&cluster, "nora", &[(443, fourth)]).await?;
     until_answered(fourth, HOST, "nora").await?;
     until_closed(first).await?;
-    cluster.until(SLICE, "EndpointSlice", "nora", "edge-front-v4", |o| o["ports"][0]["port"] == fourth).await?;
-    cluster.until(GATEWAY, "Gateway", "nora", "edge", programmed).await?;
+    cluster
+        .until(SLICE, "EndpointSlice", "nora", "edge-front-v4", |o| {
+            o["ports"][0]["port"] == fourth
+        })
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "nora", "edge", programmed)
+        .await?;
 
     // A restart keeps all of it and writes nothing; the users' Services were never written at all.
     let quiet = cluster.quiet().await?;
@@ -170,29 +278,67 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     assert_eq!(cluster.writes()?[quiet..], []);
     assert_eq!(answer(at(fourth), HOST).await?, "nora");
     for namespace in ["nora", "nils"] {
-        let there = serde_json::to_value(server.api("v1", "Service", namespace).await?.get("front").await?)?;
+        let there = serde_json::to_value(
+            server
+                .api("v1", "Service", namespace)
+                .await?
+                .get("front")
+                .await?,
+        )?;
         let managers = there["metadata"]["managedFields"].to_string();
         assert!(!managers.contains("gatewright"), "{managers}");
     }
 
     // The Service is deleted, and made again. Nils's host stays served.
-    server.api("v1", "Service", "nora").await?.delete("front", &Default::default()).await?;
-    let gone = |o: &Value| told(&o["status"], "Programmed").1.starts_with("Service nora/front is not there: create it");
-    let edge = cluster.until(GATEWAY, "Gateway", "nora", "edge", gone).await?;
+    server
+        .api("v1", "Service", "nora")
+        .await?
+        .delete("front", &Default::default())
+        .await?;
+    let gone = |o: &Value| {
+        told(&o["status"], "Programmed")
+            .1
+            .starts_with("Service nora/front is not there: create it")
+    };
+    let edge = cluster
+        .until(GATEWAY, "Gateway", "nora", "edge", gone)
+        .await?;
     assert_eq!(told(&edge["status"], "Programmed").0, "AddressNotAssigned");
-    assert!(edge["status"]["addresses"].as_array().is_none_or(Vec::is_empty));
+    assert!(
+        edge["status"]["addresses"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    );
     until_closed(fourth).await?;
-    cluster.until(SLICE, "EndpointSlice", "nora", "edge-front-v4", Value::is_null).await?;
+    cluster
+        .until(
+            SLICE,
+            "EndpointSlice",
+            "nora",
+            "edge-front-v4",
+            Value::is_null,
+        )
+        .await?;
     assert_eq!(answer(at(second), HOST).await?, "nils");
     make(&cluster, "nora", &[(443, fourth)]).await?;
-    cluster.until(GATEWAY, "Gateway", "nora", "edge", programmed).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "nora", "edge", programmed)
+        .await?;
     until_answered(fourth, HOST, "nora").await?;
 
     // A Service with a selector is refused with a reason: it leads to arbitrary pods.
     let selector = Patch::Merge(json!({"spec": {"selector": {"app": "nora"}}}));
-    server.api("v1", "Service", "nora").await?.patch("front", &Default::default(), &selector).await?;
-    let selects = |o: &Value| condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable");
-    let edge = cluster.until(GATEWAY, "Gateway", "nora", "edge", selects).await?;
+    server
+        .api("v1", "Service", "nora")
+        .await?
+        .patch("front", &Default::default(), &selector)
+        .await?;
+    let selects = |o: &Value| {
+        condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable")
+    };
+    let edge = cluster
+        .until(GATEWAY, "Gateway", "nora", "edge", selects)
+        .await?;
     let (_, text) = told(&edge["status"], "Programmed");
     assert!(text.contains("Service nora/front has a selector"), "{text}");
     until_closed(fourth).await?;

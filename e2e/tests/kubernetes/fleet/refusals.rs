@@ -1,5 +1,5 @@
-//! Refusals by the API server of a dedicated Gateway's Service: the Gateway's status has the message until it is
-//! accepted, and no other Gateway is affected.
+//! Refusals by the API server of a dedicated Gateway's Service: the Gateway's status has the
+//! message until it is accepted, and no other Gateway is affected.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true};
@@ -18,18 +18,24 @@ async fn quota(cluster: &Cluster, namespace: &str) -> Result<()> {
         .await?;
     let quotas = cluster.server.api("v1", "ResourceQuota", namespace).await?;
     let counted = json!({"status": {"hard": hard, "used": hard}});
-    quotas.patch_status("none", &Default::default(), &Patch::Merge(&counted)).await?;
+    quotas
+        .patch_status("none", &Default::default(), &Patch::Merge(&counted))
+        .await?;
     Ok(())
 }
 
 async fn add(cluster: &Cluster, namespace: &str) -> Result<()> {
-    cluster.server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
+    cluster
+        .server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+        .await?;
     Ok(())
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
-async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_accepted() -> Result<()> {
+async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_accepted()
+-> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
@@ -42,28 +48,72 @@ async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_ac
 
     // The quota has no room for Anna's Service. Bert's is made all the same.
     quota(&cluster, "anna").await?;
-    server.put(gateway("anna", "own", 443, &["web.example.org"])).await?;
-    let refused = |o: &Value| told(&o["status"], "Programmed").1.contains("exceeded quota");
-    let annas = cluster.until(GATEWAY, "Gateway", "anna", "edge", refused).await?;
+    server
+        .put(gateway("anna", "own", 443, &["web.example.org"]))
+        .await?;
+    let refused = |o: &Value| {
+        told(&o["status"], "Programmed")
+            .1
+            .contains("exceeded quota")
+    };
+    let annas = cluster
+        .until(GATEWAY, "Gateway", "anna", "edge", refused)
+        .await?;
     let (reason, text) = told(&annas["status"], "Programmed");
     assert_eq!(reason, "AddressNotAssigned");
-    assert!(text.starts_with("Service anna/edge-own: refused: "), "{text}");
-    server.put(gateway("bert", "own", 443, &["web.example.org"])).await?;
-    cluster.until("v1", "Service", "bert", "edge-own", |o| target(o).is_some()).await?;
+    assert!(
+        text.starts_with("Service anna/edge-own: refused: "),
+        "{text}"
+    );
+    server
+        .put(gateway("bert", "own", 443, &["web.example.org"]))
+        .await?;
+    cluster
+        .until("v1", "Service", "bert", "edge-own", |o| target(o).is_some())
+        .await?;
     let (_, metrics) = controller.probe("/metrics").await?;
     let is = |line: &str| metrics.lines().any(|told| told == line);
-    assert!(is("gatewright_service_troubles 1"), "Anna's alone: {metrics}");
-    assert!(metrics.contains("gatewright_service_write_failures_total{class=\"refused\"}"), "{metrics}");
-    server.api("v1", "ResourceQuota", "anna").await?.delete("none", &Default::default()).await?;
-    cluster.until("v1", "Service", "anna", "edge-own", |o| target(o).is_some()).await?;
-    let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
-    cluster.until(GATEWAY, "Gateway", "anna", "edge", no_address).await?;
+    assert!(
+        is("gatewright_service_troubles 1"),
+        "Anna's alone: {metrics}"
+    );
+    assert!(
+        metrics.contains("gatewright_service_write_failures_total{class=\"refused\"}"),
+        "{metrics}"
+    );
+    server
+        .api("v1", "ResourceQuota", "anna")
+        .await?
+        .delete("none", &Default::default())
+        .await?;
+    cluster
+        .until("v1", "Service", "anna", "edge-own", |o| target(o).is_some())
+        .await?;
+    let no_address = |o: &Value| {
+        told(&o["status"], "Programmed")
+            .1
+            .contains("has no address yet")
+    };
+    cluster
+        .until(GATEWAY, "Gateway", "anna", "edge", no_address)
+        .await?;
     // The next cause: there is no certificate.
     give(&cluster, "anna", "edge-own", BACKEND).await?;
-    server.put(e2e::cluster::tls_secret("anna", "cert", &["web.example.org"])?).await?;
-    cluster.until(GATEWAY, "Gateway", "anna", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    server
+        .put(e2e::cluster::tls_secret(
+            "anna",
+            "cert",
+            &["web.example.org"],
+        )?)
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "anna", "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
 
-    // A policy rejects a further port: the others stay served, and the status names the missing one.
+    // A policy rejects a further port: the others stay served, and the status names the missing
+    // one.
     server
         .put(json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": "no-8443"}, "spec": {"failurePolicy": "Fail",
@@ -79,7 +129,9 @@ async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_ac
     let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe"}, "spec": {"ports": [{"port": 8443}]}});
     for attempt in 0.. {
         // Until the policy takes effect in the server.
-        let outcome = services.patch("probe", &PatchParams::apply("test"), &Patch::Apply(&probe)).await;
+        let outcome = services
+            .patch("probe", &PatchParams::apply("test"), &Patch::Apply(&probe))
+            .await;
         if outcome.is_err() {
             break;
         }
@@ -90,46 +142,105 @@ async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_ac
     let mut wider = gateway("anna", "own", 443, &["web.example.org"]);
     let mut second = wider["spec"]["listeners"][0].clone();
     (second["name"], second["port"]) = (json!("second"), json!(8443));
-    wider["spec"]["listeners"].as_array_mut().context("a list")?.push(second);
+    wider["spec"]["listeners"]
+        .as_array_mut()
+        .context("a list")?
+        .push(second);
     server.put(wider).await?;
-    let refused = |o: &Value| told(&o["status"], "Programmed").1.contains("port 8443 is not for you");
-    let annas = cluster.until(GATEWAY, "Gateway", "anna", "edge", refused).await?;
-    assert_eq!(annas["status"]["addresses"][0]["value"], BACKEND, "it is reached as before");
+    let refused = |o: &Value| {
+        told(&o["status"], "Programmed")
+            .1
+            .contains("port 8443 is not for you")
+    };
+    let annas = cluster
+        .until(GATEWAY, "Gateway", "anna", "edge", refused)
+        .await?;
+    assert_eq!(
+        annas["status"]["addresses"][0]["value"], BACKEND,
+        "it is reached as before"
+    );
     cluster
         .until(GATEWAY, "Gateway", "anna", "edge", |o| {
-            is_true(&o["status"]["listeners"][0], "Programmed") && !is_true(&o["status"]["listeners"][1], "Programmed")
+            is_true(&o["status"]["listeners"][0], "Programmed")
+                && !is_true(&o["status"]["listeners"][1], "Programmed")
         })
         .await?;
-    let bindings = server.api("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "").await?;
+    let bindings = server
+        .api(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBinding",
+            "",
+        )
+        .await?;
     bindings.delete("no-8443", &Default::default()).await?;
     cluster
         .until(GATEWAY, "Gateway", "anna", "edge", |o| {
-            is_true(&o["status"], "Programmed") && is_true(&o["status"]["listeners"][1], "Programmed")
+            is_true(&o["status"], "Programmed")
+                && is_true(&o["status"]["listeners"][1], "Programmed")
         })
         .await?;
 
     // A right is missing.
-    let roles = server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
+    let roles = server
+        .api("rbac.authorization.k8s.io/v1", "ClusterRole", "")
+        .await?;
     let full = roles.get("gatewright-controller").await?;
     let mut rules = full.data["rules"].clone();
     for rule in rules.as_array_mut().context("rules")? {
-        let of_services = rule["resources"].as_array().is_some_and(|all| all.contains(&json!("services")));
+        let of_services = rule["resources"]
+            .as_array()
+            .is_some_and(|all| all.contains(&json!("services")));
         if of_services {
             rule["verbs"] = json!(["get", "list", "watch"]);
         }
     }
-    roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&json!({"rules": rules}))).await?;
-    server.until_may(e2e::cluster::ACCOUNT, ("create", "", "services", "clara"), false).await?;
+    roles
+        .patch(
+            "gatewright-controller",
+            &PatchParams::default(),
+            &Patch::Merge(&json!({"rules": rules})),
+        )
+        .await?;
+    server
+        .until_may(
+            e2e::cluster::ACCOUNT,
+            ("create", "", "services", "clara"),
+            false,
+        )
+        .await?;
     let users = |o: &Value| told(&o["status"], "Programmed").1;
-    server.put(gateway("clara", "own", 443, &["web.example.org"])).await?;
-    let refused = |o: &Value| users(o).contains("not allowed: ") && users(o).contains("resource \"services\"");
-    cluster.until(GATEWAY, "Gateway", "clara", "edge", refused).await?;
+    server
+        .put(gateway("clara", "own", 443, &["web.example.org"]))
+        .await?;
+    let refused = |o: &Value| {
+        users(o).contains("not allowed: ") && users(o).contains("resource \"services\"")
+    };
+    cluster
+        .until(GATEWAY, "Gateway", "clara", "edge", refused)
+        .await?;
     let rules = json!({"rules": full.data["rules"]});
-    roles.patch("gatewright-controller", &PatchParams::default(), &Patch::Merge(&rules)).await?;
-    cluster.until("v1", "Service", "clara", "edge-own", |o| target(o).is_some()).await?;
-    cluster.until(GATEWAY, "Gateway", "clara", "edge", no_address).await?;
+    roles
+        .patch(
+            "gatewright-controller",
+            &PatchParams::default(),
+            &Patch::Merge(&rules),
+        )
+        .await?;
+    cluster
+        .until("v1", "Service", "clara", "edge-own", |o| {
+            target(o).is_some()
+        })
+        .await?;
+    cluster
+        .until(GATEWAY, "Gateway", "clara", "edge", no_address)
+        .await?;
     let (_, metrics) = controller.probe("/metrics").await?;
-    assert!(metrics.lines().any(|line| line == "gatewright_service_troubles 0"), "all is well again: {metrics}");
+    assert!(
+        metrics
+            .lines()
+            .any(|line| line == "gatewright_service_troubles 0"),
+        "all is well again: {metrics}"
+    );
     Ok(())
 }
 
@@ -147,31 +258,75 @@ async fn foreign_objects_under_our_names_are_left_and_reported() -> Result<()> {
         slice
     };
     // A foreign slice under the very name, and one beside it, with a label that claims to be ours.
-    server.put(slice("edge-own-v4", "edge-own", json!({}))).await?;
-    let ours =
-        json!({"endpointslice.kubernetes.io/managed-by": "gatewright", "app.kubernetes.io/managed-by": "gatewright"});
-    server.put(slice("edge-own-by-hand", "edge-own", ours)).await?;
+    server
+        .put(slice("edge-own-v4", "edge-own", json!({})))
+        .await?;
+    let ours = json!({"endpointslice.kubernetes.io/managed-by": "gatewright", "app.kubernetes.io/managed-by": "gatewright"});
+    server
+        .put(slice("edge-own-by-hand", "edge-own", ours))
+        .await?;
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
-    server.put(gateway("default", "own", 443, &["web.example.org"])).await?;
-    cluster.until("v1", "Service", "default", "edge-own", |o| target(o).is_some()).await?;
+    server
+        .put(gateway("default", "own", 443, &["web.example.org"]))
+        .await?;
+    cluster
+        .until("v1", "Service", "default", "edge-own", |o| {
+            target(o).is_some()
+        })
+        .await?;
     let theirs = |o: &Value| {
-        told(&o["status"], "Programmed").1.contains("EndpointSlice default/edge-own-v4 belongs to another owner")
+        told(&o["status"], "Programmed")
+            .1
+            .contains("EndpointSlice default/edge-own-v4 belongs to another owner")
     };
-    cluster.until(GATEWAY, "Gateway", "default", "edge", theirs).await?;
-    let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", "default").await?;
-    assert_eq!(slices.get("edge-own-v4").await?.data["endpoints"][0]["addresses"], json!(["192.0.2.9"]));
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", theirs)
+        .await?;
+    let slices = server
+        .api("discovery.k8s.io/v1", "EndpointSlice", "default")
+        .await?;
+    assert_eq!(
+        slices.get("edge-own-v4").await?.data["endpoints"][0]["addresses"],
+        json!(["192.0.2.9"])
+    );
     slices.delete("edge-own-v4", &Default::default()).await?;
     let ours = |o: &Value| o["endpoints"][0]["addresses"] == json!([BACKEND]);
-    cluster.until("discovery.k8s.io/v1", "EndpointSlice", "default", "edge-own-v4", ours).await?;
-    let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
-    cluster.until(GATEWAY, "Gateway", "default", "edge", no_address).await?;
+    cluster
+        .until(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            "default",
+            "edge-own-v4",
+            ours,
+        )
+        .await?;
+    let no_address = |o: &Value| {
+        told(&o["status"], "Programmed")
+            .1
+            .contains("has no address yet")
+    };
+    cluster
+        .until(GATEWAY, "Gateway", "default", "edge", no_address)
+        .await?;
 
     // The fleet changes: our objects are deleted, and nothing else.
-    server.put(parameters("own", json!({"fleet": "Shared"}))).await?;
-    server.put(class("own", Some(("GatewayParameters", "own")))).await?;
-    cluster.until("v1", "Service", "default", "edge-own", Value::is_null).await?;
-    assert!(slices.get_opt("edge-own-v4").await?.is_none(), "it goes before the Service");
-    assert!(slices.get_opt("edge-own-by-hand").await?.is_some(), "it has no owner reference of ours");
+    server
+        .put(parameters("own", json!({"fleet": "Shared"})))
+        .await?;
+    server
+        .put(class("own", Some(("GatewayParameters", "own"))))
+        .await?;
+    cluster
+        .until("v1", "Service", "default", "edge-own", Value::is_null)
+        .await?;
+    assert!(
+        slices.get_opt("edge-own-v4").await?.is_none(),
+        "it goes before the Service"
+    );
+    assert!(
+        slices.get_opt("edge-own-by-hand").await?.is_some(),
+        "it has no owner reference of ours"
+    );
     Ok(())
 }

@@ -12,7 +12,10 @@ use super::{GATEWAY, dedicated, give, told};
 const BALANCED: &str = "192.0.2.20";
 
 async fn gateway(cluster: &Cluster, namespace: &str, addresses: &Value) -> Result<()> {
-    cluster.server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
+    cluster
+        .server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+        .await?;
     cluster
         .server
         .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": namespace},
@@ -23,13 +26,20 @@ async fn gateway(cluster: &Cluster, namespace: &str, addresses: &Value) -> Resul
 }
 
 /// Waits for the addresses of a Gateway, and for `AddressesAssigned` with this reason.
-async fn assigned(cluster: &Cluster, namespace: &str, addresses: &Value, reason: &str) -> Result<Value> {
+async fn assigned(
+    cluster: &Cluster,
+    namespace: &str,
+    addresses: &Value,
+    reason: &str,
+) -> Result<Value> {
     let good = |gateway: &Value| {
         let status = &gateway["status"];
         let there = status["addresses"].as_array().cloned().unwrap_or_default();
         json!(there) == *addresses && told(status, "AddressesAssigned").0 == reason
     };
-    cluster.until(GATEWAY, "Gateway", namespace, "edge", good).await
+    cluster
+        .until(GATEWAY, "Gateway", namespace, "edge", good)
+        .await
 }
 
 fn address(value: &Value, routability: &str) -> Value {
@@ -38,7 +48,9 @@ fn address(value: &Value, routability: &str) -> Value {
 
 async fn service(cluster: &Cluster, namespace: &str, kind: &str) -> Result<Value> {
     let is = |o: &Value| o["spec"]["type"] == kind;
-    cluster.until("v1", "Service", namespace, "edge-own", is).await
+    cluster
+        .until("v1", "Service", namespace, "edge-own", is)
+        .await
 }
 
 #[tokio::test]
@@ -47,85 +59,202 @@ async fn an_address_is_reachable_from_where_it_is_asked_for_and_from_nowhere_els
     let server = ApiServer::start().await?;
     server.install_experimental_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
-    Helm::new(None)?.grant_experimental_channel(&cluster.server).await?;
+    Helm::new(None)?
+        .grant_experimental_channel(&cluster.server)
+        .await?;
     dedicated(&cluster).await?;
-    let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+    let mut controller =
+        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let claims = |class: &Value| {
-        let all = class["status"]["supportedFeatures"].as_array().into_iter().flatten();
+        let all = class["status"]["supportedFeatures"]
+            .as_array()
+            .into_iter()
+            .flatten();
         let all: Vec<&str> = all.filter_map(|feature| feature["name"].as_str()).collect();
-        ["GatewayAddressRoutability", "GatewayAddressRoutabilityCluster", "GatewayListenerFilters"]
-            .iter()
-            .all(|name| all.contains(name))
+        [
+            "GatewayAddressRoutability",
+            "GatewayAddressRoutabilityCluster",
+            "GatewayListenerFilters",
+        ]
+        .iter()
+        .all(|name| all.contains(name))
     };
-    cluster.until(GATEWAY, "GatewayClass", "", "own", claims).await?;
+    cluster
+        .until(GATEWAY, "GatewayClass", "", "own", claims)
+        .await?;
 
     // From within the cluster alone: nothing that a load balancer would give an address to.
-    gateway(&cluster, "routable-within", &json!([{"type": "IPAddress", "routability": "Cluster"}])).await?;
+    gateway(
+        &cluster,
+        "routable-within",
+        &json!([{"type": "IPAddress", "routability": "Cluster"}]),
+    )
+    .await?;
     let made = service(&cluster, "routable-within", "ClusterIP").await?;
     let within = address(&made["spec"]["clusterIP"], "Cluster");
-    let status = assigned(&cluster, "routable-within", &json!([within]), "AddressesAssigned").await?;
-    assert!(is_true(&status["status"], "AddressesAssigned"), "{status:#}");
-    cluster.until(GATEWAY, "Gateway", "routable-within", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    let status = assigned(
+        &cluster,
+        "routable-within",
+        &json!([within]),
+        "AddressesAssigned",
+    )
+    .await?;
+    assert!(
+        is_true(&status["status"], "AddressesAssigned"),
+        "{status:#}"
+    );
+    cluster
+        .until(GATEWAY, "Gateway", "routable-within", "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
 
     // Both: what there is of them is served, and told.
-    gateway(&cluster, "routable-both", &json!([{"routability": "Cluster"}, {"type": "IPAddress"}])).await?;
+    gateway(
+        &cluster,
+        "routable-both",
+        &json!([{"routability": "Cluster"}, {"type": "IPAddress"}]),
+    )
+    .await?;
     let made = service(&cluster, "routable-both", "LoadBalancer").await?;
     let within = address(&made["spec"]["clusterIP"], "Cluster");
-    let partly = assigned(&cluster, "routable-both", &json!([within]), "PartiallyAssigned").await?;
-    assert!(told(&partly["status"], "AddressesAssigned").1.contains("spec.addresses[1]"), "{partly:#}");
-    cluster.until(GATEWAY, "Gateway", "routable-both", "edge", |o| is_true(&o["status"], "Programmed")).await?;
+    let partly = assigned(
+        &cluster,
+        "routable-both",
+        &json!([within]),
+        "PartiallyAssigned",
+    )
+    .await?;
+    assert!(
+        told(&partly["status"], "AddressesAssigned")
+            .1
+            .contains("spec.addresses[1]"),
+        "{partly:#}"
+    );
+    cluster
+        .until(GATEWAY, "Gateway", "routable-both", "edge", |o| {
+            is_true(&o["status"], "Programmed")
+        })
+        .await?;
     give(&cluster, "routable-both", "edge-own", BALANCED).await?;
     let both = json!([within, address(&json!(BALANCED), "")]);
     assigned(&cluster, "routable-both", &both, "AddressesAssigned").await?;
 
     // It is no longer to be reached from outside: its Service says so before its status does.
-    let gateways = cluster.server.api(GATEWAY, "Gateway", "routable-both").await?;
+    let gateways = cluster
+        .server
+        .api(GATEWAY, "Gateway", "routable-both")
+        .await?;
     let only = json!({"spec": {"addresses": [{"type": "IPAddress", "routability": "Cluster"}]}});
-    gateways.patch("edge", &Default::default(), &Patch::Merge(&only)).await?;
+    gateways
+        .patch("edge", &Default::default(), &Patch::Merge(&only))
+        .await?;
     service(&cluster, "routable-both", "ClusterIP").await?;
-    assigned(&cluster, "routable-both", &json!([within]), "AddressesAssigned").await?;
+    assigned(
+        &cluster,
+        "routable-both",
+        &json!([within]),
+        "AddressesAssigned",
+    )
+    .await?;
 
     // A certain one, which the API server gives once.
     let asked = json!("10.96.200.77");
-    gateway(&cluster, "routable-certain", &json!([{"routability": "Cluster", "value": asked}])).await?;
-    assigned(&cluster, "routable-certain", &json!([address(&asked, "Cluster")]), "AddressesAssigned").await?;
+    gateway(
+        &cluster,
+        "routable-certain",
+        &json!([{"routability": "Cluster", "value": asked}]),
+    )
+    .await?;
+    assigned(
+        &cluster,
+        "routable-certain",
+        &json!([address(&asked, "Cluster")]),
+        "AddressesAssigned",
+    )
+    .await?;
 
     // An impossible request is not replaced by something else, and nothing is served.
     for (namespace, request) in [
-        ("routable-outside", json!({"routability": "Cluster", "value": "192.0.2.77"})),
-        ("routable-unknown", json!({"routability": "example.org/Wan"})),
-        ("routable-reserved", json!({"routability": "testing.x-k8s.io/other"})),
+        (
+            "routable-outside",
+            json!({"routability": "Cluster", "value": "192.0.2.77"}),
+        ),
+        (
+            "routable-unknown",
+            json!({"routability": "example.org/Wan"}),
+        ),
+        (
+            "routable-reserved",
+            json!({"routability": "testing.x-k8s.io/other"}),
+        ),
     ] {
         gateway(&cluster, namespace, &json!([request])).await?;
         let nowhere = assigned(&cluster, namespace, &json!([]), "NotAssigned").await?;
-        assert_eq!(told(&nowhere["status"], "Programmed").0, "AddressNotAssigned", "{nowhere:#}");
-        assert!(cluster.server.api("v1", "Service", namespace).await?.get_opt("edge-own").await?.is_none());
+        assert_eq!(
+            told(&nowhere["status"], "Programmed").0,
+            "AddressNotAssigned",
+            "{nowhere:#}"
+        );
+        assert!(
+            cluster
+                .server
+                .api("v1", "Service", namespace)
+                .await?
+                .get_opt("edge-own")
+                .await?
+                .is_none()
+        );
     }
 
     // Without any guarantee: as the class gives it, and said in so many words.
     for (namespace, addresses, said) in [
         ("routable-any", json!([]), ""),
-        ("routable-sentinel", json!([{"routability": "testing.x-k8s.io/sentinel"}]), "testing.x-k8s.io/sentinel"),
+        (
+            "routable-sentinel",
+            json!([{"routability": "testing.x-k8s.io/sentinel"}]),
+            "testing.x-k8s.io/sentinel",
+        ),
     ] {
         gateway(&cluster, namespace, &addresses).await?;
         service(&cluster, namespace, "LoadBalancer").await?;
         let none = assigned(&cluster, namespace, &json!([]), "NotAssigned").await?;
-        assert_eq!(told(&none["status"], "Programmed").0, "AddressNotAssigned", "{none:#}");
+        assert_eq!(
+            told(&none["status"], "Programmed").0,
+            "AddressNotAssigned",
+            "{none:#}"
+        );
         give(&cluster, namespace, "edge-own", BALANCED).await?;
-        assigned(&cluster, namespace, &json!([address(&json!(BALANCED), said)]), "AddressesAssigned").await?;
+        assigned(
+            &cluster,
+            namespace,
+            &json!([address(&json!(BALANCED), said)]),
+            "AddressesAssigned",
+        )
+        .await?;
     }
     let quiet = cluster.quiet().await?;
     let touched = json!({"metadata": {"annotations": {"example.org/touched": "1"}}});
-    gateways.patch("edge", &Default::default(), &Patch::Merge(&touched)).await?;
+    gateways
+        .patch("edge", &Default::default(), &Patch::Merge(&touched))
+        .await?;
     cluster.quiet().await?;
     // One Service is refused, and tried again now and then.
     let writes = cluster.writes()?;
-    let others: Vec<_> = writes[quiet..].iter().filter(|write| write.object != "routable-outside/edge-own").collect();
-    assert!(others.is_empty(), "a steady state writes nothing: {others:?}");
+    let others: Vec<_> = writes[quiet..]
+        .iter()
+        .filter(|write| write.object != "routable-outside/edge-own")
+        .collect();
+    assert!(
+        others.is_empty(),
+        "a steady state writes nothing: {others:?}"
+    );
     let told = gateways.get("edge").await?;
-    let condition = condition(&told.data["status"], "AddressesAssigned").context("a condition")?.clone();
+    let condition = condition(&told.data["status"], "AddressesAssigned")
+        .context("a condition")?
+        .clone();
     assert_eq!(condition["status"], "True", "{condition}");
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())

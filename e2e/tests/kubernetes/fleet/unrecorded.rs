@@ -1,5 +1,5 @@
-//! An API server that refuses to record the owner of one namespace's hostname: it is told, the hostname waits, and
-//! nobody else does, also when the controller restarts.
+//! An API server that refuses to record the owner of one namespace's hostname: it is told, the
+//! hostname waits, and nobody else does, also when the controller restarts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -45,7 +45,8 @@ fn beside() -> Result<String> {
 async fn refuse(server: &ApiServer) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
         "resources": ["configmaps"]}]);
-    let none = "!has(object.data) || !object.data.exists(key, object.data[key].contains('mallory'))";
+    let none =
+        "!has(object.data) || !object.data.exists(key, object.data[key].contains('mallory'))";
     let policy = json!({"apiVersion": ADMISSION, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "theirs"},
         "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": rules},
             "matchConditions": [{"name": "ours", "expression": format!("request.namespace == '{NAMESPACE}'")}],
@@ -58,7 +59,10 @@ async fn refuse(server: &ApiServer) -> Result<()> {
     let probe = serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "probe", "namespace": NAMESPACE}, "data": {"a": "mallory"}}))?;
     let deadline = Instant::now() + Duration::from_secs(60);
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     while maps.create(&dry_run, &probe).await.is_ok() {
         ensure!(Instant::now() < deadline, "the policy is not in force");
         sleep(Duration::from_millis(100)).await;
@@ -67,15 +71,24 @@ async fn refuse(server: &ApiServer) -> Result<()> {
 }
 
 fn all_programmed(gateway: &Value, count: usize) -> bool {
-    let listeners = gateway["status"]["listeners"].as_array().cloned().unwrap_or_default();
-    listeners.len() == count && listeners.iter().all(|listener| is_true(listener, "Programmed"))
+    let listeners = gateway["status"]["listeners"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    listeners.len() == count
+        && listeners
+            .iter()
+            .all(|listener| is_true(listener, "Programmed"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn an_owner_that_cannot_be_recorded_holds_up_nobody_else() -> Result<()> {
     let cluster = Cluster::start().await?;
-    cluster.server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+    cluster
+        .server
+        .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+        .await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let port = free_port()?;
@@ -84,44 +97,79 @@ async fn an_owner_that_cannot_be_recorded_holds_up_nobody_else() -> Result<()> {
     // The port is alice's first of all, so that only hostnames are refused.
     tenant(&cluster, "alice", "gatewright", port, &hosts[..1]).await?;
     let (envoy, _tls) = cluster.envoy("envoy-a").await?;
-    cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| all_programmed(o, 1)).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "alice", "edge", |o| {
+            all_programmed(o, 1)
+        })
+        .await?;
 
     refuse(&cluster.server).await?;
     tenant(&cluster, "mallory", "gatewright", port, &[REFUSED]).await?;
     let waits = |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == "Pending";
-    cluster.until(GATEWAY, "Gateway", "mallory", "edge", waits).await?;
-    let ready = controller.until_told("/readyz", 200, "have no owner and are not served").await?;
-    ensure!(ready.contains("no mallory here"), "the reason of the API server is told: {ready}");
-    controller.until_told("/metrics", 200, "\ngatewright_unrecorded_owners ").await?;
+    cluster
+        .until(GATEWAY, "Gateway", "mallory", "edge", waits)
+        .await?;
+    let ready = controller
+        .until_told("/readyz", 200, "have no owner and are not served")
+        .await?;
+    ensure!(
+        ready.contains("no mallory here"),
+        "the reason of the API server is told: {ready}"
+    );
+    controller
+        .until_told("/metrics", 200, "\ngatewright_unrecorded_owners ")
+        .await?;
 
     // A new hostname of another namespace in the same ConfigMap.
     let listeners = gateway("alice", "gatewright", port, &hosts)["spec"]["listeners"].clone();
     change(&cluster, "alice", json!({"spec": {"listeners": listeners}})).await?;
-    cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| all_programmed(o, 2)).await.context("alice waits")?;
+    cluster
+        .until(GATEWAY, "Gateway", "alice", "edge", |o| {
+            all_programmed(o, 2)
+        })
+        .await
+        .context("alice waits")?;
 
     // A controller and an Envoy that start meanwhile.
     drop((controller, envoy));
     let mut controller = cluster.controller("two")?;
-    controller.line("xDS at").await.context("the restarted controller serves")?;
+    controller
+        .line("xDS at")
+        .await
+        .context("the restarted controller serves")?;
     let (_envoy, _tls) = cluster.envoy("envoy-b").await?;
     let at = SocketAddr::from(([127, 0, 0, 1], port));
     let deadline = Instant::now() + Duration::from_secs(60);
     for host in hosts {
         while Probe::https(at, host).send().await.is_err() {
-            ensure!(Instant::now() < deadline, "{host} is not served after the restart");
+            ensure!(
+                Instant::now() < deadline,
+                "{host} is not served after the restart"
+            );
             sleep(Duration::from_millis(100)).await;
         }
     }
-    ensure!(Probe::https(at, REFUSED).send().await.is_err(), "a hostname without an owner is served");
+    ensure!(
+        Probe::https(at, REFUSED).send().await.is_err(),
+        "a hostname without an owner is served"
+    );
 
-    let policies = cluster.server.api(ADMISSION, "ValidatingAdmissionPolicyBinding", "").await?;
+    let policies = cluster
+        .server
+        .api(ADMISSION, "ValidatingAdmissionPolicyBinding", "")
+        .await?;
     policies.delete("theirs", &Default::default()).await?;
     let deadline = Instant::now() + HEALED;
     let gateways = cluster.server.api(GATEWAY, "Gateway", "mallory").await?;
     while !all_programmed(&serde_json::to_value(gateways.get("edge").await?)?, 1) {
-        ensure!(Instant::now() < deadline, "mallory's hostname is not served although its owner can be recorded");
+        ensure!(
+            Instant::now() < deadline,
+            "mallory's hostname is not served although its owner can be recorded"
+        );
         sleep(Duration::from_millis(500)).await;
     }
-    controller.until_told("/metrics", 200, "\ngatewright_unrecorded_owners 0\n").await?;
+    controller
+        .until_told("/metrics", 200, "\ngatewright_unrecorded_owners 0\n")
+        .await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A mutating admission policy that changes the objects of a Gateway's own Envoys: the change is told at the Gateway while
-//! it lasts, and corrected when the policy is removed.
+//! A mutating admission policy that changes the objects of a Gateway's own Envoys: the change is
+//! told at the Gateway while it lasts, and corrected when the policy is removed.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{ACCOUNT, NAMESPACE, condition};
@@ -7,7 +7,9 @@ use e2e::echo::Echo;
 use serde_json::{Value, json};
 
 use super::super::admission_changes::{ACCEPTED, DENIED, Mutation, touch};
-use super::{GATEWAY, LIMIT, class, deployed, gateway, name_of, parameters, tenant, until_programmed};
+use super::{
+    GATEWAY, LIMIT, class, deployed, gateway, name_of, parameters, tenant, until_programmed,
+};
 
 /// A change by the policy: the object, the place with its new value in CEL, and what is told of it.
 struct Case {
@@ -84,20 +86,40 @@ async fn what_admission_makes_of_the_objects_of_own_envoys_is_told_and_corrected
     let echo = Echo::start_on("web", &kubelet.host().to_string()).await?;
     tenant(&server, &kubelet, "bank", &echo).await?;
     let isolated = json!({"autoscaling": {"minReplicas": 1, "maxReplicas": 2}});
-    server.put(parameters(NAMESPACE, "isolated", json!({"fleet": "Isolated", "isolated": isolated}))).await?;
+    server
+        .put(parameters(
+            NAMESPACE,
+            "isolated",
+            json!({"fleet": "Isolated", "isolated": isolated}),
+        ))
+        .await?;
     server.put(class("isolated")).await?;
     server.put(gateway("bank", "isolated", None)).await?;
     until_programmed(&server, "bank").await?;
     let name = name_of("bank");
     let message = |gateway: &Value| {
-        let said = condition(&gateway["status"], "Programmed").and_then(|condition| condition["message"].as_str());
+        let said = condition(&gateway["status"], "Programmed")
+            .and_then(|condition| condition["message"].as_str());
         said.unwrap_or_default().to_owned()
     };
-    for Case { resource, object: (api_version, kind), path, value, told } in CASES {
+    for Case {
+        resource,
+        object: (api_version, kind),
+        path,
+        value,
+        told,
+    } in CASES
+    {
         let place = (api_version, kind, NAMESPACE);
-        let right = server.until(place, &name, LIMIT, |object| !object.is_null()).await?;
+        let right = server
+            .until(place, &name, LIMIT, |object| !object.is_null())
+            .await?;
         let patch = format!("JSONPatch{{op: 'add', path: '{path}', value: {value}}}").leak();
-        let mutation = Mutation { resource, namespace: NAMESPACE, patch };
+        let mutation = Mutation {
+            resource,
+            namespace: NAMESPACE,
+            patch,
+        };
         let mut probe = json!({"apiVersion": api_version, "kind": kind,
             "metadata": {"name": "probe", "namespace": NAMESPACE}});
         for part in ["spec", "automountServiceAccountToken"] {
@@ -105,20 +127,42 @@ async fn what_admission_makes_of_the_objects_of_own_envoys_is_told_and_corrected
                 probe[part] = right[part].clone();
             }
         }
-        mutation.begin(&server, probe, path).await.with_context(|| format!("{kind} {path}"))?;
+        mutation
+            .begin(&server, probe, path)
+            .await
+            .with_context(|| format!("{kind} {path}"))?;
         touch(&server, api_version, kind, NAMESPACE, &name).await?;
         let is_told = |text: &str| {
-            text.contains(told) && [ACCEPTED, "Duplicate"].iter().any(|why| text.contains(why)) || text.contains(DENIED)
+            text.contains(told) && [ACCEPTED, "Duplicate"].iter().any(|why| text.contains(why))
+                || text.contains(DENIED)
         };
-        server.until((GATEWAY, "Gateway", "bank"), "edge", LIMIT, |gateway| is_told(&message(gateway))).await?;
+        server
+            .until((GATEWAY, "Gateway", "bank"), "edge", LIMIT, |gateway| {
+                is_told(&message(gateway))
+            })
+            .await?;
         mutation.end(&server).await?;
         // No event of ours brings the correction: the write is tried again by itself.
-        let is_right =
-            |object: &Value| ["spec", "automountServiceAccountToken"].iter().all(|part| object[part] == right[part]);
-        server.until(place, &name, LIMIT, is_right).await.with_context(|| format!("{kind} {path}"))?;
-        server.until((GATEWAY, "Gateway", "bank"), "edge", LIMIT, |gateway| !is_told(&message(gateway))).await?;
+        let is_right = |object: &Value| {
+            ["spec", "automountServiceAccountToken"]
+                .iter()
+                .all(|part| object[part] == right[part])
+        };
+        server
+            .until(place, &name, LIMIT, is_right)
+            .await
+            .with_context(|| format!("{kind} {path}"))?;
+        server
+            .until((GATEWAY, "Gateway", "bank"), "edge", LIMIT, |gateway| {
+                !is_told(&message(gateway))
+            })
+            .await?;
     }
     until_programmed(&server, "bank").await?;
-    assert_eq!(server.denied(ACCOUNT)?, [], "every right that is needed is given");
+    assert_eq!(
+        server.denied(ACCOUNT)?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }

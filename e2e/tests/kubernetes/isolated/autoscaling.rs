@@ -1,5 +1,5 @@
-//! A Gateway's own Envoys with a HorizontalPodAutoscaler: Kubernetes' own controller scales them, and no write of ours
-//! changes their number meanwhile.
+//! A Gateway's own Envoys with a HorizontalPodAutoscaler: Kubernetes' own controller scales them,
+//! and no write of ours changes their number meanwhile.
 
 use anyhow::Result;
 use e2e::cluster::{ACCOUNT, NAMESPACE};
@@ -7,17 +7,21 @@ use e2e::echo::Echo;
 use serde_json::{Value, json};
 
 use super::{
-    DEPLOYMENT, GATEWAY, LIMIT, class, deployed, gateway, name_of, parameters, tenant, until_gone, until_pods,
-    until_programmed,
+    DEPLOYMENT, GATEWAY, LIMIT, class, deployed, gateway, name_of, parameters, tenant, until_gone,
+    until_pods, until_programmed,
 };
 
 const AUTOSCALER: (&str, &str, &str) = ("autoscaling/v2", "HorizontalPodAutoscaler", NAMESPACE);
 
 /// Returns the field managers of the number of replicas.
 fn owners(deployment: &Value) -> Vec<&str> {
-    let managers = deployment["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let managers = deployment["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten();
     let of = managers.filter(|manager| manager.pointer("/fieldsV1/f:spec/f:replicas").is_some());
-    of.filter_map(|manager| manager["manager"].as_str()).collect()
+    of.filter_map(|manager| manager["manager"].as_str())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +31,13 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
     let echo = Echo::start_on("web", &kubelet.host().to_string()).await?;
     tenant(&server, &kubelet, "bank", &echo).await?;
     let isolated = async |isolated: Value| {
-        server.put(parameters(NAMESPACE, "isolated", json!({"fleet": "Isolated", "isolated": isolated}))).await
+        server
+            .put(parameters(
+                NAMESPACE,
+                "isolated",
+                json!({"fleet": "Isolated", "isolated": isolated}),
+            ))
+            .await
     };
     let (name, wait) = (name_of("bank"), LIMIT);
     isolated(json!({"replicas": 2})).await?;
@@ -38,39 +48,76 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
 
     // From a number to an autoscaler: the pods stay, and no applier owns the number any more.
     isolated(json!({"autoscaling": {"minReplicas": 1, "maxReplicas": 4}})).await?;
-    let there = server.until(AUTOSCALER, &name, wait, |o| o["spec"]["maxReplicas"] == 4).await?;
-    assert_eq!((&there["spec"]["minReplicas"], &there["spec"]["scaleTargetRef"]["name"]), (&json!(1), &json!(name)));
-    server.until(DEPLOYMENT, &name, wait, |o| owners(o) == ["gatewright-replicas"]).await?;
-    assert_eq!(until_pods(&server, "bank", 2).await?, before, "no pod came or went");
+    let there = server
+        .until(AUTOSCALER, &name, wait, |o| o["spec"]["maxReplicas"] == 4)
+        .await?;
+    assert_eq!(
+        (
+            &there["spec"]["minReplicas"],
+            &there["spec"]["scaleTargetRef"]["name"]
+        ),
+        (&json!(1), &json!(name))
+    );
+    server
+        .until(DEPLOYMENT, &name, wait, |o| {
+            owners(o) == ["gatewright-replicas"]
+        })
+        .await?;
+    assert_eq!(
+        until_pods(&server, "bank", 2).await?,
+        before,
+        "no pod came or went"
+    );
 
-    // The autoscaler's controller raises it, and owns the number; a rollout does not change it, and neither does a
-    // lower minimum.
+    // The autoscaler's controller raises it, and owns the number; a rollout does not change it, and
+    // neither does a lower minimum.
     isolated(json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 4}})).await?;
     let scaled = |o: &Value| o["spec"]["replicas"] == 3 && owners(o) == ["kube-controller-manager"];
     server.until(DEPLOYMENT, &name, wait, scaled).await?;
     until_pods(&server, "bank", 3).await?;
-    isolated(json!({"autoscaling": {"minReplicas": 1, "maxReplicas": 4}, "labels": {"team": "a"}})).await?;
-    let rolled =
-        |o: &Value| o["spec"]["template"]["metadata"]["labels"]["team"] == "a" && o["status"]["updatedReplicas"] == 3;
+    isolated(json!({"autoscaling": {"minReplicas": 1, "maxReplicas": 4}, "labels": {"team": "a"}}))
+        .await?;
+    let rolled = |o: &Value| {
+        o["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+            && o["status"]["updatedReplicas"] == 3
+    };
     let there = server.until(DEPLOYMENT, &name, wait, rolled).await?;
     assert!(scaled(&there), "{there}");
     until_pods(&server, "bank", 3).await?;
 
     // Back to a number.
     isolated(json!({"replicas": 1})).await?;
-    server.until(AUTOSCALER, &name, wait, Value::is_null).await?;
+    server
+        .until(AUTOSCALER, &name, wait, Value::is_null)
+        .await?;
     until_pods(&server, "bank", 1).await?;
 
     // Once more from nothing: the first pods are as many as the minimum.
-    server.api(GATEWAY, "Gateway", "bank").await?.delete("edge", &Default::default()).await?;
+    server
+        .api(GATEWAY, "Gateway", "bank")
+        .await?
+        .delete("edge", &Default::default())
+        .await?;
     until_gone(&server, "bank").await?;
     isolated(json!({"autoscaling": {"maxReplicas": 4}})).await?;
     server.put(gateway("bank", "isolated", None)).await?;
     until_programmed(&server, "bank").await?;
-    server.until(DEPLOYMENT, &name, wait, |o| owners(o) == ["gatewright-replicas"]).await?;
+    server
+        .until(DEPLOYMENT, &name, wait, |o| {
+            owners(o) == ["gatewright-replicas"]
+        })
+        .await?;
     until_pods(&server, "bank", 2).await?;
-    server.api(GATEWAY, "Gateway", "bank").await?.delete("edge", &Default::default()).await?;
+    server
+        .api(GATEWAY, "Gateway", "bank")
+        .await?
+        .delete("edge", &Default::default())
+        .await?;
     until_gone(&server, "bank").await?;
-    assert_eq!(server.denied(ACCOUNT)?, [], "every right that is needed is given");
+    assert_eq!(
+        server.denied(ACCOUNT)?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Isolated Envoys that do not accept updates: metrics and `/readyz` name their Gateway, and the replica stays ready
-//! for others.
+//! Isolated Envoys that do not accept updates: metrics and `/readyz` name their Gateway, and the
+//! replica stays ready for others.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,9 @@ async fn age(controller: &mut Gatewright, view: &str) -> Result<u64> {
     let (_, metrics) = controller.probe("/metrics").await?;
     let name = format!("gatewright_xds_view_age_seconds{{view=\"{view}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
-    Ok(line.with_context(|| format!("{name} is not among\n{metrics}"))?.parse()?)
+    Ok(line
+        .with_context(|| format!("{name} is not among\n{metrics}"))?
+        .parse()?)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +45,9 @@ async fn a_view_whose_envoys_hang_is_named_and_the_replica_is_ready_for_the_othe
     let bank = tenant(&cluster, "late-bank", "isolated", echo.address().port()).await?;
     let keys = pod_of(&cluster, identity, "late-bank").await?;
     let (_shared, _tls) = cluster.envoy("shared-a").await?;
-    let (own, _tls) = cluster.envoy_with("bank-a", cluster.xds(), &keys.pair, &keys.bundle).await?;
+    let (own, _tls) = cluster
+        .envoy_with("bank-a", cluster.xds(), &keys.pair, &keys.bundle)
+        .await?;
     for (address, namespace) in [(shop, "late-shop"), (bank, "late-bank")] {
         until_answers(address, &host(namespace), 200).await?;
     }
@@ -58,12 +62,21 @@ async fn a_view_whose_envoys_hang_is_named_and_the_replica_is_ready_for_the_othe
     let deadline = Instant::now() + LIMIT;
     loop {
         let (code, text) = controller.probe("/readyz").await?;
-        assert_eq!((code, text.lines().next()), (200, Some("ok")), "it is ready for everybody else: {text}");
+        assert_eq!(
+            (code, text.lines().next()),
+            (200, Some("ok")),
+            "it is ready for everybody else: {text}"
+        );
         assert!(!text.contains("view shared"), "{text}");
-        if text.contains(&format!("view {VIEW}: an Envoy has been behind the published configuration for ")) {
+        if text.contains(&format!(
+            "view {VIEW}: an Envoy has been behind the published configuration for "
+        )) {
             break;
         }
-        ensure!(Instant::now() < deadline, "nobody is told of {VIEW}: {text}");
+        ensure!(
+            Instant::now() < deadline,
+            "nobody is told of {VIEW}: {text}"
+        );
         sleep(Duration::from_millis(200)).await;
     }
     assert!(age(&mut controller, VIEW).await? >= 20);
@@ -76,7 +89,11 @@ async fn a_view_whose_envoys_hang_is_named_and_the_replica_is_ready_for_the_othe
     until_answers(bank, &host("late-bank"), 404).await?;
     let deadline = Instant::now() + LIMIT;
     while age(&mut controller, VIEW).await? > 0 || controller.probe("/readyz").await?.1 != "ok\n" {
-        ensure!(Instant::now() < deadline, "{:?}", controller.probe("/readyz").await?);
+        ensure!(
+            Instant::now() < deadline,
+            "{:?}",
+            controller.probe("/readyz").await?
+        );
         sleep(Duration::from_millis(200)).await;
     }
     Ok(())

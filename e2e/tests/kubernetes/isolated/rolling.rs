@@ -1,5 +1,5 @@
-//! Replicas of the controller are replaced while Envoys of the shared fleet and isolated ones serve: clients of neither
-//! notice.
+//! Replicas of the controller are replaced while Envoys of the shared fleet and isolated ones
+//! serve: clients of neither notice.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,30 +15,51 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    GATEWAY, LIMIT, class, deployed, gateway, parameters, tenant, until_programmed, until_ready, until_served,
+    GATEWAY, LIMIT, class, deployed, gateway, parameters, tenant, until_programmed, until_ready,
+    until_served,
 };
 
 const LEASE: (&str, &str, &str) = ("coordination.k8s.io/v1", "Lease", NAMESPACE);
 
 async fn leader(server: &ApiServer) -> Result<String> {
-    let lease = server.until(LEASE, "gatewright-controller", LIMIT, |o| holder(o).is_some()).await?;
-    holder(&lease).map(str::to_owned).context("somebody holds it")
+    let lease = server
+        .until(LEASE, "gatewright-controller", LIMIT, |o| {
+            holder(o).is_some()
+        })
+        .await?;
+    holder(&lease)
+        .map(str::to_owned)
+        .context("somebody holds it")
 }
 
 fn holder(lease: &Value) -> Option<&str> {
-    lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())
+    lease["spec"]["holderIdentity"]
+        .as_str()
+        .filter(|holder| !holder.is_empty())
 }
 
 async fn names(server: &ApiServer) -> Result<BTreeSet<String>> {
-    Ok(until_ready(server, "controller", 2).await?.into_iter().map(|(name, _)| name).collect())
+    Ok(until_ready(server, "controller", 2)
+        .await?
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect())
 }
 
-/// Has the Deployment of the controller replace its pods one after the other, and waits for the end.
+/// Has the Deployment of the controller replace its pods one after the other, and waits for the
+/// end.
 async fn roll(server: &ApiServer, number: usize) -> Result<()> {
     let old = names(server).await?;
     let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
-    let changed = json!({"spec": {"template": {"metadata": {"annotations": {"roll": number.to_string()}}}}});
-    deployments.patch("gatewright-controller", &Default::default(), &Patch::Merge(&changed)).await?;
+    let changed =
+        json!({"spec": {"template": {"metadata": {"annotations": {"roll": number.to_string()}}}}});
+    deployments
+        .patch(
+            "gatewright-controller",
+            &Default::default(),
+            &Patch::Merge(&changed),
+        )
+        .await?;
     let deadline = Instant::now() + LIMIT;
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
     loop {
@@ -49,7 +70,10 @@ async fn roll(server: &ApiServer, number: usize) -> Result<()> {
         if left == 0 && names(server).await?.is_disjoint(&old) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "{left} of {old:?} are still there");
+        ensure!(
+            Instant::now() < deadline,
+            "{left} of {old:?} are still there"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -64,17 +88,30 @@ fn route(namespace: &str, number: usize) -> Value {
 #[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
 async fn replicas_are_replaced_under_load_and_clients_of_no_view_notice() -> Result<()> {
     let (server, kubelet) = deployed().await?;
-    server.put(parameters(NAMESPACE, "isolated", json!({"fleet": "Isolated", "isolated": {"replicas": 1}}))).await?;
+    server
+        .put(parameters(
+            NAMESPACE,
+            "isolated",
+            json!({"fleet": "Isolated", "isolated": {"replicas": 1}}),
+        ))
+        .await?;
     server.put(class("isolated")).await?;
     let echo = Echo::start_on("web", &kubelet.host().to_string()).await?;
     let mut served = Vec::new();
     for (namespace, class) in [("shop", "gatewright"), ("bank", "isolated")] {
         tenant(&server, &kubelet, namespace, &echo).await?;
         server.put(gateway(namespace, class, None)).await?;
-        let (address, host) = (until_programmed(&server, namespace).await?, format!("{namespace}.example.org"));
+        let (address, host) = (
+            until_programmed(&server, namespace).await?,
+            format!("{namespace}.example.org"),
+        );
         until_served(&Probe::http((address, 80).into(), &host), 200).await?;
         until_served(&Probe::https((address, 443).into(), &host), 200).await?;
-        served.push((namespace, address, Load::start((address, 80).into(), (address, 443).into(), &host)));
+        served.push((
+            namespace,
+            address,
+            Load::start((address, 80).into(), (address, 443).into(), &host),
+        ));
     }
     for (.., load) in &served {
         load.more(5).await?;
@@ -82,8 +119,13 @@ async fn replicas_are_replaced_under_load_and_clients_of_no_view_notice() -> Res
     for number in 0..2 {
         let before = leader(&server).await?;
         roll(&server, number).await?;
-        server.until(LEASE, "gatewright-controller", LIMIT, |o| holder(o).is_some_and(|now| now != before)).await?;
-        // The new replicas send a new route to the Envoys of both Gateways, and report it as programmed.
+        server
+            .until(LEASE, "gatewright-controller", LIMIT, |o| {
+                holder(o).is_some_and(|now| now != before)
+            })
+            .await?;
+        // The new replicas send a new route to the Envoys of both Gateways, and report it as
+        // programmed.
         for (namespace, address, load) in &served {
             server.put(route(namespace, number)).await?;
             let host = format!("r{number}.{namespace}.example.org");
@@ -94,8 +136,16 @@ async fn replicas_are_replaced_under_load_and_clients_of_no_view_notice() -> Res
     }
     for (namespace, _, load) in &served {
         load.failures().with_context(|| (*namespace).to_owned())?;
-        assert!(load.opened().len() == 2 && load.opened().values().all(|count| *count == 1), "{:?}", load.opened());
+        assert!(
+            load.opened().len() == 2 && load.opened().values().all(|count| *count == 1),
+            "{:?}",
+            load.opened()
+        );
     }
-    assert_eq!(server.denied(ACCOUNT)?, [], "every right that is needed is given");
+    assert_eq!(
+        server.denied(ACCOUNT)?,
+        [],
+        "every right that is needed is given"
+    );
     Ok(())
 }

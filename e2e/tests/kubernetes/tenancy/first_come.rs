@@ -1,4 +1,5 @@
-//! The first claimant of a hostname keeps it, over restarts and changes of the leader: `--hostname-claims first-come`.
+//! The first claimant of a hostname keeps it, over restarts and changes of the leader:
+//! `--hostname-claims first-come`.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{Cluster, NAMESPACE, condition};
@@ -7,7 +8,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, Patch};
 use serde_json::{Value, json};
 
-use e2e::tenants::{CLAIMS, GATEWAY, cluster, member, namespace, quiet, route, tenant, until, until_ready};
+use e2e::tenants::{
+    CLAIMS, GATEWAY, cluster, member, namespace, quiet, route, tenant, until, until_ready,
+};
 
 const OWNER: &str = "tenant-first";
 const EARLY: &str = "tenant-first-z";
@@ -24,37 +27,56 @@ async fn controller(cluster: &Cluster, identity: &str) -> Result<Gatewright> {
 /// Returns the reason of a route's claims in its status.
 fn verdict(route: &Value) -> Option<&str> {
     let parents = route["status"]["parents"].as_array()?;
-    let ours = parents.iter().find(|parent| parent["controllerName"] == CLAIMS)?;
+    let ours = parents
+        .iter()
+        .find(|parent| parent["controllerName"] == CLAIMS)?;
     condition(ours, "Accepted")?["reason"].as_str()
 }
 
 async fn until_told(cluster: &Cluster, space: &str, name: &str, reason: &str) -> Result<Value> {
     let current = |o: &Value| {
-        let ours = o["status"]["parents"].as_array().into_iter().flatten().find(|p| p["controllerName"] == CLAIMS);
-        ours.is_some_and(|ours| ours["conditions"][0]["observedGeneration"] == o["metadata"]["generation"])
+        let ours = o["status"]["parents"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|p| p["controllerName"] == CLAIMS);
+        ours.is_some_and(|ours| {
+            ours["conditions"][0]["observedGeneration"] == o["metadata"]["generation"]
+        })
     };
-    cluster.until(GATEWAY, "HTTPRoute", space, name, |o| verdict(o) == Some(reason) && current(o)).await
+    cluster
+        .until(GATEWAY, "HTTPRoute", space, name, |o| {
+            verdict(o) == Some(reason) && current(o)
+        })
+        .await
 }
 
 /// Returns all records of owners.
 async fn records(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.server.client(), NAMESPACE);
-    let all = maps.list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims")).await?.items;
+    let all = maps
+        .list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims"))
+        .await?
+        .items;
     // A second word is the time of its reservation, if it is reserved.
     let owner = |value: &str| match value.split(' ').collect::<Vec<_>>()[..] {
         [_, owner] => owner.to_owned(),
         [_, owner, _] => format!("{owner} (reserved)"),
         _ => value.to_owned(),
     };
-    let entries =
-        all.iter().flat_map(|map| map.data.iter().flatten()).map(|(host, value)| (host.clone(), owner(value)));
+    let entries = all
+        .iter()
+        .flat_map(|map| map.data.iter().flatten())
+        .map(|(host, value)| (host.clone(), owner(value)));
     let mut entries: Vec<_> = entries.collect();
     entries.sort();
     Ok(entries)
 }
 
 fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
-    all.iter().map(|(host, owner)| ((*host).to_owned(), (*owner).to_owned())).collect()
+    all.iter()
+        .map(|(host, owner)| ((*host).to_owned(), (*owner).to_owned()))
+        .collect()
 }
 
 #[tokio::test]
@@ -67,29 +89,52 @@ async fn the_first_claimant_keeps_a_hostname_over_restarts_and_leaders() -> Resu
         member(server, space, OWNER, "first.example.org").await?;
     }
     let one = controller(&cluster, "one").await?;
-    server.put(tenant(OWNER, json!({"apex": "first.example.org"}))).await?;
+    server
+        .put(tenant(OWNER, json!({"apex": "first.example.org"})))
+        .await?;
     server.put(route(EARLY, "web", OWNER, &[HOST])).await?;
     until_told(&cluster, EARLY, "web", "Accepted").await?;
     until_ready(&cluster, OWNER, "GatewayNotAccepted").await?;
     // The smaller name comes too late, and has that status at once: it was never accepted.
     server.put(route(LATE, "web", OWNER, &[HOST])).await?;
     let lost = until_told(&cluster, LATE, "web", "HostnameConflict").await?;
-    let since = lost["metadata"]["creationTimestamp"].as_str().context("it has one")?.to_owned();
+    let since = lost["metadata"]["creationTimestamp"]
+        .as_str()
+        .context("it has one")?
+        .to_owned();
     assert_eq!(records(&cluster).await?, pairs(&[(HOST, EARLY)]));
     let before = cluster.writes()?.len();
     quiet(&cluster, before).await?;
-    let told_to_late = cluster.writes()?.iter().filter(|w| w.object == format!("{LATE}/web")).count();
+    let told_to_late = cluster
+        .writes()?
+        .iter()
+        .filter(|w| w.object == format!("{LATE}/web"))
+        .count();
     assert_eq!(told_to_late, 1, "what is told of a claim is told once");
 
     // The record is deleted: nobody loses anything, and it is written again.
     let before = cluster.writes()?.len();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), NAMESPACE);
-    for map in maps.list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims")).await?.items {
-        maps.delete(&map.metadata.name.context("it has a name")?, &Default::default()).await?;
+    for map in maps
+        .list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims"))
+        .await?
+        .items
+    {
+        maps.delete(
+            &map.metadata.name.context("it has a name")?,
+            &Default::default(),
+        )
+        .await?;
     }
-    until("the record is back", async || Ok(records(&cluster).await? == pairs(&[(HOST, EARLY)]))).await?;
+    until("the record is back", async || {
+        Ok(records(&cluster).await? == pairs(&[(HOST, EARLY)]))
+    })
+    .await?;
     let written = quiet(&cluster, before).await?;
-    assert!(written.len() == 1 && written[0].resource == "configmaps", "{written:#?}");
+    assert!(
+        written.len() == 1 && written[0].resource == "configmaps",
+        "{written:#?}"
+    );
 
     // A restart decides the same and writes nothing, and so does the next change.
     drop(one);
@@ -98,7 +143,9 @@ async fn the_first_claimant_keeps_a_hostname_over_restarts_and_leaders() -> Resu
     assert_eq!(quiet(&cluster, before).await?, []);
     let routes = server.api(GATEWAY, "HTTPRoute", LATE).await?;
     let hosts = json!({"spec": {"hostnames": [HOST, "only.first.example.org"]}});
-    routes.patch("web", &Default::default(), &Patch::Merge(&hosts)).await?;
+    routes
+        .patch("web", &Default::default(), &Patch::Merge(&hosts))
+        .await?;
     let lost = until_told(&cluster, LATE, "web", "HostnameConflict").await?;
     assert_eq!(lost["metadata"]["creationTimestamp"], since);
     until("the other name is recorded", async || {
@@ -107,31 +154,43 @@ async fn the_first_claimant_keeps_a_hostname_over_restarts_and_leaders() -> Resu
     .await?;
 
     // Another leader, which has watched all the time, decides by the same record.
-    let mut three = cluster.replica_with_xds_and("three", &["--hostname-claims", "first-come"])?.0;
+    let mut three = cluster
+        .replica_with_xds_and("three", &["--hostname-claims", "first-come"])?
+        .0;
     three.line("the view is complete").await?;
     drop(two);
     three.line("holding the lease").await?;
-    server.put(route(EARLY, "more", OWNER, &["only.first.example.org"])).await?;
+    server
+        .put(route(EARLY, "more", OWNER, &["only.first.example.org"]))
+        .await?;
     until_told(&cluster, EARLY, "more", "HostnameConflict").await?;
     until_told(&cluster, LATE, "web", "HostnameConflict").await?;
 
     // An owner without a claim loses the name, and the next claimant gets it.
-    server.api(GATEWAY, "HTTPRoute", EARLY).await?.delete("web", &Default::default()).await?;
+    server
+        .api(GATEWAY, "HTTPRoute", EARLY)
+        .await?
+        .delete("web", &Default::default())
+        .await?;
     until_told(&cluster, LATE, "web", "Accepted").await?;
     routes.delete("web", &Default::default()).await?;
     until_told(&cluster, EARLY, "more", "Accepted").await?;
     let reserved = format!("{LATE} (reserved)");
     until("what nobody claims any more is reserved", async || {
-        Ok(records(&cluster).await? == pairs(&[("only.first.example.org", EARLY), (HOST, &reserved)]))
+        Ok(records(&cluster).await?
+            == pairs(&[("only.first.example.org", EARLY), (HOST, &reserved)]))
     })
     .await?;
 
-    // Another claimant, whose label grants it that name as well, does not get it, and has the reason in its status; the
-    // previous owner does.
+    // Another claimant, whose label grants it that name as well, does not get it, and has the
+    // reason in its status; the previous owner does.
     member(server, STRANGER, OWNER, HOST).await?;
     server.put(route(STRANGER, "web", OWNER, &[HOST])).await?;
     let lost = until_told(&cluster, STRANGER, "web", "HostnameConflict").await?;
-    assert!(lost["status"].to_string().contains("--hostname-hold"), "{lost}");
+    assert!(
+        lost["status"].to_string().contains("--hostname-hold"),
+        "{lost}"
+    );
     server.put(route(EARLY, "again", OWNER, &[HOST])).await?;
     until_told(&cluster, EARLY, "again", "Accepted").await?;
     until("it is recorded", async || {

@@ -1,4 +1,5 @@
-//! TenantGateways on a real API server: derived objects are named as on Cozystack's page, and nothing else is changed.
+//! TenantGateways on a real API server: derived objects are named as on Cozystack's page, and
+//! nothing else is changed.
 
 mod first_come;
 mod laxer;

@@ -1,4 +1,5 @@
-//! Every certificate mode leads to exactly the objects on the page; a change of the mode deletes unwanted ones.
+//! Every certificate mode leads to exactly the objects on the page; a change of the mode deletes
+//! unwanted ones.
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
@@ -6,8 +7,8 @@ use e2e::cluster::{Cluster, tls_secret};
 use serde_json::{Value, json};
 
 use e2e::tenants::{
-    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program, ready, route, tenant,
-    until_owned, until_ready,
+    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, member, namespace, program,
+    ready, route, tenant, until_owned, until_ready,
 };
 
 struct Case {
@@ -36,11 +37,20 @@ fn cases() -> Vec<Case> {
             ],
             listeners: &[
                 ("http", "", ""),
-                ("https-web-3b0b22b4", "web.http01.example.org", "cozystack-web-3b0b22b4-tls"),
+                (
+                    "https-web-3b0b22b4",
+                    "web.http01.example.org",
+                    "cozystack-web-3b0b22b4-tls",
+                ),
                 ("tls-api", "api.http01.example.org", ""),
             ],
             fields: vec![
-                ("Issuer", "cozystack-gateway", "/spec/acme/privateKeySecretRef/name", json!("cozystack-acme-account")),
+                (
+                    "Issuer",
+                    "cozystack-gateway",
+                    "/spec/acme/privateKeySecretRef/name",
+                    json!("cozystack-acme-account"),
+                ),
                 (
                     "Issuer",
                     "cozystack-gateway",
@@ -83,7 +93,11 @@ fn cases() -> Vec<Case> {
                 ("http", "", ""),
                 ("https", "*.dns01.example.org", "cozystack-gateway-tls"),
                 ("https-apex", "dns01.example.org", "cozystack-gateway-tls"),
-                ("https-child-child-e4b27044", "*.child.dns01.example.org", "cozystack-gateway-tls"),
+                (
+                    "https-child-child-e4b27044",
+                    "*.child.dns01.example.org",
+                    "cozystack-gateway-tls",
+                ),
             ],
             fields: vec![
                 (
@@ -115,7 +129,11 @@ fn cases() -> Vec<Case> {
                 ("http", "", ""),
                 ("https", "*.existing.example.org", "wildcard"),
                 ("https-apex", "existing.example.org", "wildcard"),
-                ("https-child-child-f8167b92", "*.child.existing.example.org", "wildcard"),
+                (
+                    "https-child-child-f8167b92",
+                    "*.child.existing.example.org",
+                    "wildcard",
+                ),
             ],
             fields: vec![],
         },
@@ -126,7 +144,11 @@ fn cases() -> Vec<Case> {
             owned: &["Gateway cozystack", "HTTPRoute cozystack-http-redirect"],
             listeners: &[
                 ("http", "", ""),
-                ("https-web-1f43432f", "web.internal.example.org", "cozystack-web-1f43432f-tls"),
+                (
+                    "https-web-1f43432f",
+                    "web.internal.example.org",
+                    "cozystack-web-1f43432f-tls",
+                ),
             ],
             fields: vec![],
         },
@@ -137,25 +159,44 @@ async fn apply(server: &ApiServer, case: &Case) -> Result<String> {
     let space = format!("tenant-{}", case.mode);
     let apex = format!("{}.example.org", case.mode);
     namespace(server, &space, &apex).await?;
-    member(server, &format!("{space}-child"), &space, &format!("child.{apex}")).await?;
+    member(
+        server,
+        &format!("{space}-child"),
+        &space,
+        &format!("child.{apex}"),
+    )
+    .await?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("cozy-{}", case.mode)}}))
         .await?;
     let (wildcard, child) = (format!("*.{apex}"), format!("*.child.{apex}"));
-    server.put(tls_secret(&space, "wildcard", &[&apex, &wildcard, &child])?).await?;
+    server
+        .put(tls_secret(&space, "wildcard", &[&apex, &wildcard, &child])?)
+        .await?;
     let mut object = tenant(&space, case.spec.clone());
     object["metadata"]["annotations"] = case.annotations.clone();
     object["spec"]["attachedNamespaces"] = json!([format!("cozy-{}", case.mode)]);
     server.put(object).await?;
-    server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
+    server
+        .put(route(&space, "web", &space, &[&format!("web.{apex}")]))
+        .await?;
     Ok(space)
 }
 
 fn listeners(gateway: &Value) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let all = gateway["spec"]["listeners"].as_array().cloned().unwrap_or_default();
+    let all = gateway["spec"]["listeners"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     all.iter()
-        .map(|l| (text(&l["name"]), text(&l["hostname"]), text(&l["tls"]["certificateRefs"][0]["name"])))
+        .map(|l| {
+            (
+                text(&l["name"]),
+                text(&l["hostname"]),
+                text(&l["tls"]["certificateRefs"][0]["name"]),
+            )
+        })
         .collect()
 }
 
@@ -164,16 +205,35 @@ async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
     let server = &cluster.server;
     let space = apply(server, case).await?;
     until_owned(server, &space, case.owned).await?;
-    let expected: Vec<(String, String, String)> =
-        case.listeners.iter().map(|(n, h, s)| (n.to_string(), h.to_string(), s.to_string())).collect();
-    let gateway =
-        cluster.until(GATEWAY, "Gateway", &space, "cozystack", |gateway| listeners(gateway) == expected).await?;
-    assert_eq!(gateway["metadata"]["labels"]["cozystack.io/gateway"], space, "{}", case.mode);
-    assert_eq!(gateway["metadata"]["labels"]["cozystack.io/managed-by"], "cozystack-controller");
+    let expected: Vec<(String, String, String)> = case
+        .listeners
+        .iter()
+        .map(|(n, h, s)| (n.to_string(), h.to_string(), s.to_string()))
+        .collect();
+    let gateway = cluster
+        .until(GATEWAY, "Gateway", &space, "cozystack", |gateway| {
+            listeners(gateway) == expected
+        })
+        .await?;
+    assert_eq!(
+        gateway["metadata"]["labels"]["cozystack.io/gateway"], space,
+        "{}",
+        case.mode
+    );
+    assert_eq!(
+        gateway["metadata"]["labels"]["cozystack.io/managed-by"],
+        "cozystack-controller"
+    );
     for (kind, name, pointer, value) in &case.fields {
-        let api_version = if *kind == "HTTPRoute" { GATEWAY } else { CERT_MANAGER };
+        let api_version = if *kind == "HTTPRoute" {
+            GATEWAY
+        } else {
+            CERT_MANAGER
+        };
         let there = |object: &Value| object.pointer(pointer) == Some(value);
-        cluster.until(api_version, kind, &space, name, there).await?;
+        cluster
+            .until(api_version, kind, &space, name, there)
+            .await?;
     }
     // The attached namespace has the label, and the annotation of its TenantGateway.
     let attached = format!("cozy-{}", case.mode);
@@ -189,16 +249,28 @@ async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
             let parents = object["status"]["parents"].as_array().into_iter().flatten();
             parents.into_iter().any(|parent| {
                 let accepted = &parent["conditions"][0];
-                parent["controllerName"] == CLAIMS && accepted["type"] == "Accepted" && accepted["status"] == "True"
+                parent["controllerName"] == CLAIMS
+                    && accepted["type"] == "Accepted"
+                    && accepted["status"] == "True"
             })
         })
         .await?;
     until_ready(cluster, &space, "GatewayNotAccepted").await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await?;
-    let object = cluster.until(TENANT, "TenantGateway", &space, "cozystack", |o| ready(o).is_some()).await?;
-    let told = object["status"]["listeners"].as_array().cloned().unwrap_or_default();
-    assert!(told.iter().all(|listener| listener["ready"] == true), "{told:?}");
+    let object = cluster
+        .until(TENANT, "TenantGateway", &space, "cozystack", |o| {
+            ready(o).is_some()
+        })
+        .await?;
+    let told = object["status"]["listeners"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    assert!(
+        told.iter().all(|listener| listener["ready"] == true),
+        "{told:?}"
+    );
     assert_eq!(told.len(), expected.len());
     Ok(())
 }
@@ -228,12 +300,17 @@ async fn each_mode_leads_to_its_objects_and_a_switch_to_those_of_the_other() -> 
     // The namespace is not attached any more: its label is removed.
     cluster
         .until("v1", "Namespace", "", "cozy-http01", |object| {
-            object["metadata"]["labels"][OWNER].is_null() && object["metadata"]["annotations"][ATTACHED].is_null()
+            object["metadata"]["labels"][OWNER].is_null()
+                && object["metadata"]["annotations"][ATTACHED].is_null()
         })
         .await?;
 
     // Deleting a TenantGateway deletes its derived objects.
-    server.api(TENANT, "TenantGateway", "tenant-dns01").await?.delete("cozystack", &Default::default()).await?;
+    server
+        .api(TENANT, "TenantGateway", "tenant-dns01")
+        .await?
+        .delete("cozystack", &Default::default())
+        .await?;
     until_owned(server, "tenant-dns01", &[]).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())

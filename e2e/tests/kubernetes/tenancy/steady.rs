@@ -1,5 +1,5 @@
-//! In the steady state nothing is written, also while others keep rewriting their own fields. The same with a thousand
-//! TenantGateways is `benches/kubernetes/mass.rs`.
+//! In the steady state nothing is written, also while others keep rewriting their own fields. The
+//! same with a thousand TenantGateways is `benches/kubernetes/mass.rs`.
 
 use std::time::Duration;
 
@@ -24,10 +24,19 @@ async fn a_steady_state_writes_nothing_whatever_others_say() -> Result<()> {
     for number in 0..TENANTS {
         let apex = format!("s{number}.example.org");
         namespace(server, &space(number), &apex).await?;
-        server.put(tenant(&space(number), json!({"apex": apex}))).await?;
+        server
+            .put(tenant(&space(number), json!({"apex": apex})))
+            .await?;
         for host in 0..HOSTS {
             let name = format!("h{host}");
-            server.put(route(&space(number), &name, &space(number), &[&format!("{name}.{apex}")])).await?;
+            server
+                .put(route(
+                    &space(number),
+                    &name,
+                    &space(number),
+                    &[&format!("{name}.{apex}")],
+                ))
+                .await?;
         }
     }
     quiet(&cluster, 0).await?;

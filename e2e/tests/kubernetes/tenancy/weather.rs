@@ -1,5 +1,6 @@
-//! Faults between the controller and the API server: throttled requests, interrupted watches, a Lease that cannot be
-//! renewed, two writers, a restored backup. The result is that of a run without faults.
+//! Faults between the controller and the API server: throttled requests, interrupted watches, a
+//! Lease that cannot be renewed, two writers, a restored backup. The result is that of a run
+//! without faults.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,8 @@ use tokio::time::sleep;
 use super::others::{is_told_of_its_own_alone, told_of_another};
 use super::troubles::{burst, compared, placed};
 use e2e::tenants::{
-    GATEWAY, cluster, id, namespace, objects, owned, program, quiet, route, tenant, until, until_ready,
+    GATEWAY, cluster, id, namespace, objects, owned, program, quiet, route, tenant, until,
+    until_ready,
 };
 
 /// A TenantGateway with so many hosts, named after its story.
@@ -39,7 +41,11 @@ async fn until_hosts(server: &ApiServer, name: &str, hosts: usize) -> Result<()>
 async fn same(server: &ApiServer, one: &str, other: &str) -> Result<()> {
     let all = async |name: &str| {
         let space = format!("tenant-{name}");
-        anyhow::Ok(compared(objects(server, &space).await?, &format!("{name}.example.org"), &space))
+        anyhow::Ok(compared(
+            objects(server, &space).await?,
+            &format!("{name}.example.org"),
+            &space,
+        ))
     };
     let (one, other) = (all(one).await?, all(other).await?);
     let keys = |all: &BTreeMap<String, String>| all.keys().cloned().collect::<Vec<_>>();
@@ -49,7 +55,11 @@ async fn same(server: &ApiServer, one: &str, other: &str) -> Result<()> {
 }
 
 fn deleted(cluster: &Cluster) -> Result<usize> {
-    Ok(cluster.writes()?.iter().filter(|request| request.verb.starts_with("delete")).count())
+    Ok(cluster
+        .writes()?
+        .iter()
+        .filter(|request| request.verb.starts_with("delete"))
+        .count())
 }
 
 #[tokio::test]
@@ -74,21 +84,36 @@ async fn requests_that_are_throttled_and_watches_that_are_cut_lose_nothing() -> 
     let routes = server.api(GATEWAY, "HTTPRoute", "tenant-rough").await?;
     assert_eq!(deleted(&cluster)?, 0);
     for number in 0..HOSTS / 2 {
-        routes.delete(&format!("r{number:03}"), &Default::default()).await?;
+        routes
+            .delete(&format!("r{number:03}"), &Default::default())
+            .await?;
     }
     until_hosts(server, "rough", HOSTS - HOSTS / 2).await?;
     burst(server, "tenant-rough", "rough.example.org", 0..HOSTS / 2).await?;
     until_hosts(server, "rough", HOSTS).await?;
     // The Lease alone causes requests.
-    until("many requests were throttled", async || Ok(proxy.weather.throttles() > 20)).await?;
-    assert!(proxy.weather.cuts() > 20, "{} watches were cut", proxy.weather.cuts());
+    until("many requests were throttled", async || {
+        Ok(proxy.weather.throttles() > 20)
+    })
+    .await?;
+    assert!(
+        proxy.weather.cuts() > 20,
+        "{} watches were cut",
+        proxy.weather.cuts()
+    );
 
     // The Lease cannot be renewed for longer than its holder may write, in the middle of a burst.
     proxy.weather.throttled.store(0, Ordering::Relaxed);
     proxy.weather.cut.store(0, Ordering::Relaxed);
     proxy.weather.late.store(1500, Ordering::Relaxed);
     sleep(Duration::from_secs(3)).await;
-    burst(server, "tenant-rough", "rough.example.org", HOSTS..HOSTS + 10).await?;
+    burst(
+        server,
+        "tenant-rough",
+        "rough.example.org",
+        HOSTS..HOSTS + 10,
+    )
+    .await?;
     sleep(Duration::from_secs(1)).await;
     proxy.weather.late.store(0, Ordering::Relaxed);
     until_hosts(server, "rough", HOSTS + 10).await?;
@@ -104,8 +129,8 @@ async fn requests_that_are_throttled_and_watches_that_are_cut_lose_nothing() -> 
     Ok(())
 }
 
-/// The answer to a write is taken in at once, and the later event of the watch brings nothing new: nothing may wait for
-/// it.
+/// The answer to a write is taken in at once, and the later event of the watch brings nothing new:
+/// nothing may wait for it.
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn watches_that_lag_lose_nothing_of_what_is_told_step_by_step() -> Result<()> {
@@ -120,14 +145,36 @@ async fn watches_that_lag_lose_nothing_of_what_is_told_step_by_step() -> Result<
     until_hosts(server, "late", HOSTS).await?;
     program(server, "Gateway", "tenant-late", "cozystack").await?;
     until_ready(&cluster, "tenant-late", "Reconciled").await?;
-    cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", is_told_of_its_own_alone).await?;
+    cluster
+        .until(
+            GATEWAY,
+            "HTTPRoute",
+            "tenant-late",
+            "r000",
+            is_told_of_its_own_alone,
+        )
+        .await?;
 
-    // Entries of another parent are removed at once; the entry of this one is written when earlier claimants had their
-    // time.
+    // Entries of another parent are removed at once; the entry of this one is written when earlier
+    // claimants had their time.
     let routes = server.api(GATEWAY, "HTTPRoute", "tenant-late").await?;
     for _ in 0..3 {
-        routes.patch_status("r000", &PatchParams::default(), &Patch::Merge(told_of_another())).await?;
-        cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", is_told_of_its_own_alone).await?;
+        routes
+            .patch_status(
+                "r000",
+                &PatchParams::default(),
+                &Patch::Merge(told_of_another()),
+            )
+            .await?;
+        cluster
+            .until(
+                GATEWAY,
+                "HTTPRoute",
+                "tenant-late",
+                "r000",
+                is_told_of_its_own_alone,
+            )
+            .await?;
     }
     quiet(&cluster, 0).await?;
     let before = cluster.writes()?.len();
@@ -146,14 +193,17 @@ async fn two_that_both_write_write_the_same_and_come_to_rest() -> Result<()> {
     // The second one has a Lease of its own, and takes it for the controller's.
     let proxy = Proxy::start(server, ACCOUNT).await?;
     *proxy.weather.lease.lock().expect("nobody panicked") = Some("second".to_owned());
-    let rights = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}]);
+    let rights =
+        json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}]);
     let meta = json!({"name": "second", "namespace": NAMESPACE});
     let group = "rbac.authorization.k8s.io";
     server.put(json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": meta, "rules": rights})).await?;
     server
-        .put(json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": meta,
+        .put(
+            json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": meta,
             "roleRef": {"apiGroup": group, "kind": "Role", "name": "second"},
-            "subjects": [{"kind": "User", "apiGroup": group, "name": ACCOUNT}]}))
+            "subjects": [{"kind": "User", "apiGroup": group, "name": ACCOUNT}]}),
+        )
         .await?;
     let mut one = cluster.controller("one")?;
     let mut two = cluster.replica_through("two", &proxy)?;
@@ -165,20 +215,34 @@ async fn two_that_both_write_write_the_same_and_come_to_rest() -> Result<()> {
     until_ready(&cluster, "tenant-both", "Reconciled").await?;
     // Both revert an edit.
     let gateways = server.api(GATEWAY, "Gateway", "tenant-both").await?;
-    let theirs = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+    let theirs = PatchParams {
+        field_manager: Some("kubectl-edit".to_owned()),
+        ..PatchParams::default()
+    };
     let edit = json!({"spec": {"gatewayClassName": "theirs"}});
-    gateways.patch("cozystack", &theirs, &Patch::Merge(&edit)).await?;
+    gateways
+        .patch("cozystack", &theirs, &Patch::Merge(&edit))
+        .await?;
     cluster
-        .until(GATEWAY, "Gateway", "tenant-both", "cozystack", |o| o["spec"]["gatewayClassName"] == "cilium")
+        .until(GATEWAY, "Gateway", "tenant-both", "cozystack", |o| {
+            o["spec"]["gatewayClassName"] == "cilium"
+        })
         .await?;
     program(server, "Gateway", "tenant-both", "cozystack").await?;
     until_ready(&cluster, "tenant-both", "Reconciled").await?;
-    assert!(proxy.weather.writes() > 3, "the second one wrote {} times", proxy.weather.writes());
+    assert!(
+        proxy.weather.writes() > 3,
+        "the second one wrote {} times",
+        proxy.weather.writes()
+    );
     // They agree.
     cluster.quiet().await?;
     for controller in [&one, &two] {
         let output = controller.output();
-        assert!(!output.contains("keeps changing") && !output.contains("keeps reverting"), "{output}");
+        assert!(
+            !output.contains("keeps changing") && !output.contains("keeps reverting"),
+            "{output}"
+        );
     }
     assert_eq!(deleted(&cluster)?, 0);
     drop(two);
@@ -200,14 +264,26 @@ async fn a_state_of_yesterday_is_carried_out_anew_and_nothing_of_it_is_deleted()
     cluster.server.back_up().await?;
     let identities = async |server: &ApiServer| {
         let all = objects(server, "tenant-restored").await?.into_iter();
-        anyhow::Ok(all.map(|o| (id(&o), o["metadata"]["uid"].clone())).collect::<BTreeMap<_, _>>())
+        anyhow::Ok(
+            all.map(|o| (id(&o), o["metadata"]["uid"].clone()))
+                .collect::<BTreeMap<_, _>>(),
+        )
     };
     let before = identities(&cluster.server).await?;
 
     // Changes after the backup: a host is removed, others are added, and a whole tenant.
-    let routes = cluster.server.api(GATEWAY, "HTTPRoute", "tenant-restored").await?;
+    let routes = cluster
+        .server
+        .api(GATEWAY, "HTTPRoute", "tenant-restored")
+        .await?;
     routes.delete("r001", &Default::default()).await?;
-    burst(&cluster.server, "tenant-restored", "restored.example.org", 4..7).await?;
+    burst(
+        &cluster.server,
+        "tenant-restored",
+        "restored.example.org",
+        4..7,
+    )
+    .await?;
     until_hosts(&cluster.server, "restored", 6).await?;
     story(&cluster.server, "newer", 2).await?;
     until_hosts(&cluster.server, "newer", 2).await?;
@@ -215,19 +291,36 @@ async fn a_state_of_yesterday_is_carried_out_anew_and_nothing_of_it_is_deleted()
 
     cluster.server.restore().await?;
     let restored = cluster.writes()?.len();
-    // State from after the backup cannot be told from the current one: the kubelet restarts the controller.
+    // State from after the backup cannot be told from the current one: the kubelet restarts the
+    // controller.
     let told = controller.end().await?;
     assert!(told.contains("older than what was seen"), "{told}");
     controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
     until_hosts(&cluster.server, "restored", 4).await?;
     quiet(&cluster, 0).await?;
-    assert_eq!(identities(&cluster.server).await?, before, "nothing was made anew");
+    assert_eq!(
+        identities(&cluster.server).await?,
+        before,
+        "nothing was made anew"
+    );
     let since = cluster.writes()?[restored..].to_vec();
-    assert!(since.iter().all(|request| !request.verb.starts_with("delete")), "{since:#?}");
+    assert!(
+        since
+            .iter()
+            .all(|request| !request.verb.starts_with("delete")),
+        "{since:#?}"
+    );
 
     // It continues from there.
     let server = &cluster.server;
-    server.put(route("tenant-restored", "late", "tenant-restored", &["late.restored.example.org"])).await?;
+    server
+        .put(route(
+            "tenant-restored",
+            "late",
+            "tenant-restored",
+            &["late.restored.example.org"],
+        ))
+        .await?;
     until_hosts(server, "restored", 5).await
 }

@@ -10,8 +10,10 @@ use e2e::tenants::GATEWAY;
 /// The GatewayParameters that choose the fleet.
 pub(crate) async fn put_parameters(server: &ApiServer) -> Result<()> {
     server
-        .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-            "metadata": {"name": "own", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}}))
+        .put(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"name": "own", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}}),
+        )
         .await
         .map(drop)
 }
@@ -19,8 +21,7 @@ pub(crate) async fn put_parameters(server: &ApiServer) -> Result<()> {
 /// Makes Gateway `edge`, its class with parameters, and the Service of the Envoys.
 pub(crate) async fn put_gateway(server: &ApiServer) -> Result<()> {
     put_parameters(server).await?;
-    let parameters =
-        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "own", "namespace": NAMESPACE});
+    let parameters = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "own", "namespace": NAMESPACE});
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "own"},
             "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": parameters}}))

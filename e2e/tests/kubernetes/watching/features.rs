@@ -23,13 +23,22 @@ async fn a_class_lists_the_features_whose_fields_are_defined() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     Helm::new(None)?.grant_experimental_channel(server).await?;
-    server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
-    let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+    server
+        .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+        .await?;
+    let mut controller =
+        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("xDS at").await?;
-    let class =
-        async |good: &dyn Fn(&Value) -> bool| cluster.until(GATEWAY, "GatewayClass", "", "gatewright", good).await;
+    let class = async |good: &dyn Fn(&Value) -> bool| {
+        cluster
+            .until(GATEWAY, "GatewayClass", "", "gatewright", good)
+            .await
+    };
     let told = class(&|class| lists(class, STANDARD)).await?;
-    assert!(!lists(&told, EXPERIMENTAL) && is_true(&told["status"], "Accepted"), "{told:#}");
+    assert!(
+        !lists(&told, EXPERIMENTAL) && is_true(&told["status"], "Accepted"),
+        "{told:#}"
+    );
 
     // With the definitions of the other channel, and without them again.
     server.install_experimental_gateway_api().await?;
@@ -38,13 +47,19 @@ async fn a_class_lists_the_features_whose_fields_are_defined() -> Result<()> {
     server.install_gateway_api().await?;
     let told = class(&|class| !lists(class, EXPERIMENTAL)).await?;
     assert!(
-        lists(&told, STANDARD) && lists(&told, "TLSRoute") && !lists(&told, "GatewayAddressRoutability"),
+        lists(&told, STANDARD)
+            && lists(&told, "TLSRoute")
+            && !lists(&told, "GatewayAddressRoutability"),
         "{told:#}"
     );
 
     // A kind that is not served has no features.
-    let definitions = server.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
-    definitions.delete("tlsroutes.gateway.networking.k8s.io", &Default::default()).await?;
+    let definitions = server
+        .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
+        .await?;
+    definitions
+        .delete("tlsroutes.gateway.networking.k8s.io", &Default::default())
+        .await?;
     class(&|class| lists(class, STANDARD) && !lists(class, "TLSRoute")).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
@@ -56,13 +71,23 @@ async fn a_class_does_not_list_what_an_older_bundle_lacks() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_older_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
-    Helm::new(None)?.grant_experimental_channel(&cluster.server).await?;
+    Helm::new(None)?
+        .grant_experimental_channel(&cluster.server)
+        .await?;
     let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "gatewright"},
         "spec": {"controllerName": "gatewright.io/gateway-controller"}});
     cluster.server.put(class).await?;
-    let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+    let mut controller =
+        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("xDS at").await?;
-    let told = cluster.until(GATEWAY, "GatewayClass", "", "gatewright", |class| lists(class, STANDARD)).await?;
-    assert!(lists(&told, "TLSRoute") && !lists(&told, "ListenerSet") && !lists(&told, EXPERIMENTAL), "{told:#}");
+    let told = cluster
+        .until(GATEWAY, "GatewayClass", "", "gatewright", |class| {
+            lists(class, STANDARD)
+        })
+        .await?;
+    assert!(
+        lists(&told, "TLSRoute") && !lists(&told, "ListenerSet") && !lists(&told, EXPERIMENTAL),
+        "{told:#}"
+    );
     Ok(())
 }

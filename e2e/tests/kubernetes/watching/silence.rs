@@ -17,7 +17,9 @@ async fn an_unanswered_request_is_repeated() -> Result<()> {
     let proxy = Proxy::start(&cluster.server, ACCOUNT).await?;
     proxy.weather.silent.store(true, Ordering::Relaxed);
     let mut controller = cluster.replica_through("one", &proxy)?;
-    let line = controller.line("Gateway: the API server does not answer").await?;
+    let line = controller
+        .line("Gateway: the API server does not answer")
+        .await?;
     assert!(line.contains("nothing came within"), "{line}");
     // Requests until now are never answered.
     proxy.weather.silent.store(false, Ordering::Relaxed);
@@ -33,11 +35,16 @@ async fn until_age(controller: &mut Gatewright, good: impl Fn(f64) -> bool) -> R
         let (_, metrics) = controller.probe("/metrics").await?;
         let start = "gatewright_kind_age_seconds{kind=\"HTTPRoute\"} ";
         let line = metrics.lines().find_map(|line| line.strip_prefix(start));
-        let age: f64 = line.with_context(|| format!("no age of routes in\n{metrics}"))?.parse()?;
+        let age: f64 = line
+            .with_context(|| format!("no age of routes in\n{metrics}"))?
+            .parse()?;
         if good(age) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "nothing was heard of routes for {age} s");
+        ensure!(
+            Instant::now() < deadline,
+            "nothing was heard of routes for {age} s"
+        );
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -50,6 +57,9 @@ async fn it_is_told_for_how_long_nothing_was_heard_of_a_kind() -> Result<()> {
     let mut controller = cluster.controller("one")?;
     controller.line("the view is complete").await?;
     until_age(&mut controller, |age| age > 5.0).await?;
-    cluster.server.put(route("default", "later", "default", &["later.example.org"])).await?;
+    cluster
+        .server
+        .put(route("default", "later", "default", &["later.example.org"]))
+        .await?;
     until_age(&mut controller, |age| age < 5.0).await
 }

@@ -1,4 +1,5 @@
-//! Credentials that expire while the controller runs, and are renewed in their file as by a kubelet.
+//! Credentials that expire while the controller runs, and are renewed in their file as by a
+//! kubelet.
 
 use std::path::Path;
 
@@ -16,11 +17,24 @@ const ACCOUNT: &str = "gatewright-controller";
 
 /// Writes a new token of the service account into a file.
 async fn bring(accounts: &Api<ServiceAccount>, file: &Path) -> Result<()> {
-    let spec = TokenRequestSpec { expiration_seconds: Some(600), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-    let made = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+    let spec = TokenRequestSpec {
+        expiration_seconds: Some(600),
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest {
+        spec: Some(spec),
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request(ACCOUNT, &PostParams::default(), &request)
+        .await?;
     let new = file.with_extension("new");
-    std::fs::write(&new, made.status.and_then(|status| status.token).context("a token")?)?;
+    std::fs::write(
+        &new,
+        made.status
+            .and_then(|status| status.token)
+            .context("a token")?,
+    )?;
     Ok(std::fs::rename(new, file)?)
 }
 
@@ -34,7 +48,9 @@ fn gateway(name: &str, port: u16) -> Value {
 async fn a_token_that_is_taken_no_more_is_read_again_from_its_file() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
+        .await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), NAMESPACE);
     let dir = tempfile::tempdir()?;
     let token = dir.path().join("token");
@@ -44,7 +60,9 @@ async fn a_token_that_is_taken_no_more_is_read_again_from_its_file() -> Result<(
     controller.line("holding the lease").await?;
     let told = |o: &Value| is_true(&o["status"], "Accepted");
     server.put(gateway("a", 8081)).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "a", told).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "a", told)
+        .await?;
 
     // A token is bound to the account's UID.
     let account = accounts.get(ACCOUNT).await?;
@@ -56,10 +74,14 @@ async fn a_token_that_is_taken_no_more_is_read_again_from_its_file() -> Result<(
     server.put(gateway("b", 8082)).await?;
     bring(&accounts, &token).await?;
     // The file is read once a minute.
-    cluster.until(GATEWAY, "Gateway", "default", "b", told).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "b", told)
+        .await?;
     // All watches continue.
     server.put(gateway("c", 8083)).await?;
-    cluster.until(GATEWAY, "Gateway", "default", "c", told).await?;
+    cluster
+        .until(GATEWAY, "Gateway", "default", "c", told)
+        .await?;
     // Each watch is renewed at its own time.
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {

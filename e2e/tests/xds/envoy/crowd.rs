@@ -25,7 +25,9 @@ impl Crowd {
             .expect("it was built with the tests");
         let mut line = String::new();
         let output = process.stdout.take().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("it says when all are open");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("it says when all are open");
         assert_eq!(line.trim(), EACH.to_string());
         Crowd(process)
     }
@@ -43,7 +45,10 @@ impl Drop for Crowd {
 async fn twenty_thousand_idle_connections_of_an_envoys_own_address_keep_it_out_for_no_time() {
     let mut served = Served::over_tls(Limits::default());
     let generation = served.publish(vec![eds_cluster("web"), endpoints("web", 1)], vec![]);
-    let (port, roots) = (served.tls().port, served.tls().authority.certificate().to_owned());
+    let (port, roots) = (
+        served.tls().port,
+        served.tls().authority.certificate().to_owned(),
+    );
     for node in ["before", "among"] {
         show(served.dir(), node, &served.tls().client(IDENTITY), &roots);
     }
@@ -53,20 +58,35 @@ async fn twenty_thousand_idle_connections_of_an_envoys_own_address_keep_it_out_f
     let alone = started.elapsed();
 
     let (first, second) =
-        tokio::task::spawn_blocking(move || (Crowd::open(port), Crowd::open(port))).await.expect("open");
+        tokio::task::spawn_blocking(move || (Crowd::open(port), Crowd::open(port)))
+            .await
+            .expect("open");
     let started = Instant::now();
     let among = Envoy::over_tls(served.dir(), "among", port);
     served.live(generation, 2).await;
     let took = started.elapsed();
-    assert!(took < alone + Duration::from_secs(2), "{took:?}, and {alone:?} alone");
+    assert!(
+        took < alone + Duration::from_secs(2),
+        "{took:?}, and {alone:?} alone"
+    );
 
     // The older stream was not disturbed, and only the permitted number of the crowd was kept.
     let changed = served.publish(vec![endpoints("web", 2)], vec![]);
     served.live(changed, 2).await;
-    let at = Closed::ALL.iter().position(|why| *why == Closed::Evicted).expect("one of all");
+    let at = Closed::ALL
+        .iter()
+        .position(|why| *why == Closed::Evicted)
+        .expect("one of all");
     let counts = served.cache.counts();
-    assert!(counts.closed[at] as usize >= 2 * EACH - Limits::default().idle_connections_per_address - 2, "{counts:?}");
-    assert_eq!(before.stat("cluster.xds.upstream_cx_total"), 1, "it was never cut off");
+    assert!(
+        counts.closed[at] as usize >= 2 * EACH - Limits::default().idle_connections_per_address - 2,
+        "{counts:?}"
+    );
+    assert_eq!(
+        before.stat("cluster.xds.upstream_cx_total"),
+        1,
+        "it was never cut off"
+    );
     drop((first, second, before, among));
     served.stop().await;
 }

@@ -1,5 +1,6 @@
-//! Listeners that are removed and added again: Envoy forgets their scopes once it has drained the last of them,
-//! acknowledges and drops later scopes, and does not request them when a listener uses scopes again.
+//! Listeners that are removed and added again: Envoy forgets their scopes once it has drained the
+//! last of them, acknowledges and drops later scopes, and does not request them when a listener
+//! uses scopes again.
 
 use std::time::Duration;
 
@@ -24,7 +25,11 @@ impl Site {
     fn start(api_type: &str) -> Site {
         let fleet = Served::default();
         let envoy = Envoy::start(fleet.dir(), "one", &fleet.socket(), api_type);
-        Site { fleet, envoy, port: free_port() }
+        Site {
+            fleet,
+            envoy,
+            port: free_port(),
+        }
     }
 
     fn listener(&self) -> Resource {
@@ -43,7 +48,10 @@ impl Site {
     async fn take(&mut self, kinds: &[Kind]) {
         let listener = (Kind::Listener, "front".to_owned());
         let scopes = SCOPES.iter().map(|name| (Kind::Scope, (*name).to_owned()));
-        let gone = scopes.chain([listener]).filter(|(kind, _)| kinds.contains(kind)).collect();
+        let gone = scopes
+            .chain([listener])
+            .filter(|(kind, _)| kinds.contains(kind))
+            .collect();
         let generation = self.fleet.publish(vec![], gone);
         self.fleet.live(generation, 1).await;
     }
@@ -51,7 +59,10 @@ impl Site {
     async fn until_drained(&self) {
         let deadline = Instant::now() + PATIENCE;
         while self.envoy.stat("listener_manager.total_listeners_draining") > 0 {
-            assert!(Instant::now() < deadline, "a listener of one second drains for ever");
+            assert!(
+                Instant::now() < deadline,
+                "a listener of one second drains for ever"
+            );
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -61,7 +72,11 @@ impl Site {
         let began = Instant::now();
         self.fleet.live(generation, 1).await;
         for name in SCOPES {
-            assert_eq!(status(self.port, &format!("x-key: {name}\r\n")), 200, "{name} after {what}");
+            assert_eq!(
+                status(self.port, &format!("x-key: {name}\r\n")),
+                200,
+                "{name} after {what}"
+            );
         }
         assert!(began.elapsed() < SOON, "{what}: {:?}", began.elapsed());
     }
@@ -96,7 +111,8 @@ async fn scopes_are_there_with_their_listener(api_type: &str) {
     site.fleet.stop().await;
     let generation = site.fleet.publish(site.all(), vec![]);
     site.fleet.serve();
-    site.served(generation, "they came again while the server was away").await;
+    site.served(generation, "they came again while the server was away")
+        .await;
     site.fleet.stop().await;
 }
 

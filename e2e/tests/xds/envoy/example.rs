@@ -39,19 +39,26 @@ async fn the_example_of_the_readme_serves_an_envoy() {
             }
         }
     });
-    acknowledged.recv_timeout(PATIENCE).expect("it says that Envoy acknowledged");
+    acknowledged
+        .recv_timeout(PATIENCE)
+        .expect("it says that Envoy acknowledged");
 
     let mut said = String::new();
     for _ in 0..600 {
         if let Ok(mut socket) = std::net::TcpStream::connect(("127.0.0.1", port)) {
-            socket.read_to_string(&mut said).expect("it speaks and closes");
+            socket
+                .read_to_string(&mut said)
+                .expect("it speaks and closes");
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     assert_eq!(said, "hello\n");
 
-    let interrupt = Command::new("kill").args(["-INT", &example.0.id().to_string()]).status().expect("kill runs");
+    let interrupt = Command::new("kill")
+        .args(["-INT", &example.0.id().to_string()])
+        .status()
+        .expect("kill runs");
     assert!(interrupt.success());
     assert!(example.0.wait().expect("it ends").success());
     reader.join().expect("its output ended");

@@ -34,14 +34,22 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let (questions, answers) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Process { child, questions, answers: BufReader::new(answers).lines() }
+        let (questions, answers) = (
+            child.stdin.take().expect("piped"),
+            child.stdout.take().expect("piped"),
+        );
+        Process {
+            child,
+            questions,
+            answers: BufReader::new(answers).lines(),
+        }
     }
 
     /// Returns its counts and its clients.
     fn state(&mut self) -> Value {
         writeln!(self.questions, "state").expect("it listens");
-        serde_json::from_str(&self.answers.next().expect("it answers").expect("a line")).expect("JSON")
+        serde_json::from_str(&self.answers.next().expect("it answers").expect("a line"))
+            .expect("JSON")
     }
 
     /// Waits until the one client has everything and has `secrets` secrets in use.
@@ -50,7 +58,10 @@ impl Process {
             let stream = &state["views"][0]["streams"][0];
             let all = stream["subscriptions"].as_array().into_iter().flatten();
             stream["acknowledged"] == state["views"][0]["generation"]
-                && (secrets == 0 || all.clone().any(|s| s["kind"] == "sds" && s["names"] == secrets))
+                && (secrets == 0
+                    || all
+                        .clone()
+                        .any(|s| s["kind"] == "sds" && s["names"] == secrets))
                 && all.clone().all(|s| s["in_flight"] == 0)
         };
         let mut state = Value::Null;
@@ -75,7 +86,10 @@ impl Drop for Process {
 
 fn total(state: &Value, what: &str) -> u64 {
     let kinds = state["counts"]["kinds"].as_array().expect("counts by kind");
-    kinds.iter().map(|kind| kind[what].as_u64().expect("a count")).sum()
+    kinds
+        .iter()
+        .map(|kind| kind[what].as_u64().expect("a count"))
+        .sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,18 +100,29 @@ async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_
     let (plain, tls) = (free_port(), free_port());
     let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
     let authority = xds::Authority::new("test", hour, now).expect("an authority");
-    let pair = authority.issue_server(&["*.killed.test".to_owned()], hour, now).expect("issued");
+    let pair = authority
+        .issue_server(&["*.killed.test".to_owned()], hour, now)
+        .expect("issued");
     let host = |i: usize| format!("h{i}.killed.test");
     let resources = (0..SCOPES)
         .map(|i| scope(&format!("s{i}"), prefix()))
         .chain((0..=SECRETS).map(|i| secret(&host(i), &pair.certificate, &pair.key)))
-        .chain([http_listener("plain", plain, scoped()), on_demand_listener("tls", tls, inline())]);
+        .chain([
+            http_listener("plain", plain, scoped()),
+            on_demand_listener("tls", tls, inline()),
+        ]);
     let encoded = |r: Resource| discovery::Resource {
         name: r.name().into(),
-        resource: Some(Any { type_url: r.kind().type_url().into(), value: r.body().to_vec() }),
+        resource: Some(Any {
+            type_url: r.kind().type_url().into(),
+            value: r.body().to_vec(),
+        }),
         ..Default::default()
     };
-    let all = discovery::DeltaDiscoveryResponse { resources: resources.map(encoded).collect(), ..Default::default() };
+    let all = discovery::DeltaDiscoveryResponse {
+        resources: resources.map(encoded).collect(),
+        ..Default::default()
+    };
     std::fs::write(&file, all.encode_to_vec()).expect("the directory is ours");
 
     let mut server = Process::start(&socket, &file);
@@ -111,16 +136,36 @@ async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_
         .filter(|ok| futures::future::ready(*ok));
     assert_eq!(served.count().await, SECRETS);
     let state = server.settled(SECRETS).await;
-    assert_eq!(total(&state, "sent"), (SCOPES + SECRETS + 2) as u64, "each once");
+    assert_eq!(
+        total(&state, "sent"),
+        (SCOPES + SECRETS + 2) as u64,
+        "each once"
+    );
 
     drop(server);
-    assert_eq!(status(plain, "x-key: s17\r\n"), 200, "Envoy serves without the server");
-    handshake(tls, root, &host(17)).await.expect("a secret in use");
+    assert_eq!(
+        status(plain, "x-key: s17\r\n"),
+        200,
+        "Envoy serves without the server"
+    );
+    handshake(tls, root, &host(17))
+        .await
+        .expect("a secret in use");
 
     let mut server = Process::start(&socket, &file);
     let state = server.settled(SECRETS).await;
-    assert_eq!((total(&state, "sent"), total(&state, "bytes"), total(&state, "removed")), (0, 0, 0), "{state:#}");
-    handshake(tls, root, &host(SECRETS)).await.expect("a name nobody had asked for");
+    assert_eq!(
+        (
+            total(&state, "sent"),
+            total(&state, "bytes"),
+            total(&state, "removed")
+        ),
+        (0, 0, 0),
+        "{state:#}"
+    );
+    handshake(tls, root, &host(SECRETS))
+        .await
+        .expect("a name nobody had asked for");
     let state = server.settled(SECRETS + 1).await;
     assert_eq!(total(&state, "sent"), 1);
     assert_eq!(total(&state, "nacks"), 0);

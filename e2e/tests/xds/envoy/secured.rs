@@ -14,8 +14,10 @@ use xds::{Authority, Closed, Fingerprint, Kind, Limits, Resource, RevokedClients
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn answering(port: u16, status: u32) -> Resource {
-    let routes =
-        hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes("inline", vec![respond(prefix(), status)]));
+    let routes = hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes(
+        "inline",
+        vec![respond(prefix(), status)],
+    ));
     http_listener("front", port, routes)
 }
 
@@ -24,13 +26,31 @@ fn answering(port: u16, status: u32) -> Resource {
 async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     let mut served = Served::over_tls(Limits::default());
     let (theirs, ports) = (View::new("theirs"), [free_port(), free_port()]);
-    served.tls().views.allow("spiffe://test/theirs", theirs.clone());
+    served
+        .tls()
+        .views
+        .allow("spiffe://test/theirs", theirs.clone());
     let ours = served.publish(
-        vec![answering(ports[0], 201), eds_cluster("shared"), endpoints("shared", 1), eds_cluster("ours")],
+        vec![
+            answering(ports[0], 201),
+            eds_cluster("shared"),
+            endpoints("shared", 1),
+            eds_cluster("ours"),
+        ],
         vec![],
     );
-    let upserts = vec![answering(ports[1], 202), eds_cluster("shared"), endpoints("shared", 2)];
-    let other = served.cache.publish(&theirs, Update { upserts, removals: vec![] });
+    let upserts = vec![
+        answering(ports[1], 202),
+        eds_cluster("shared"),
+        endpoints("shared", 2),
+    ];
+    let other = served.cache.publish(
+        &theirs,
+        Update {
+            upserts,
+            removals: vec![],
+        },
+    );
 
     // Both report the same node name, which is not trusted.
     let roots = served.tls().authority.certificate().to_owned();
@@ -40,7 +60,9 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
         show(dir, "same", &served.tls().client(identity), &roots);
     }
     let port = served.tls().port;
-    let envoys = dirs.each_ref().map(|dir| Envoy::over_tls(dir, "same", port));
+    let envoys = dirs
+        .each_ref()
+        .map(|dir| Envoy::over_tls(dir, "same", port));
     served.live(ours, 1).await;
     let mut changes = served.cache.watch(&theirs);
     while served.cache.progress(&theirs).acknowledged(other) != (1, 1) {
@@ -48,12 +70,26 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     }
     assert_eq!(ports.map(|port| status(port, "")), [201, 202]);
     let clusters = envoys.each_ref().map(|envoy| envoy.admin("/clusters"));
-    assert!(clusters[0].contains("ours::") && clusters[0].contains("shared::127.0.0.1:1::"), "{}", clusters[0]);
-    assert!(!clusters[1].contains("ours::") && clusters[1].contains("shared::127.0.0.1:2::"), "{}", clusters[1]);
+    assert!(
+        clusters[0].contains("ours::") && clusters[0].contains("shared::127.0.0.1:1::"),
+        "{}",
+        clusters[0]
+    );
+    assert!(
+        !clusters[1].contains("ours::") && clusters[1].contains("shared::127.0.0.1:2::"),
+        "{}",
+        clusters[1]
+    );
 
     // A change of one view sends nothing to the other.
     let before = served.cache.counts();
-    let other = served.cache.publish(&theirs, Update { upserts: vec![answering(ports[1], 203)], removals: vec![] });
+    let other = served.cache.publish(
+        &theirs,
+        Update {
+            upserts: vec![answering(ports[1], 203)],
+            removals: vec![],
+        },
+    );
     while served.cache.progress(&theirs).acknowledged(other) != (1, 1) {
         changes.changed().await.expect("the cache lives");
     }
@@ -63,7 +99,13 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
 
     // A revoked Envoy loses its stream and goes on serving; the other keeps its stream.
     served.tls().views.revoke("spiffe://test/theirs");
-    served.cache.publish(&theirs, Update { upserts: vec![], removals: vec![(Kind::Listener, "front".into())] });
+    served.cache.publish(
+        &theirs,
+        Update {
+            upserts: vec![],
+            removals: vec![(Kind::Listener, "front".into())],
+        },
+    );
     while !served.cache.progress(&theirs).nodes.is_empty() {
         changes.changed().await.expect("the cache lives");
     }
@@ -73,8 +115,8 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     served.stop().await;
 }
 
-/// Of two Envoys of one identity, each with a certificate of its own, one is revoked: its stream ends, it goes on
-/// serving and its retries fail; the other one does not notice.
+/// Of two Envoys of one identity, each with a certificate of its own, one is revoked: its stream
+/// ends, it goes on serving and its retries fail; the other one does not notice.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn an_envoy_whose_certificate_is_revoked_is_cut_off_and_another_of_its_identity_is_not() {
@@ -89,33 +131,68 @@ async fn an_envoy_whose_certificate_is_revoked_is_cut_off_and_another_of_its_ide
     }
     let first = served.publish(vec![eds_cluster("one"), endpoints("one", ports[0])], vec![]);
     let port = served.tls().port;
-    let envoys = [(&dirs[0], "a"), (&dirs[1], "b")].map(|(dir, node)| Envoy::over_tls(dir, node, port));
+    let envoys =
+        [(&dirs[0], "a"), (&dirs[1], "b")].map(|(dir, node)| Envoy::over_tls(dir, node, port));
     served.live(first, 2).await;
     let streams = |served: &Served| served.cache.debug().remove(0).streams;
     let before = streams(&served);
-    let [a, b] = pairs.each_ref().map(|pair| Fingerprint::of_pem(&pair.certificate).expect("a certificate"));
-    assert_eq!(before.iter().find(|s| &*s.node == "a").and_then(|s| s.credential.clone()), Some(a.clone()));
-    let kept = before.into_iter().find(|s| s.credential == Some(b.clone())).expect("b is connected");
-    assert!(kept.version.is_some() && kept.last_ack.is_some() && kept.address.is_some(), "{kept:?}");
+    let [a, b] = pairs
+        .each_ref()
+        .map(|pair| Fingerprint::of_pem(&pair.certificate).expect("a certificate"));
+    assert_eq!(
+        before
+            .iter()
+            .find(|s| &*s.node == "a")
+            .and_then(|s| s.credential.clone()),
+        Some(a.clone())
+    );
+    let kept = before
+        .into_iter()
+        .find(|s| s.credential == Some(b.clone()))
+        .expect("b is connected");
+    assert!(
+        kept.version.is_some() && kept.last_ack.is_some() && kept.address.is_some(),
+        "{kept:?}"
+    );
     let handshakes = |served: &Served| {
-        served.cache.counts().closed[Closed::ALL.iter().position(|one| *one == Closed::Handshake).expect("one of all")]
+        served.cache.counts().closed[Closed::ALL
+            .iter()
+            .position(|one| *one == Closed::Handshake)
+            .expect("one of all")]
     };
     assert_eq!(handshakes(&served), 0);
 
-    served.tls().config.revoke(RevokedClients { certificates: [a].into(), ..RevokedClients::default() });
-    served.until("one Envoy is left", |p| p.nodes.len() == 1).await;
+    served.tls().config.revoke(RevokedClients {
+        certificates: [a].into(),
+        ..RevokedClients::default()
+    });
+    served
+        .until("one Envoy is left", |p| p.nodes.len() == 1)
+        .await;
     let wait = async {
         while handshakes(&served) < 2 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(e2e::served::PATIENCE, wait).await.expect("it tries again, and its handshake fails");
+    tokio::time::timeout(e2e::served::PATIENCE, wait)
+        .await
+        .expect("it tries again, and its handshake fails");
     let second = served.publish(vec![eds_cluster("two"), endpoints("two", ports[1])], vec![]);
     served.live(second, 1).await;
     let after = streams(&served);
-    assert_eq!(after.iter().map(|s| (&*s.node, s.connected)).collect::<Vec<_>>(), [("b", kept.connected)]);
+    assert_eq!(
+        after
+            .iter()
+            .map(|s| (&*s.node, s.connected))
+            .collect::<Vec<_>>(),
+        [("b", kept.connected)]
+    );
     let clusters = envoys.each_ref().map(|envoy| envoy.admin("/clusters"));
-    assert!(clusters[0].contains("one::") && !clusters[0].contains("two::"), "{}", clusters[0]);
+    assert!(
+        clusters[0].contains("one::") && !clusters[0].contains("two::"),
+        "{}",
+        clusters[0]
+    );
     assert!(clusters[1].contains("two::"), "{}", clusters[1]);
     served.stop().await;
 }
@@ -133,7 +210,10 @@ async fn certificates_of_both_sides_change_under_traffic() {
     assert_eq!(status(port, ""), 200);
 
     // Requests and configuration changes continue meanwhile.
-    let (ended, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (ended, requests) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let traffic = {
         let (ended, requests) = (ended.clone(), requests.clone());
         std::thread::spawn(move || {
@@ -150,19 +230,35 @@ async fn certificates_of_both_sides_change_under_traffic() {
     };
     served.live(change(&served), 1).await;
 
-    // 1: both sides trust both authorities. 2: both use certificates of the new one. 3: the old one is removed.
+    // 1: both sides trust both authorities. 2: both use certificates of the new one. 3: the old one
+    // is removed.
     let next = Authority::new("next", HOUR, SystemTime::now()).expect("an authority");
     let both = format!("{first}{}", next.certificate());
-    let shown =
-        |authority: &Authority| authority.issue_server(&["localhost".into()], HOUR, SystemTime::now()).expect("issued");
-    let renewed = next.issue_client(IDENTITY, HOUR, SystemTime::now()).expect("issued");
+    let shown = |authority: &Authority| {
+        authority
+            .issue_server(&["localhost".into()], HOUR, SystemTime::now())
+            .expect("issued")
+    };
+    let renewed = next
+        .issue_client(IDENTITY, HOUR, SystemTime::now())
+        .expect("issued");
     let old_server = shown(&served.tls().authority);
-    served.tls().config.rotate(&old_server, &both).expect("rotated");
+    served
+        .tls()
+        .config
+        .rotate(&old_server, &both)
+        .expect("rotated");
     show(served.dir(), "one", &served.tls().client(IDENTITY), &both);
     served.live(change(&served), 1).await;
-    let updates = |envoy: &Envoy| envoy.stat("cluster.xds.client_ssl_socket_factory.ssl_context_update_by_sds");
+    let updates = |envoy: &Envoy| {
+        envoy.stat("cluster.xds.client_ssl_socket_factory.ssl_context_update_by_sds")
+    };
     let before = updates(&envoy);
-    served.tls().config.rotate(&shown(&next), next.certificate()).expect("rotated");
+    served
+        .tls()
+        .config
+        .rotate(&shown(&next), next.certificate())
+        .expect("rotated");
     show(served.dir(), "one", &renewed, next.certificate());
     // The old connection ends; Envoy reconnects with its new certificate.
     served.live(change(&served), 1).await;

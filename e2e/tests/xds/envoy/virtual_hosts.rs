@@ -14,16 +14,20 @@ use xds::{Kind, Resource};
 
 /// A listener whose requests wait for their virtual host.
 fn on_demand_listener(port: u16) -> Resource {
-    let plain = listener::Listener::decode(http_listener("front", port, rds("front")).body()).expect("just encoded");
+    let plain = listener::Listener::decode(http_listener("front", port, rds("front")).body())
+        .expect("just encoded");
     let mut message = plain;
     let filter = &mut message.filter_chains[0].filters[0];
     let Some(listener::filter::ConfigType::TypedConfig(config)) = &mut filter.config_type else {
         panic!("a filter has its configuration")
     };
-    let mut manager = hcm::HttpConnectionManager::decode(config.value.as_slice()).expect("just encoded");
+    let mut manager =
+        hcm::HttpConnectionManager::decode(config.value.as_slice()).expect("just encoded");
     let on_demand = hcm::HttpFilter {
         name: "envoy.filters.http.on_demand".into(),
-        config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(&OnDemand::default()))),
+        config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(
+            &OnDemand::default(),
+        ))),
         ..Default::default()
     };
     manager.http_filters.insert(0, on_demand);
@@ -32,12 +36,21 @@ fn on_demand_listener(port: u16) -> Resource {
 }
 
 fn table() -> Resource {
-    // Envoy waits for that time for a first virtual host of the table, and none is sent unrequested.
-    let patience = Duration { seconds: 0, nanos: 50_000_000 };
-    let source = core::ConfigSource { initial_fetch_timeout: Some(patience), ..ads() };
+    // Envoy waits for that time for a first virtual host of the table, and none is sent
+    // unrequested.
+    let patience = Duration {
+        seconds: 0,
+        nanos: 50_000_000,
+    };
+    let source = core::ConfigSource {
+        initial_fetch_timeout: Some(patience),
+        ..ads()
+    };
     let message = route::RouteConfiguration {
         name: "front".into(),
-        vhds: Some(route::Vhds { config_source: Some(source) }),
+        vhds: Some(route::Vhds {
+            config_source: Some(source),
+        }),
         ..Default::default()
     };
     Resource::new("front", &message)
@@ -45,15 +58,22 @@ fn table() -> Resource {
 
 /// A virtual host, which Envoy requests as `table/host`.
 fn host(name: &str, status: u32, aliases: &[&str]) -> Resource {
-    let domains = std::iter::once(name).chain(aliases.iter().copied()).map(str::to_owned).collect();
+    let domains = std::iter::once(name)
+        .chain(aliases.iter().copied())
+        .map(str::to_owned)
+        .collect();
     let message = route::VirtualHost {
         name: format!("front/{name}"),
         domains,
         routes: vec![respond(prefix(), status)],
         ..Default::default()
     };
-    Resource::new(format!("front/{name}"), &message)
-        .with_aliases(aliases.iter().map(|alias| format!("front/{alias}")).collect())
+    Resource::new(format!("front/{name}"), &message).with_aliases(
+        aliases
+            .iter()
+            .map(|alias| format!("front/{alias}"))
+            .collect(),
+    )
 }
 
 fn ask(port: u16, host: &str) -> u16 {
@@ -68,10 +88,18 @@ fn ask(port: u16, host: &str) -> u16 {
     });
     let socket = connected.as_mut().expect("the listener becomes live");
     // A request that Envoy never answers fails here, and not by the time limit of the test.
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-    write!(socket, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("sent");
+    socket
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a socket option");
+    write!(
+        socket,
+        "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("sent");
     let mut answer = String::new();
-    socket.read_to_string(&mut answer).expect("the request is answered");
+    socket
+        .read_to_string(&mut answer)
+        .expect("the request is answered");
     answer[9..12].parse().expect("a status line")
 }
 
@@ -82,7 +110,11 @@ async fn virtual_hosts_come_at_the_first_request_and_unknown_ones_are_answered()
     let port = free_port();
     let _envoy = Envoy::of(&fleet, "one");
     let hosts = (0..100).map(|i| host(&format!("h{i}.test"), 200, &[]));
-    let hosts = hosts.chain([host("a.test", 201, &["b.test"]), table(), on_demand_listener(port)]);
+    let hosts = hosts.chain([
+        host("a.test", 201, &["b.test"]),
+        table(),
+        on_demand_listener(port),
+    ]);
     let generation = fleet.publish(hosts.collect(), vec![]);
     fleet.live(generation, 1).await;
     let sent = |fleet: &Served| fleet.cache.counts().of(Kind::VirtualHost).sent;
@@ -95,10 +127,17 @@ async fn virtual_hosts_come_at_the_first_request_and_unknown_ones_are_answered()
     assert_eq!(ask(port, "a.test"), 201);
     assert!(fleet.cache.progress(&fleet.view).rejections.is_empty());
 
-    // A change reaches its subscribers, a new host an earlier request for it, a removal its subscribers.
-    let generation = fleet.publish(vec![host("h7.test", 418, &[]), host("unknown.test", 202, &[])], vec![]);
+    // A change reaches its subscribers, a new host an earlier request for it, a removal its
+    // subscribers.
+    let generation = fleet.publish(
+        vec![host("h7.test", 418, &[]), host("unknown.test", 202, &[])],
+        vec![],
+    );
     fleet.live(generation, 1).await;
-    assert_eq!((ask(port, "h7.test"), ask(port, "unknown.test")), (418, 202));
+    assert_eq!(
+        (ask(port, "h7.test"), ask(port, "unknown.test")),
+        (418, 202)
+    );
     let generation = fleet.publish(vec![], vec![(Kind::VirtualHost, "front/h7.test".into())]);
     fleet.live(generation, 1).await;
     assert_eq!(ask(port, "h7.test"), 404);

@@ -1,5 +1,5 @@
-//! Clusters that Envoy warms: it acknowledges no response of clusters while it waits for the assignment of one, and
-//! does not request an assignment that it has subscribed to already.
+//! Clusters that Envoy warms: it acknowledges no response of clusters while it waits for the
+//! assignment of one, and does not request an assignment that it has subscribed to already.
 
 use std::time::Duration;
 
@@ -14,9 +14,13 @@ use super::client::{Envoy, Served};
 /// Far below the 15 seconds after which Envoy gives up waiting for an assignment.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A cluster with this assignment; `seconds` is its connect time-out, which makes it a different version.
+/// A cluster with this assignment; `seconds` is its connect time-out, which makes it a different
+/// version.
 fn warming(name: &str, assignment: &str, seconds: i64) -> Resource {
-    let config = cluster::EdsClusterConfig { eds_config: Some(ads()), service_name: assignment.into() };
+    let config = cluster::EdsClusterConfig {
+        eds_config: Some(ads()),
+        service_name: assignment.into(),
+    };
     let eds = cluster::ClusterDiscoveryType::Type(cluster::DiscoveryType::Eds.into());
     let connect_timeout = protobuf::Duration { seconds, nanos: 0 };
     Resource::new(
@@ -40,22 +44,37 @@ async fn soon(fleet: &Served, generation: Generation, what: &str) {
 async fn clusters_are_warm_at_once(api_type: &str) {
     let mut fleet = Served::default();
     let _envoy = Envoy::start(fleet.dir(), "one", &fleet.socket(), api_type);
-    let generation = fleet.publish(vec![warming("a", "shared", 1), endpoints("shared", 1)], vec![]);
+    let generation = fleet.publish(
+        vec![warming("a", "shared", 1), endpoints("shared", 1)],
+        vec![],
+    );
     soon(&fleet, generation, "the first cluster").await;
 
     let generation = fleet.publish(vec![warming("b", "shared", 1)], vec![]);
-    soon(&fleet, generation, "a second cluster with the same assignment").await;
+    soon(
+        &fleet,
+        generation,
+        "a second cluster with the same assignment",
+    )
+    .await;
 
     let generation = fleet.publish(vec![warming("a", "shared", 2)], vec![]);
     soon(&fleet, generation, "a changed cluster").await;
 
-    let generation = fleet.publish(vec![warming("c", "shared", 1)], vec![(Kind::Cluster, "b".into())]);
+    let generation = fleet.publish(
+        vec![warming("c", "shared", 1)],
+        vec![(Kind::Cluster, "b".into())],
+    );
     soon(&fleet, generation, "one cluster in place of another").await;
 
     // The assignment is unchanged, as the client reports; the clusters are not.
     fleet.stop().await;
     fleet.cache = Cache::new();
-    let changed = vec![warming("a", "shared", 3), warming("c", "shared", 3), warming("d", "shared", 3)];
+    let changed = vec![
+        warming("a", "shared", 3),
+        warming("c", "shared", 3),
+        warming("d", "shared", 3),
+    ];
     let generation = fleet.publish([changed, vec![endpoints("shared", 1)]].concat(), vec![]);
     fleet.serve();
     soon(&fleet, generation, "changed clusters of another server").await;

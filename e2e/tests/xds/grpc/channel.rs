@@ -27,12 +27,17 @@ impl Drop for Killed {
 }
 
 fn any<M: Message + Name>(message: &M) -> Any {
-    Any { type_url: M::type_url(), value: message.encode_to_vec() }
+    Any {
+        type_url: M::type_url(),
+        value: message.encode_to_vec(),
+    }
 }
 
 fn ads() -> core::ConfigSource {
     core::ConfigSource {
-        config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(Default::default())),
+        config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(
+            Default::default(),
+        )),
         resource_api_version: core::ApiVersion::V3 as i32,
         ..Default::default()
     }
@@ -41,19 +46,32 @@ fn ads() -> core::ConfigSource {
 /// The listener with which a channel to `name` starts.
 fn api_listener(name: &str) -> Resource {
     let manager = hcm::HttpConnectionManager {
-        route_specifier: Some(hcm::http_connection_manager::RouteSpecifier::Rds(hcm::Rds {
-            config_source: Some(ads()),
-            route_config_name: "routes".into(),
-        })),
+        route_specifier: Some(hcm::http_connection_manager::RouteSpecifier::Rds(
+            hcm::Rds {
+                config_source: Some(ads()),
+                route_config_name: "routes".into(),
+            },
+        )),
         http_filters: vec![hcm::HttpFilter {
             name: "router".into(),
-            config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(&Router::default()))),
+            config_type: Some(hcm::http_filter::ConfigType::TypedConfig(any(
+                &Router::default(),
+            ))),
             ..Default::default()
         }],
         ..Default::default()
     };
-    let api = listener::ApiListener { api_listener: Some(any(&manager)) };
-    Resource::new(name, &listener::Listener { name: name.into(), api_listener: Some(api), ..Default::default() })
+    let api = listener::ApiListener {
+        api_listener: Some(any(&manager)),
+    };
+    Resource::new(
+        name,
+        &listener::Listener {
+            name: name.into(),
+            api_listener: Some(api),
+            ..Default::default()
+        },
+    )
 }
 
 fn routes_to(cluster: &str) -> Resource {
@@ -69,9 +87,17 @@ fn routes_to(cluster: &str) -> Resource {
         })),
         ..Default::default()
     };
-    let host =
-        route::VirtualHost { name: "all".into(), domains: vec!["*".into()], routes: vec![rule], ..Default::default() };
-    let message = route::RouteConfiguration { name: "routes".into(), virtual_hosts: vec![host], ..Default::default() };
+    let host = route::VirtualHost {
+        name: "all".into(),
+        domains: vec!["*".into()],
+        routes: vec![rule],
+        ..Default::default()
+    };
+    let message = route::RouteConfiguration {
+        name: "routes".into(),
+        virtual_hosts: vec![host],
+        ..Default::default()
+    };
     Resource::new("routes", &message)
 }
 
@@ -80,7 +106,10 @@ fn eds_cluster(name: &str) -> Resource {
     let message = cluster::Cluster {
         name: name.into(),
         cluster_discovery_type: Some(cluster::cluster::ClusterDiscoveryType::Type(eds)),
-        eds_cluster_config: Some(cluster::cluster::EdsClusterConfig { eds_config: Some(ads()), ..Default::default() }),
+        eds_cluster_config: Some(cluster::cluster::EdsClusterConfig {
+            eds_config: Some(ads()),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     Resource::new(name, &message)
@@ -94,11 +123,17 @@ fn endpoints(name: &str, port: u32) -> Resource {
             ..Default::default()
         })),
     };
-    let backend = endpoint::Endpoint { address: Some(address), ..Default::default() };
+    let backend = endpoint::Endpoint {
+        address: Some(address),
+        ..Default::default()
+    };
     let message = endpoint::ClusterLoadAssignment {
         cluster_name: name.into(),
         endpoints: vec![endpoint::LocalityLbEndpoints {
-            locality: Some(core::Locality { region: "here".into(), ..Default::default() }),
+            locality: Some(core::Locality {
+                region: "here".into(),
+                ..Default::default()
+            }),
             lb_endpoints: vec![endpoint::LbEndpoint {
                 host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(backend)),
                 ..Default::default()
@@ -116,8 +151,11 @@ fn endpoints(name: &str, port: u32) -> Resource {
 async fn a_grpc_channel_is_configured_follows_a_change_and_survives_a_restart_of_the_server() {
     let mut served = Served::over_tls(Limits::default());
     let pair = served.tls().client(IDENTITY);
-    let files =
-        [("ca.pem", served.tls().authority.certificate()), ("cert.pem", &pair.certificate), ("key.pem", &pair.key)];
+    let files = [
+        ("ca.pem", served.tls().authority.certificate()),
+        ("cert.pem", &pair.certificate),
+        ("key.pem", &pair.key),
+    ];
     for (name, text) in files {
         std::fs::write(served.dir().join(name), text).expect("the directory is ours");
     }
@@ -130,7 +168,10 @@ async fn a_grpc_channel_is_configured_follows_a_change_and_survives_a_restart_of
         .stdout(Stdio::piped())
         .spawn()
         .expect("Python starts");
-    let (mut calls, answers) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+    let (mut calls, answers) = (
+        child.stdin.take().expect("piped"),
+        child.stdout.take().expect("piped"),
+    );
     let _killed = Killed(child);
     let mut answers = BufReader::new(answers).lines();
     let mut answer = move || answers.next().expect("it still runs").expect("a line");
@@ -158,12 +199,25 @@ async fn a_grpc_channel_is_configured_follows_a_change_and_survives_a_restart_of
         seen = answer();
         assert!(seen == "one" || seen == "two", "{seen}");
     }
-    let generation = served.publish(vec![], vec![(Kind::Cluster, "one".into()), (Kind::Endpoints, "one".into())]);
+    let generation = served.publish(
+        vec![],
+        vec![
+            (Kind::Cluster, "one".into()),
+            (Kind::Endpoints, "one".into()),
+        ],
+    );
     served.live(generation, 1).await;
 
     served.stop().await;
     served.serve();
-    let generation = served.publish(vec![eds_cluster("one"), endpoints("one", ports[0]), routes_to("one")], vec![]);
+    let generation = served.publish(
+        vec![
+            eds_cluster("one"),
+            endpoints("one", ports[0]),
+            routes_to("one"),
+        ],
+        vec![],
+    );
     served.live(generation, 1).await;
     while seen != "one" {
         writeln!(calls, "call").expect("it reads");

@@ -1,5 +1,6 @@
-//! Clients that share no code with this repository, so that server and client cannot share a misreading: one on
-//! Google's gRPC in Python, and gRPC itself, which resolves `xds:///` names by the state-of-the-world protocol.
+//! Clients that share no code with this repository, so that server and client cannot share a
+//! misreading: one on Google's gRPC in Python, and gRPC itself, which resolves `xds:///` names by
+//! the state-of-the-world protocol.
 
 mod channel;
 mod python;
@@ -15,28 +16,63 @@ use serde_json::json;
 use xds::{Kind, Limits, Resource};
 
 fn cluster(name: &str, value: &str) -> Resource {
-    Resource::new(name, &Cluster { name: name.into(), alt_stat_name: value.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &Cluster {
+            name: name.into(),
+            alt_stat_name: value.into(),
+            ..Default::default()
+        },
+    )
 }
 
 fn endpoints(name: &str) -> Resource {
-    Resource::new(name, &ClusterLoadAssignment { cluster_name: name.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &ClusterLoadAssignment {
+            cluster_name: name.into(),
+            ..Default::default()
+        },
+    )
 }
 
 fn secret(name: &str) -> Resource {
-    Resource::new(name, &Secret { name: name.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &Secret {
+            name: name.into(),
+            ..Default::default()
+        },
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Python's grpcio"]
 async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() {
     let mut served = Served::start(Limits::default());
-    served.publish(vec![cluster("a", ""), cluster("b", ""), endpoints("x"), secret("host.test")], vec![]);
+    served.publish(
+        vec![
+            cluster("a", ""),
+            cluster("b", ""),
+            endpoints("x"),
+            secret("host.test"),
+        ],
+        vec![],
+    );
     let mut client = Client::start(&served, "delta", "snake");
     client.send(json!({"kind": "Cluster", "names": []}));
     client.until("Cluster", |held| held.keys().eq(["a", "b"]));
 
-    // One of three is refused: the others arrive, and the rejection has the culprit's name and the client's error.
-    let generation = served.publish(vec![cluster("c", "refuse me"), cluster("d", ""), cluster("e", "")], vec![]);
+    // One of three is refused: the others arrive, and the rejection has the culprit's name and the
+    // client's error.
+    let generation = served.publish(
+        vec![
+            cluster("c", "refuse me"),
+            cluster("d", ""),
+            cluster("e", ""),
+        ],
+        vec![],
+    );
     client.until("Cluster", |held| held.keys().eq(["a", "b", "d", "e"]));
     served.live(generation, 1).await;
     let rejections = served.cache.progress(&served.view).rejections;
@@ -51,7 +87,10 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
     // Names: an existing resource is sent, a missing one is reported as removed, at once.
     client.send(json!({"kind": "ClusterLoadAssignment", "names": ["x", "missing"]}));
     let answer = client.until("ClusterLoadAssignment", |held| held.keys().eq(["x"]));
-    assert_eq!((answer.came, answer.gone), (vec!["x".to_owned()], vec!["missing".to_owned()]));
+    assert_eq!(
+        (answer.came, answer.gone),
+        (vec!["x".to_owned()], vec!["missing".to_owned()])
+    );
     client.send(json!({"kind": "Secret", "names": ["host.test", "Host.test", "*"]}));
     client.until("Secret", |held| held.keys().eq(["host.test"]));
 
@@ -71,10 +110,16 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
     let sent = |served: &Served| served.cache.counts().of(Kind::Cluster).sent;
     let before = sent(&served);
     let mut client = Client::start(&served, "delta", "snake");
-    let lost = holds.into_iter().chain([("lost".to_owned(), "1".to_owned())]).collect::<BTreeMap<_, _>>();
+    let lost = holds
+        .into_iter()
+        .chain([("lost".to_owned(), "1".to_owned())])
+        .collect::<BTreeMap<_, _>>();
     client.send(json!({"kind": "Cluster", "names": ["*"], "holds": lost}));
     let answer = client.next();
-    assert_eq!((answer.came, answer.gone), (vec![], vec!["lost".to_owned()]));
+    assert_eq!(
+        (answer.came, answer.gone),
+        (vec![], vec!["lost".to_owned()])
+    );
     served.publish(vec![cluster("d", "changed")], vec![]);
     let answer = client.next();
     assert_eq!(answer.came, ["d"]);
@@ -87,13 +132,23 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
 #[ignore = "needs Python's grpcio"]
 async fn a_foreign_state_of_the_world_client_holds_its_view_and_is_taken_at_its_word() {
     let mut served = Served::start(Limits::default());
-    served.publish(vec![cluster("a", ""), cluster("b", ""), endpoints("x"), endpoints("y")], vec![]);
+    served.publish(
+        vec![
+            cluster("a", ""),
+            cluster("b", ""),
+            endpoints("x"),
+            endpoints("y"),
+        ],
+        vec![],
+    );
     let mut client = Client::start(&served, "sotw", "snake");
     client.send(json!({"kind": "Cluster", "names": []}));
     client.until("Cluster", |held| held.keys().eq(["a", "b"]));
     served.publish(vec![cluster("c", "refuse me"), cluster("d", "")], vec![]);
     client.until("Cluster", |held| held.keys().eq(["a", "b", "d"]));
-    let progress = served.until("the culprit is found", |p| p.rejections.len() == 1).await;
+    let progress = served
+        .until("the culprit is found", |p| p.rejections.len() == 1)
+        .await;
     assert_eq!(&*progress.rejections[0].name, "c");
     assert_eq!(&*progress.rejections[0].text, "python will not have c");
     let generation = served.publish(vec![cluster("c", "")], vec![(Kind::Cluster, "a".into())]);

@@ -11,12 +11,18 @@ use serde_json::Value;
 
 pub(crate) fn interpreter() -> PathBuf {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/python");
-    assert!(python.exists(), "no Python with grpcio at {}; run: e2e/tools install grpc", python.display());
+    assert!(
+        python.exists(),
+        "no Python with grpcio at {}; run: e2e/tools install grpc",
+        python.display()
+    );
     python
 }
 
 pub(crate) fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/xds/grpc").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/xds/grpc")
+        .join(name)
 }
 
 /// One response, as the client saw it.
@@ -49,16 +55,26 @@ impl Client {
             .expect("Python starts");
         let requests = process.stdin.take();
         let responses = BufReader::new(process.stdout.take().expect("piped")).lines();
-        Client { process, requests, responses, last: HashMap::new() }
+        Client {
+            process,
+            requests,
+            responses,
+            last: HashMap::new(),
+        }
     }
 
     pub(crate) fn send(&mut self, request: Value) {
-        writeln!(self.requests.as_mut().expect("not stopped"), "{request}").expect("the client reads");
+        writeln!(self.requests.as_mut().expect("not stopped"), "{request}")
+            .expect("the client reads");
     }
 
     /// Returns the next response, of any kind.
     pub(crate) fn next(&mut self) -> Seen {
-        let line = self.responses.next().expect("the client still runs").expect("a line");
+        let line = self
+            .responses
+            .next()
+            .expect("the client still runs")
+            .expect("a line");
         let seen: Seen = serde_json::from_str(&line).expect("JSON");
         let copy = serde_json::from_str(&line).expect("JSON");
         self.last.insert(seen.kind.clone(), copy);
@@ -66,7 +82,11 @@ impl Client {
     }
 
     /// Returns the response after which the resources of `kind` satisfy `done`.
-    pub(crate) fn until(&mut self, kind: &str, done: impl Fn(&BTreeMap<String, String>) -> bool) -> Seen {
+    pub(crate) fn until(
+        &mut self,
+        kind: &str,
+        done: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Seen {
         loop {
             let seen = self.next();
             if seen.kind == kind && done(&seen.held) {
@@ -88,7 +108,10 @@ impl Client {
     /// Closes the stream from the client's side.
     pub(crate) fn stop(mut self) {
         self.requests = None;
-        assert!(self.process.wait().expect("it ends").success(), "the stream ended with an error");
+        assert!(
+            self.process.wait().expect("it ends").success(),
+            "the stream ended with an error"
+        );
     }
 }
 

@@ -3,15 +3,19 @@
 use super::{CertificateManager, Opened, names};
 
 impl CertificateManager {
-    /// Changes the key of an issuer's account. Orders are paused meanwhile, and go on once Envoys answer with the new
-    /// key.
+    /// Changes the key of an issuer's account. Orders are paused meanwhile, and go on once Envoys
+    /// answer with the new key.
     ///
     /// # Errors
     /// When there is no such issuer, or the CA rejects the change.
     pub async fn change_key(&self, name: &str) -> Result<(), String> {
         let opened = self.opened(name)?;
         let old = opened.issuer.thumbprint();
-        opened.issuer.roll_over_key().await.map_err(|failure| failure.message)?;
+        opened
+            .issuer
+            .roll_over_key()
+            .await
+            .map_err(|failure| failure.message)?;
         self.endpoints.release(&old);
         // Hands out the new thumbprint.
         self.nudge.send_modify(|n| *n += 1);
@@ -19,26 +23,42 @@ impl CertificateManager {
     }
 
     fn opened(&self, name: &str) -> Result<Opened, String> {
-        let unknown = || Err(format!("no ACME issuer is called {name:?}: there are {}", names(&self.named)));
+        let unknown = || {
+            Err(format!(
+                "no ACME issuer is called {name:?}: there are {}",
+                names(&self.named)
+            ))
+        };
         self.named.get(name).unwrap_or_else(unknown)
     }
 
-    /// Creates another account for an issuer whose account was closed by the CA, or whose key is lost.
+    /// Creates another account for an issuer whose account was closed by the CA, or whose key is
+    /// lost.
     ///
     /// # Errors
     /// When there is no such issuer, or the CA rejects the account.
     pub async fn new_account(&self, name: &str) -> Result<(), String> {
-        let Some(known) = self.named.get(name) else { return self.opened(name).map(drop) };
+        let Some(known) = self.named.get(name) else {
+            return self.opened(name).map(drop);
+        };
         match known {
             Ok(opened) => {
                 let old = opened.issuer.thumbprint();
-                opened.issuer.replace_account().await.map_err(|failure| failure.message)?;
+                opened
+                    .issuer
+                    .replace_account()
+                    .await
+                    .map_err(|failure| failure.message)?;
                 self.endpoints.release(&old);
             }
             Err(_) => {
                 self.named.discard_damaged(name, &self.storage).await?;
                 self.named.reopen(&self.storage, &self.endpoints).await;
-                self.opened(name)?.issuer.account_url().await.map_err(|failure| failure.message)?;
+                self.opened(name)?
+                    .issuer
+                    .account_url()
+                    .await
+                    .map_err(|failure| failure.message)?;
             }
         }
         // Orders that failed with the old account are retried.

@@ -11,8 +11,8 @@ use crate::certificates::report::{Check, Report};
 use crate::certificates::request::{CertificateRequest, IssuerRef};
 
 impl CertificateManager {
-    /// Runs only the pre-flight check for a host, and returns its findings and the error of the last attempt. No order
-    /// is placed at the CA.
+    /// Runs only the pre-flight check for a host, and returns its findings and the error of the
+    /// last attempt. No order is placed at the CA.
     ///
     /// # Errors
     /// When no certificate is wanted for the host.
@@ -28,15 +28,23 @@ impl CertificateManager {
             (Ok(resolved), None) => (resolved.id, Vec::new()),
             (Ok(resolved), Some(opened)) => {
                 let found = join_all(want.hostnames.iter().map(|name| look(&opened, name))).await;
-                let problems = |found: Result<_, Failure>| found.unwrap_or_else(|failure| vec![failure.message]);
+                let problems = |found: Result<_, Failure>| {
+                    found.unwrap_or_else(|failure| vec![failure.message])
+                };
                 (resolved.id, found.into_iter().flat_map(problems).collect())
             }
         };
         let secret = want.secret.to_string();
         // A failure of the planning alone would repeat the findings of this check.
         let planned = |id: &CertificateId| self.keeper.last_failure(id).is_some();
-        let has_failed = want.names().is_ok_and(|names| planned(&id_of(want, &names)));
-        let row = report.certificates.iter().find(|row| row.secret == secret).filter(|_| has_failed);
+        let has_failed = want
+            .names()
+            .is_ok_and(|names| planned(&id_of(want, &names)));
+        let row = report
+            .certificates
+            .iter()
+            .find(|row| row.secret == secret)
+            .filter(|_| has_failed);
         Check {
             hosts: want.hostnames.iter().map(ToString::to_string).collect(),
             issuer,
@@ -51,7 +59,8 @@ impl CertificateManager {
             IssuerRef::Named(name) => self.named.get(name).and_then(Result::ok),
             IssuerRef::Own { owner, .. } => {
                 let own = self.own.lock().expect("nobody panics while holding it");
-                own.get(owner).and_then(|own| own.opened.as_ref().ok().cloned())
+                own.get(owner)
+                    .and_then(|own| own.opened.as_ref().ok().cloned())
             }
         }
     }
@@ -66,6 +75,7 @@ pub(super) fn not_wanted(name: &DnsName) -> String {
 }
 
 async fn look(opened: &Opened, name: &Hostname) -> Result<Vec<String>, Failure> {
-    let name = DnsName::parse(name.as_str()).map_err(|error| Failure::new(Class::Config, error.to_string()))?;
+    let name = DnsName::parse(name.as_str())
+        .map_err(|error| Failure::new(Class::Config, error.to_string()))?;
     opened.issuer.findings(&name).await
 }

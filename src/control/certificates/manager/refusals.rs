@@ -18,30 +18,45 @@ pub struct RefusedCertificate {
 }
 
 impl CertificateManager {
-    /// Takes in the certificates that Envoys refuse, by Secret. Those that no issuer of ours issues are ignored.
+    /// Takes in the certificates that Envoys refuse, by Secret. Those that no issuer of ours issues
+    /// are ignored.
     pub fn refuse(&self, refused: BTreeMap<ObjectName, RefusedCertificate>) {
         let is_new = |(secret, refused): &(ObjectName, RefusedCertificate)| {
-            let wanted = self.requests(|requests| requests.wanted_for(secret, &|issuer| self.resolve(issuer)));
+            let wanted = self
+                .requests(|requests| requests.wanted_for(secret, &|issuer| self.resolve(issuer)));
             wanted.is_some_and(|want| !self.keeper.knows_refused(&want.id, &refused.serial))
         };
         let new: BTreeMap<_, _> = refused.into_iter().filter(is_new).collect();
         if !new.is_empty() {
-            self.refused.lock().expect("nobody panics while holding it").extend(new);
+            self.refused
+                .lock()
+                .expect("nobody panics while holding it")
+                .extend(new);
             self.nudge.send_modify(|n| *n += 1);
         }
     }
 
     /// Passes them on. Returns whether all are passed on.
     pub(super) async fn pass_on_refusals(&self) -> bool {
-        let refused = std::mem::take(&mut *self.refused.lock().expect("nobody panics while holding it"));
+        let refused =
+            std::mem::take(&mut *self.refused.lock().expect("nobody panics while holding it"));
         let mut is_done = true;
         for (secret, RefusedCertificate { serial, text }) in refused {
-            let wanted = self.requests(|requests| requests.wanted_for(&secret, &|issuer| self.resolve(issuer)));
+            let wanted = self
+                .requests(|requests| requests.wanted_for(&secret, &|issuer| self.resolve(issuer)));
             let Some(want) = wanted else { continue };
-            if let Err(error) = self.keeper.refuse(&want, &serial, &text, Timestamp::now()).await {
-                warn!("{secret}: the certificate before one that Envoy refuses cannot be put back now: {error}");
+            if let Err(error) = self
+                .keeper
+                .refuse(&want, &serial, &text, Timestamp::now())
+                .await
+            {
+                warn!(
+                    "{secret}: the certificate before one that Envoy refuses cannot be put back now: {error}"
+                );
                 let mut waiting = self.refused.lock().expect("nobody panics while holding it");
-                waiting.entry(secret).or_insert(RefusedCertificate { serial, text });
+                waiting
+                    .entry(secret)
+                    .or_insert(RefusedCertificate { serial, text });
                 is_done = false;
             }
         }

@@ -20,14 +20,23 @@ impl Tenancy {
                 }
             }
             Change::Fact(Fact::Keyed(name, ours)) => self.take_key(name, ours, dirty),
-            Change::Fact(Fact::Recorded(hostname, record)) => self.records.take(hostname, record, dirty),
+            Change::Fact(Fact::Recorded(hostname, record)) => {
+                self.records.take(hostname, record, dirty)
+            }
             Change::Fact(Fact::Time(now)) => self.records.set_time(now, dirty),
-            Change::Fact(Fact::Owned(hostname, owner)) => self.records.set_owner(hostname, owner, dirty),
+            Change::Fact(Fact::Owned(hostname, owner)) => {
+                self.records.set_owner(hostname, owner, dirty)
+            }
             Change::Fact(Fact::ListenerSets(can)) => {
                 self.settings.listener_sets = can;
                 // Hosts that wait for room may get a place now.
-                let waiting = self.tenants.names().flat_map(|tenant| self.places.waiting_for_room(tenant));
-                dirty.hosts.extend(waiting.filter_map(|host| self.hosts.find(&host.tenant, &host.hostname)));
+                let waiting = self
+                    .tenants
+                    .names()
+                    .flat_map(|tenant| self.places.waiting_for_room(tenant));
+                dirty.hosts.extend(
+                    waiting.filter_map(|host| self.hosts.find(&host.tenant, &host.hostname)),
+                );
             }
             Change::Class(class, ours) => {
                 if self.tenants.set_class(&class, ours) {
@@ -47,8 +56,11 @@ impl Tenancy {
         }
         let now = new.as_ref().and_then(secret_of);
         let old = self.tenants.set(&name, new, &self.settings);
-        self.secrets.refer(&name, old.as_ref().and_then(secret_of), now);
-        dirty.tenants.extend(self.tenants.in_namespace(&name.namespace).cloned());
+        self.secrets
+            .refer(&name, old.as_ref().and_then(secret_of), now);
+        dirty
+            .tenants
+            .extend(self.tenants.in_namespace(&name.namespace).cloned());
         dirty.tenants.insert(name);
     }
 
@@ -57,12 +69,20 @@ impl Tenancy {
             return;
         }
         self.namespaces.set(&name, new);
-        dirty.tenants.extend(self.tenants.in_namespace(&name).cloned());
+        dirty
+            .tenants
+            .extend(self.tenants.in_namespace(&name).cloned());
         dirty.claims.extend(self.claims.within(&name));
         // Its apex is on the wildcard certificates of the TenantGateways that it inherits from.
         if let Some(gateway) = self.namespaces.gateway_of(&name) {
-            let wildcard = |t: &&ObjectName| self.tenants.resolved(t).is_some_and(|v| !v.mode.per_host());
-            dirty.tenants.extend(self.tenants.in_namespace(&gateway).filter(wildcard).cloned());
+            let wildcard =
+                |t: &&ObjectName| self.tenants.resolved(t).is_some_and(|v| !v.mode.per_host());
+            dirty.tenants.extend(
+                self.tenants
+                    .in_namespace(&gateway)
+                    .filter(wildcard)
+                    .cloned(),
+            );
         }
         dirty.namespaces.insert(name);
     }
@@ -76,17 +96,29 @@ impl Tenancy {
             self.records.touch(&old.hostnames, dirty);
         }
         let tenants = new.as_ref().map(Claimant::tenants).unwrap_or_default();
-        let tenants = tenants.into_iter().map(|tenant| self.tenants.shared(tenant)).collect();
+        let tenants = tenants
+            .into_iter()
+            .map(|tenant| self.tenants.shared(tenant))
+            .collect();
         dirty.claims.extend(self.claims.set(key, new, tenants));
     }
 
-    /// Sets whether the key in a Secret is ours: cert-manager's Certificate for it then has the parameters of that key,
-    /// which prevents another issuance.
+    /// Sets whether the key in a Secret is ours: cert-manager's Certificate for it then has the
+    /// parameters of that key, which prevents another issuance.
     fn take_key(&mut self, name: ObjectName, ours: bool, dirty: &mut Dirty) {
         if self.secrets.set_key(&name, ours) {
-            let wildcard = |tenant: &&ObjectName| *name.name == *names::wildcard_certificate(&tenant.name);
-            dirty.tenants.extend(self.tenants.in_namespace(&name.namespace).filter(wildcard).cloned());
-            let certificate = Derived { kind: DerivedKind::Certificate, name };
+            let wildcard =
+                |tenant: &&ObjectName| *name.name == *names::wildcard_certificate(&tenant.name);
+            dirty.tenants.extend(
+                self.tenants
+                    .in_namespace(&name.namespace)
+                    .filter(wildcard)
+                    .cloned(),
+            );
+            let certificate = Derived {
+                kind: DerivedKind::Certificate,
+                name,
+            };
             touch_certified(&self.tenants, &self.places, &certificate, dirty);
         }
     }

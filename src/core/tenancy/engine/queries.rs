@@ -8,7 +8,8 @@ use super::super::explain::Explaining;
 use super::super::observe::tenant_of;
 use super::super::status::Statuses;
 use super::super::{
-    ClaimKey, Desired, OwnershipExplanation, ParentState, Patch, Readiness, Record, TenantStatus, Verdict, names,
+    ClaimKey, Desired, OwnershipExplanation, ParentState, Patch, Readiness, Record, TenantStatus,
+    Verdict, names,
 };
 use super::{Counters, Tenancy};
 use crate::inputs::ParentRef;
@@ -46,26 +47,49 @@ impl Tenancy {
         self.tenants.readiness(tenant)
     }
 
-    /// The status of a TenantGateway. `look` returns the state of one of its objects by that object's status, if it has
-    /// one.
+    /// The status of a TenantGateway. `look` returns the state of one of its objects by that
+    /// object's status, if it has one.
     pub fn status(
         &self,
         tenant: &ObjectName,
         look: &dyn Fn(&Derived) -> Option<Arc<ParentState>>,
     ) -> Option<TenantStatus> {
-        let Self { tenants, places, derivations, .. } = self;
-        Statuses { tenants, places, derivations }.status(tenant, look)
+        let Self {
+            tenants,
+            places,
+            derivations,
+            ..
+        } = self;
+        Statuses {
+            tenants,
+            places,
+            derivations,
+        }
+        .status(tenant, look)
     }
 
-    /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
+    /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest
+    /// apex first.
     pub fn explain(&self, host: &Hostname) -> Vec<OwnershipExplanation> {
-        let Self { tenants, hosts, claims, .. } = self;
-        Explaining { tenants, hosts, claimants: claims }.explain(host)
+        let Self {
+            tenants,
+            hosts,
+            claims,
+            ..
+        } = self;
+        Explaining {
+            tenants,
+            hosts,
+            claimants: claims,
+        }
+        .explain(host)
     }
 
     /// The owner of a hostname of a TenantGateway.
     pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
-        self.hosts.owner(tenant, hostname).map(|priority| priority.rank.key())
+        self.hosts
+            .owner(tenant, hostname)
+            .map(|priority| priority.rank.key())
     }
 
     /// The claimants that refer to a TenantGateway as parent, in no order.
@@ -75,7 +99,11 @@ impl Tenancy {
 
     /// The parentRefs by which a claimant refers to a TenantGateway.
     pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
-        self.claims.claimant(claim).into_iter().flat_map(|claimant| claimant.naming(tenant)).collect()
+        self.claims
+            .claimant(claim)
+            .into_iter()
+            .flat_map(|claimant| claimant.naming(tenant))
+            .collect()
     }
 
     /// All verdicts, by claimant.
@@ -116,12 +144,21 @@ impl Tenancy {
 
     /// Namespaces whose label names a namespace without a TenantGateway, with that namespace.
     pub fn dangling(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
-        self.namespaces.members().filter(|(_, gateway)| self.tenants.in_namespace(gateway).next().is_none())
+        self.namespaces
+            .members()
+            .filter(|(_, gateway)| self.tenants.in_namespace(gateway).next().is_none())
     }
 
-    /// True if a TenantGateway has a Gateway that we made: now, or in an earlier run while it could be carried out.
+    /// True if a TenantGateway has a Gateway that we made: now, or in an earlier run while it could
+    /// be carried out.
     pub fn governs(&self, tenant: &ObjectName) -> bool {
-        self.is_made(tenant, &Derived { kind: DerivedKind::Gateway, name: tenant.clone() })
+        self.is_made(
+            tenant,
+            &Derived {
+                kind: DerivedKind::Gateway,
+                name: tenant.clone(),
+            },
+        )
     }
 
     /// True if we made an object for a TenantGateway, now or in an earlier run.
@@ -131,28 +168,38 @@ impl Tenancy {
         self.derivations.desired(derived).is_some() || self.tenants.is_unmanaged(tenant) && found()
     }
 
-    /// True if a TenantGateway's Gateway has a class that we serve: `Accepted` is then among the conditions of the
-    /// Gateway's own controller.
+    /// True if a TenantGateway's Gateway has a class that we serve: `Accepted` is then among the
+    /// conditions of the Gateway's own controller.
     pub fn is_own(&self, tenant: &ObjectName) -> bool {
         self.tenants.is_own(tenant)
     }
 
-    /// True if the TenantGateway of an object, whose controlling owner has this UID, is carried out: if it is not
-    /// desired then, it is to be deleted, rather than undecided.
+    /// True if the TenantGateway of an object, whose controlling owner has this UID, is carried
+    /// out: if it is not desired then, it is to be deleted, rather than undecided.
     pub fn decides(&self, derived: &Derived, uid: &str) -> bool {
         let decided = |name: &ObjectName| {
-            let frozen = self.tenants.readiness(name).is_none_or(|readiness| readiness.frozen);
+            let frozen = self
+                .tenants
+                .readiness(name)
+                .is_none_or(|readiness| readiness.frozen);
             !frozen && self.tenants.resolved(name).is_some()
         };
         if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
-            let here = self.settings.solver.as_ref().is_some_and(|to| to.namespace == derived.name.namespace);
+            let here = self
+                .settings
+                .solver
+                .as_ref()
+                .is_some_and(|to| to.namespace == derived.name.namespace);
             let of = self.namespaces.get(namespace).filter(|_| here);
             let there = of.is_some_and(|there| !uid.is_empty() && there.uid == uid);
             // It belongs to the Namespace, and is to be deleted when the TenantGateway is.
             return there && self.tenant_of(derived).is_none_or(decided);
         }
         let named = |name: &&ObjectName| self.tenants.is_uid_of(uid, name);
-        self.tenants.in_namespace(&derived.name.namespace).find(named).is_some_and(decided)
+        self.tenants
+            .in_namespace(&derived.name.namespace)
+            .find(named)
+            .is_some_and(decided)
     }
 
     /// The TenantGateway that an object with a derived name would belong to.
@@ -165,11 +212,19 @@ impl Tenancy {
         self.secrets.refers_to(secret)
     }
 
-    /// The TenantGateways at which a host may be claimed and whose challenges a route forwards to us.
+    /// The TenantGateways at which a host may be claimed and whose challenges a route forwards to
+    /// us.
     pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
-        let solves =
-            |tenant: &&ObjectName| self.tenants.resolved(tenant).is_some_and(|valid| valid.template.solving.is_some());
-        self.hosts.named(host).map(|id| &self.hosts[id].host().tenant).filter(solves).collect()
+        let solves = |tenant: &&ObjectName| {
+            self.tenants
+                .resolved(tenant)
+                .is_some_and(|valid| valid.template.solving.is_some())
+        };
+        self.hosts
+            .named(host)
+            .map(|id| &self.hosts[id].host().tenant)
+            .filter(solves)
+            .collect()
     }
 
     /// Records to write or to remove, for the keeper of the record.
@@ -187,8 +242,8 @@ impl Tenancy {
         self.records.all()
     }
 
-    /// The end of the next reservation, in seconds since the epoch: then there may be work without any other change
-    /// than the time.
+    /// The end of the next reservation, in seconds since the epoch: then there may be work without
+    /// any other change than the time.
     pub fn next_expiry(&self) -> Option<u64> {
         self.records.next_expiry()
     }

@@ -17,7 +17,11 @@ impl Tenancy {
     pub(super) fn observing(&mut self) -> Observing<'_> {
         Observing {
             claims: &self.claims,
-            placement: Placement { tenants: &self.tenants, hosts: &mut self.hosts, places: &mut self.places },
+            placement: Placement {
+                tenants: &self.tenants,
+                hosts: &mut self.hosts,
+                places: &mut self.places,
+            },
             derivations: &mut self.derivations,
         }
     }
@@ -34,7 +38,11 @@ impl Tenancy {
     }
 
     pub(super) fn labelling(&mut self) -> Labelling<'_> {
-        Labelling { tenants: &self.tenants, claims: &self.claims, namespaces: &mut self.namespaces }
+        Labelling {
+            tenants: &self.tenants,
+            claims: &self.claims,
+            namespaces: &mut self.namespaces,
+        }
     }
 
     pub(super) fn carrying_out(&mut self) -> CarryingOut<'_> {
@@ -45,7 +53,11 @@ impl Tenancy {
             claims: &self.claims,
             secrets: &self.secrets,
             children: &mut self.children,
-            placement: Placement { tenants: &self.tenants, hosts: &mut self.hosts, places: &mut self.places },
+            placement: Placement {
+                tenants: &self.tenants,
+                hosts: &mut self.hosts,
+                places: &mut self.places,
+            },
             derivations: &mut self.derivations,
         }
     }
@@ -77,7 +89,11 @@ impl Tenancy {
             settings: &self.settings,
             secrets: &self.secrets,
             children: &self.children,
-            placement: Placement { tenants: &self.tenants, hosts: &mut self.hosts, places: &mut self.places },
+            placement: Placement {
+                tenants: &self.tenants,
+                hosts: &mut self.hosts,
+                places: &mut self.places,
+            },
             derivations: &mut self.derivations,
         }
     }

@@ -58,10 +58,20 @@ fn route(namespace: &str, created: u8, section: &str, hosts: &[&str], path: &str
 impl Site {
     fn new(fleet: Fleet, recording: Recording) -> Self {
         let addresses = vec![[127, 0, 0, 1].into()];
-        let settings = Settings { fleet, recording, hold: 3600, ..Settings::new("c", addresses) };
-        let mut site = Self { engine: Engine::new(settings), now: UNIX_EPOCH + Duration::from_secs(1_000_000) };
-        site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
-            "spec": {"controllerName": "c"}}));
+        let settings = Settings {
+            fleet,
+            recording,
+            hold: 3600,
+            ..Settings::new("c", addresses)
+        };
+        let mut site = Self {
+            engine: Engine::new(settings),
+            now: UNIX_EPOCH + Duration::from_secs(1_000_000),
+        };
+        site.put(
+            json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
+            "spec": {"controllerName": "c"}}),
+        );
         for namespace in ["infra", "alice", "mallory"] {
             site.put(
                 json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace},
@@ -86,25 +96,39 @@ impl Site {
     }
 
     fn delete(&mut self, route: &Value) {
-        let Change::Object(ObjectChange::Put(object)) = put(route.clone()) else { panic!("an object") };
+        let Change::Object(ObjectChange::Put(object)) = put(route.clone()) else {
+            panic!("an object")
+        };
         self.apply(vec![Change::delete(object.key())]);
     }
 
-    /// The namespaces whose backends serve a host on a port, as Envoy would look it up, or a text that none does.
+    /// The namespaces whose backends serve a host on a port, as Envoy would look it up, or a text
+    /// that none does.
     fn served(&self, port: u16, host: &str) -> String {
         let host = name(host);
         let own = FrontendId::tcp(ObjectName::new("infra", "edge"), port);
         let common = shared_frontend(crate::model::TransportPort::tcp(port));
-        let frontend = self.engine.frontends().get(&own).or_else(|| self.engine.frontends().get(&common));
+        let frontend = self
+            .engine
+            .frontends()
+            .get(&own)
+            .or_else(|| self.engine.frontends().get(&common));
         let Some(table) = frontend.and_then(|frontend| frontend.table(None)) else {
             return "closed".to_owned();
         };
-        let names = std::iter::once(host.clone()).chain(host.covering()).chain([Hostname::any()]);
-        let Some(found) = names.into_iter().find_map(|name| table.get(&name)) else { return "nobody".to_owned() };
-        let backends = found.routes.iter().flat_map(|route| match &route.rule.action {
-            Action::Forward(shares) => shares.clone(),
-            _ => Vec::new(),
-        });
+        let names = std::iter::once(host.clone())
+            .chain(host.covering())
+            .chain([Hostname::any()]);
+        let Some(found) = names.into_iter().find_map(|name| table.get(&name)) else {
+            return "nobody".to_owned();
+        };
+        let backends = found
+            .routes
+            .iter()
+            .flat_map(|route| match &route.rule.action {
+                Action::Forward(shares) => shares.clone(),
+                _ => Vec::new(),
+            });
         let mut all: Vec<String> = backends
             .map(|share| match share.target {
                 Target::Backend(backend) => backend.port.service.namespace.to_string(),
@@ -113,14 +137,23 @@ impl Site {
             .collect();
         all.sort();
         all.dedup();
-        if all.is_empty() { "nobody".to_owned() } else { all.join("+") }
+        if all.is_empty() {
+            "nobody".to_owned()
+        } else {
+            all.join("+")
+        }
     }
 
     /// `Accepted` of a route: its reason and message.
     fn told(&self, route: &Value) -> (&'static str, String) {
         let text = |field: &str| route["metadata"][field].as_str().expect("a text");
-        let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new(text("namespace"), text("name")));
-        let StatusBody::Route(status) = self.engine.status(&key).expect("a status").body else { panic!("a route's") };
+        let key = ObjectKey::new(
+            Kind::HTTPRoute,
+            ObjectName::new(text("namespace"), text("name")),
+        );
+        let StatusBody::Route(status) = self.engine.status(&key).expect("a status").body else {
+            panic!("a route's")
+        };
         let accepted = &status.parents[0].1[0];
         (accepted.reason.as_str(), accepted.message.clone())
     }
@@ -128,8 +161,9 @@ impl Site {
     /// Records the proposals, as the keeper of the record does.
     fn keep(&mut self) -> usize {
         let proposals = self.engine.record_proposals();
-        let all: Vec<Change> =
-            proposals.map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), owner.cloned()))).collect();
+        let all: Vec<Change> = proposals
+            .map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), owner.cloned())))
+            .collect();
         let count = all.len();
         self.apply(all);
         count
@@ -145,11 +179,20 @@ fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
         let theirs = route("mallory", 1, "", &["a.x.org", "m.x.org"], "/login");
         site.put(theirs.clone());
         for port in [80, 8080] {
-            assert_eq!((&*site.served(port, "a.x.org"), &*site.served(port, "m.x.org")), ("alice", "mallory"));
+            assert_eq!(
+                (
+                    &*site.served(port, "a.x.org"),
+                    &*site.served(port, "m.x.org")
+                ),
+                ("alice", "mallory")
+            );
         }
         let (reason, text) = site.told(&theirs);
         assert_eq!(reason, "HostnameConflict");
-        assert!(text.starts_with("hostname a.x.org: ") && !text.contains("alice"), "{text}");
+        assert!(
+            text.starts_with("hostname a.x.org: ") && !text.contains("alice"),
+            "{text}"
+        );
         assert_eq!(site.told(&hers).0, "Accepted");
         // Reserved for a while; after that the next claimant gets it.
         site.delete(&hers);
@@ -159,7 +202,10 @@ fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
         site.delete(&hers);
         site.now += Duration::from_secs(3600);
         site.apply(Vec::new());
-        assert_eq!((&*site.served(80, "a.x.org"), site.told(&theirs).0), ("mallory", "Accepted"));
+        assert_eq!(
+            (&*site.served(80, "a.x.org"), site.told(&theirs).0),
+            ("mallory", "Accepted")
+        );
     }
 }
 
@@ -170,7 +216,10 @@ fn within_a_namespace_rules_are_merged_and_the_listeners_own_namespace_is_always
     site.put(route("alice", 8, "", &["a.x.org"], "/more"));
     let own = route("infra", 7, "", &["a.x.org"], "/status");
     site.put(own.clone());
-    assert_eq!((&*site.served(80, "a.x.org"), site.told(&own).0), ("alice+infra", "Accepted"));
+    assert_eq!(
+        (&*site.served(80, "a.x.org"), site.told(&own).0),
+        ("alice+infra", "Accepted")
+    );
 }
 
 #[test]
@@ -181,21 +230,43 @@ fn an_owned_hostname_is_excluded_from_wider_hostnames_of_others() {
     site.put(everything.clone());
     // Alice has the hostname on one port alone; on the other the listener's own namespace answers.
     site.put(route("alice", 9, "wide", &["a.x.org"], "/"));
-    assert_eq!((&*site.served(8080, "a.x.org"), &*site.served(80, "a.x.org")), ("alice", "infra"));
-    assert_eq!((&*site.served(8080, "b.x.org"), &*site.served(80, "b.x.org")), ("mallory", "infra+mallory"));
-    // Her wildcard owns the names below it; names below the listener's own hostname belong to no one namespace.
+    assert_eq!(
+        (&*site.served(8080, "a.x.org"), &*site.served(80, "a.x.org")),
+        ("alice", "infra")
+    );
+    assert_eq!(
+        (&*site.served(8080, "b.x.org"), &*site.served(80, "b.x.org")),
+        ("mallory", "infra+mallory")
+    );
+    // Her wildcard owns the names below it; names below the listener's own hostname belong to no
+    // one namespace.
     site.put(route("alice", 9, "wide", &["*.a.x.org"], "/wild"));
     let below = route("mallory", 1, "", &["in.a.x.org"], "/below");
     site.put(below.clone());
-    assert_eq!((&*site.served(8080, "in.a.x.org"), &*site.served(80, "in.a.x.org")), ("alice", "infra"));
+    assert_eq!(
+        (
+            &*site.served(8080, "in.a.x.org"),
+            &*site.served(80, "in.a.x.org")
+        ),
+        ("alice", "infra")
+    );
     assert_eq!(site.told(&below).0, "HostnameConflict");
-    site.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory",
-        "labels": {HOST_LABEL: "in.a.x.org"}}}));
-    assert_eq!((site.told(&below).0, &*site.served(80, "in.a.x.org")), ("Accepted", "mallory"), "the platform gave it");
+    site.put(
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory",
+        "labels": {HOST_LABEL: "in.a.x.org"}}}),
+    );
+    assert_eq!(
+        (site.told(&below).0, &*site.served(80, "in.a.x.org")),
+        ("Accepted", "mallory"),
+        "the platform gave it"
+    );
     site.delete(&everything);
     site.now += Duration::from_secs(3600);
     site.apply(Vec::new());
-    assert_eq!((&*site.served(80, "a.x.org"), &*site.served(8080, "b.x.org")), ("infra", "nobody"));
+    assert_eq!(
+        (&*site.served(80, "a.x.org"), &*site.served(8080, "b.x.org")),
+        ("infra", "nobody")
+    );
 }
 
 #[test]
@@ -208,54 +279,101 @@ fn a_route_without_hostnames_has_no_name_that_the_platform_granted_to_another_na
         "labels": {HOST_LABEL: host}}})
     };
     site.put(label("a.org"));
-    assert_eq!([80, 8080].map(|port| site.served(port, "*.a.org")), ["nobody"; 2], "hers, also without a route");
-    assert_eq!((&*site.served(80, "a.org"), &*site.served(80, "n.b.org")), ("nobody", "mallory"), "nothing else is");
+    assert_eq!(
+        [80, 8080].map(|port| site.served(port, "*.a.org")),
+        ["nobody"; 2],
+        "hers, also without a route"
+    );
+    assert_eq!(
+        (&*site.served(80, "a.org"), &*site.served(80, "n.b.org")),
+        ("nobody", "mallory"),
+        "nothing else is"
+    );
     let listed = route("mallory", 1, "", &["n.a.org", "*.n.a.org"], "/listed");
     site.put(listed.clone());
     assert_eq!(site.told(&listed).0, "HostnameConflict");
     site.put(route("alice", 9, "", &["n.a.org"], "/"));
-    assert_eq!((&*site.served(80, "n.a.org"), &*site.served(80, "*.a.org")), ("alice", "nobody"));
+    assert_eq!(
+        (&*site.served(80, "n.a.org"), &*site.served(80, "*.a.org")),
+        ("alice", "nobody")
+    );
     site.put(label("c.org"));
-    assert_eq!(site.served(80, "*.a.org"), "mallory", "the platform took it back");
+    assert_eq!(
+        site.served(80, "*.a.org"),
+        "mallory",
+        "the platform took it back"
+    );
 }
 
 #[test]
 fn a_wildcard_as_wide_as_the_listener_or_a_public_suffix_takes_no_name_below() {
     let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
-    site.put(route("mallory", 1, "", &["*.org", "*.x.org", "*.y.net"], "/"));
+    site.put(route(
+        "mallory",
+        1,
+        "",
+        &["*.org", "*.x.org", "*.y.net"],
+        "/",
+    ));
     let hers = route("alice", 9, "", &["a.x.org", "a.z.org"], "/");
     site.put(hers.clone());
-    assert_eq!((site.told(&hers).0, &*site.served(80, "a.z.org")), ("Accepted", "alice"));
+    assert_eq!(
+        (site.told(&hers).0, &*site.served(80, "a.z.org")),
+        ("Accepted", "alice")
+    );
     let late = route("alice", 9, "", &["a.y.net"], "/late");
     site.put(late.clone());
-    assert_eq!((site.told(&late).0, &*site.served(80, "a.y.net")), ("HostnameConflict", "mallory"));
+    assert_eq!(
+        (site.told(&late).0, &*site.served(80, "a.y.net")),
+        ("HostnameConflict", "mallory")
+    );
 }
 
 #[test]
 fn hostnames_are_shared_at_exact_listeners_or_by_parameter() {
     let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
-    let routes = [route("alice", 9, "one", &[], "/a"), route("mallory", 9, "one", &[], "/m")];
+    let routes = [
+        route("alice", 9, "one", &[], "/a"),
+        route("mallory", 9, "one", &[], "/m"),
+    ];
     routes.iter().for_each(|route| site.put(route.clone()));
     assert_eq!(site.served(8081, "s.x.org"), "alice+mallory");
-    let both = [route("alice", 9, "http", &["b.x.org"], "/ab"), route("mallory", 9, "http", &["b.x.org"], "/mb")];
+    let both = [
+        route("alice", 9, "http", &["b.x.org"], "/ab"),
+        route("mallory", 9, "http", &["b.x.org"], "/mb"),
+    ];
     both.iter().for_each(|route| site.put(route.clone()));
     let mut consent = |setting: &str| {
         let mut spec = json!({"fleet": "Shared"});
         if !setting.is_empty() {
             spec["routeHostnames"] = json!(setting);
         }
-        site.put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-            "metadata": {"name": "p", "namespace": "infra"}, "spec": spec}));
+        site.put(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"name": "p", "namespace": "infra"}, "spec": spec}),
+        );
         let mut with = gateway(&[("http", 80, "HTTP", ""), ("one", 8081, "HTTP", "s.x.org")]);
-        with["spec"]["infrastructure"] =
-            json!({"parametersRef": {"group": "gatewright.io", "kind": "GatewayParameters", "name": "p"}});
+        with["spec"]["infrastructure"] = json!({"parametersRef": {"group": "gatewright.io", "kind": "GatewayParameters", "name": "p"}});
         site.put(with);
-        (site.served(8081, "s.x.org"), site.served(80, "b.x.org"), site.told(&both[1]).0)
+        (
+            site.served(8081, "s.x.org"),
+            site.served(80, "b.x.org"),
+            site.told(&both[1]).0,
+        )
     };
     let (shared, alices) = ("alice+mallory".to_owned(), "alice".to_owned());
-    assert_eq!(consent(""), (shared.clone(), alices.clone(), "HostnameConflict"));
-    assert_eq!(consent("Shared"), (shared.clone(), shared.clone(), "Accepted"));
-    assert_eq!(consent("Owned"), (alices.clone(), alices.clone(), "HostnameConflict"));
+    assert_eq!(
+        consent(""),
+        (shared.clone(), alices.clone(), "HostnameConflict")
+    );
+    assert_eq!(
+        consent("Shared"),
+        (shared.clone(), shared.clone(), "Accepted")
+    );
+    assert_eq!(
+        consent("Owned"),
+        (alices.clone(), alices.clone(), "HostnameConflict")
+    );
     assert_eq!(consent(""), (shared, alices, "HostnameConflict"));
 }
 
@@ -265,9 +383,15 @@ fn the_owner_of_a_hostname_at_an_exact_listener_owns_it_at_wider_ones() {
     site.put(route("alice", 9, "one", &[], "/"));
     let theirs = route("mallory", 1, "http", &["s.x.org"], "/.well-known");
     site.put(theirs.clone());
-    assert_eq!((site.told(&theirs).0, &*site.served(80, "s.x.org")), ("HostnameConflict", "nobody"));
+    assert_eq!(
+        (site.told(&theirs).0, &*site.served(80, "s.x.org")),
+        ("HostnameConflict", "nobody")
+    );
     site.put(route("mallory", 1, "http", &[], "/"));
-    assert_eq!((&*site.served(80, "s.x.org"), &*site.served(80, "t.x.org")), ("nobody", "mallory"));
+    assert_eq!(
+        (&*site.served(80, "s.x.org"), &*site.served(80, "t.x.org")),
+        ("nobody", "mallory")
+    );
 }
 
 #[test]
@@ -276,8 +400,18 @@ fn in_a_cluster_a_hostname_of_routes_is_served_once_it_is_recorded() {
     site.keep();
     let hers = route("alice", 9, "", &["a.x.org"], "/");
     site.put(hers.clone());
-    assert_eq!((site.told(&hers).0, &*site.served(80, "a.x.org")), ("Pending", "nobody"));
-    assert_eq!((site.keep(), site.told(&hers).0, &*site.served(80, "a.x.org")), (1, "Accepted", "alice"));
+    assert_eq!(
+        (site.told(&hers).0, &*site.served(80, "a.x.org")),
+        ("Pending", "nobody")
+    );
+    assert_eq!(
+        (
+            site.keep(),
+            site.told(&hers).0,
+            &*site.served(80, "a.x.org")
+        ),
+        (1, "Accepted", "alice")
+    );
     let theirs = route("mallory", 1, "", &["a.x.org"], "/");
     site.put(theirs.clone());
     assert_eq!((site.keep(), site.told(&theirs).0), (0, "HostnameConflict"));
@@ -303,22 +437,48 @@ fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_c
         own["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
         site.put(own);
         site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org")]));
-        site.apply(set("alice", 9, &[("l", 80, "HTTP", "a.org"), ("w", 80, "HTTP", "*.w.org")]));
-        // Claims of an older one: a name that is new to it; a name below her wildcard; a name on another port;
-        // everything.
-        for listener in [("l", 80, "HTTP", "a.org"), ("l", 80, "HTTP", "b.w.org"), ("l", 81, "HTTP", "a.org")] {
+        site.apply(set(
+            "alice",
+            9,
+            &[("l", 80, "HTTP", "a.org"), ("w", 80, "HTTP", "*.w.org")],
+        ));
+        // Claims of an older one: a name that is new to it; a name below her wildcard; a name on
+        // another port; everything.
+        for listener in [
+            ("l", 80, "HTTP", "a.org"),
+            ("l", 80, "HTTP", "b.w.org"),
+            ("l", 81, "HTTP", "a.org"),
+        ] {
             site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org"), listener]));
-            assert_eq!((&*site.served(80, "a.org"), &*site.served(80, "b.w.org")), ("alice", "alice"), "{listener:?}");
+            assert_eq!(
+                (&*site.served(80, "a.org"), &*site.served(80, "b.w.org")),
+                ("alice", "alice"),
+                "{listener:?}"
+            );
             let key = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "set"));
-            let StatusBody::ListenerSet(told) = site.engine.status(&key).expect("a status").body else { panic!() };
+            let StatusBody::ListenerSet(told) = site.engine.status(&key).expect("a status").body
+            else {
+                panic!()
+            };
             let accepted = &told.listeners[1].conditions[0];
             assert_eq!(accepted.reason, Reason::HostnameConflict, "{listener:?}");
-            assert!(accepted.message.contains("belongs to another namespace"), "{}", accepted.message);
+            assert!(
+                accepted.message.contains("belongs to another namespace"),
+                "{}",
+                accepted.message
+            );
         }
         // The catch-all that the Gateway released is free again.
         site.now += Duration::from_secs(3600);
-        site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org"), ("any", 81, "HTTP", "")]));
-        assert_eq!((&*site.served(81, "x.org"), &*site.served(81, "a.org")), ("mallory", "nobody"));
+        site.apply(set(
+            "mallory",
+            1,
+            &[("own", 80, "HTTP", "m.org"), ("any", 81, "HTTP", "")],
+        ));
+        assert_eq!(
+            (&*site.served(81, "x.org"), &*site.served(81, "a.org")),
+            ("mallory", "nobody")
+        );
         // A route at the Gateway's own listener does not get the hostname of a ListenerSet either.
         let mut own = gateway(&[("http", 80, "HTTP", "o.org"), ("wide", 82, "HTTP", "*.org")]);
         own["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
@@ -326,7 +486,10 @@ fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_c
         site.put(route("infra", 1, "wide", &[], "/platform"));
         let theirs = route("mallory", 1, "wide", &["a.org", "c.org"], "/");
         site.put(theirs.clone());
-        assert_eq!((site.told(&theirs).0, &*site.served(82, "a.org")), ("HostnameConflict", "infra"));
+        assert_eq!(
+            (site.told(&theirs).0, &*site.served(82, "a.org")),
+            ("HostnameConflict", "infra")
+        );
         assert_eq!(site.served(82, "c.org"), "mallory");
     }
 }

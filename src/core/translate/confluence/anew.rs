@@ -13,10 +13,19 @@ fn a_gateway_that_was_made_anew_asks_clients_for_what_the_new_one_says() {
     let asks = json!({"frontend": {"default": {"validation": {"caCertificateRefs": roots}}}});
     let gateway = |created, listeners: Value, tls: Value| {
         let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "tls": tls});
-        vec![Change::put(gateway_object("Gateway", "a", "g", created, spec))]
+        vec![Change::put(gateway_object(
+            "Gateway", "a", "g", created, spec,
+        ))]
     };
-    let before = gateway(2, json!([https("l0", "*.x.org"), https("l1", "y.org")]), json!({}));
+    let before = gateway(
+        2,
+        json!([https("l0", "*.x.org"), https("l1", "y.org")]),
+        json!({}),
+    );
     let http = json!({"name": "l0", "port": 443, "protocol": "HTTP"});
-    let batches = vec![before, gateway(0, json!([http, https("l1", "y.org")]), asks)];
+    let batches = vec![
+        before,
+        gateway(0, json!([http, https("l1", "y.org")]), asks),
+    ];
     check("reached", batches).expect("as from nothing");
 }

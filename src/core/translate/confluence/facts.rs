@@ -25,19 +25,31 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::Governed(gateway, _)) => format!("governed {gateway}"),
         Change::Fact(Fact::TrustBundles(_)) => "trust bundles".to_owned(),
         Change::Fact(Fact::Definitions(_)) => "definitions".to_owned(),
-        Change::Fact(Fact::Recorded(..)) | Change::Object(_) => unreachable!("no event of these tests"),
+        Change::Fact(Fact::Recorded(..)) | Change::Object(_) => {
+            unreachable!("no event of these tests")
+        }
     }
 }
 
 /// The fact that tenancy withholds listeners of a ListenerSet: all of them, some, or none.
 pub(super) fn withheld() -> impl Strategy<Value = Change> {
     let kind = select(&[SetKind::Stable, SetKind::Experimental][..]);
-    (kind, pick(NAMESPACES), pick(&["s", "t"]), subsequence(&["l0", "l1", "l2"][..], 0..4)).prop_map(
-        |(kind, namespace, name, listeners)| {
-            let listeners = listeners.into_iter().map(Arc::from).collect();
-            Change::Fact(Fact::Withheld(SetKey { name: ObjectName::new(namespace, name), kind }, listeners))
-        },
+    (
+        kind,
+        pick(NAMESPACES),
+        pick(&["s", "t"]),
+        subsequence(&["l0", "l1", "l2"][..], 0..4),
     )
+        .prop_map(|(kind, namespace, name, listeners)| {
+            let listeners = listeners.into_iter().map(Arc::from).collect();
+            Change::Fact(Fact::Withheld(
+                SetKey {
+                    name: ObjectName::new(namespace, name),
+                    kind,
+                },
+                listeners,
+            ))
+        })
 }
 
 /// The fact whether the API server serves ClusterTrustBundles.
@@ -47,11 +59,16 @@ pub(super) fn trust_bundles() -> impl Strategy<Value = Change> {
 
 /// The definitions of a cluster.
 pub(super) fn definitions() -> impl Strategy<Value = Change> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(listener_filters, routability, udp)| {
-        let missing = udp.then_some(Kind::UDPRoute).into_iter().collect();
-        let fields = DefinedFields { listener_filters, routability };
-        Change::Fact(Fact::Definitions(Definitions { fields, missing }))
-    })
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(listener_filters, routability, udp)| {
+            let missing = udp.then_some(Kind::UDPRoute).into_iter().collect();
+            let fields = DefinedFields {
+                listener_filters,
+                routability,
+            };
+            Change::Fact(Fact::Definitions(Definitions { fields, missing }))
+        },
+    )
 }
 
 /// That a TenantGateway has a Gateway, or that it has not.
@@ -64,22 +81,40 @@ pub(super) fn governed() -> impl Strategy<Value = Change> {
 
 /// A grant of tenancy to a route at a Gateway, or none.
 pub(super) fn granted() -> impl Strategy<Value = Change> {
-    let route = (select(&RouteKind::ALL[..]), pick(NAMESPACES), pick(&["r", "q", "p"]));
+    let route = (
+        select(&RouteKind::ALL[..]),
+        pick(NAMESPACES),
+        pick(&["r", "q", "p"]),
+    );
     let parent = (pick(NAMESPACES), pick(&["g", "f"]));
     let hostnames = subsequence(&HOSTS[1..], 0..3);
     let sets = subsequence(&["s", "t"][..], 0..2);
     (route, parent, hostnames, sets, 0..4).prop_map(
         |((kind, own, name), (namespace, gateway), hostnames, sets, how)| {
             let grant = HostnameGrant {
-                granted: hostnames.into_iter().map(|name| Hostname::parse(name).expect("a hostname")).collect(),
-                sets: sets.into_iter().map(|set| ObjectName::new(namespace, set)).collect(),
-                // A route whose listeners are all elsewhere does not depend on changes of the Gateway's own.
+                granted: hostnames
+                    .into_iter()
+                    .map(|name| Hostname::parse(name).expect("a hostname"))
+                    .collect(),
+                sets: sets
+                    .into_iter()
+                    .map(|set| ObjectName::new(namespace, set))
+                    .collect(),
+                // A route whose listeners are all elsewhere does not depend on changes of the
+                // Gateway's own.
                 on_gateway: true,
-                refusal: (how == 1).then(|| (Reason::HostnameConflict, "somebody else's".to_owned())),
+                refusal: (how == 1)
+                    .then(|| (Reason::HostnameConflict, "somebody else's".to_owned())),
             };
             let parent = ParentKey::Gateway(ObjectName::new(namespace, gateway));
-            let key = RouteKey { kind, name: ObjectName::new(own, name) };
-            Change::Fact(Fact::Granted(key, (how > 0).then_some((parent, grant)).into_iter().collect()))
+            let key = RouteKey {
+                kind,
+                name: ObjectName::new(own, name),
+            };
+            Change::Fact(Fact::Granted(
+                key,
+                (how > 0).then_some((parent, grant)).into_iter().collect(),
+            ))
         },
     )
 }

@@ -1,16 +1,20 @@
-//! Fields of the experimental channel among the objects: filters of listeners, and addresses by where they are
-//! reachable from.
+//! Fields of the experimental channel among the objects: filters of listeners, and addresses by
+//! where they are reachable from.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, pick};
 
-/// The filters of a listener: mostly none, else servers that are there, gone or not granted, and now and then one that
-/// we have not.
+/// The filters of a listener: mostly none, else servers that are there, gone or not granted, and
+/// now and then one that we have not.
 pub(super) fn filters() -> impl Strategy<Value = Value> {
-    let filter = (pick(NAMESPACES), pick(&["web", "web", "api", "extension"]), pick(&["HTTP", "GRPC"])).prop_map(
-        |(namespace, name, protocol)| {
+    let filter = (
+        pick(NAMESPACES),
+        pick(&["web", "web", "api", "extension"]),
+        pick(&["HTTP", "GRPC"]),
+    )
+        .prop_map(|(namespace, name, protocol)| {
             if name == "extension" {
                 let extension = json!({"group": "example.org", "kind": "Jwt", "name": "x"});
                 return json!({"type": "ExtensionRef", "extensionRef": extension});
@@ -19,9 +23,9 @@ pub(super) fn filters() -> impl Strategy<Value = Value> {
             let settings = protocol.to_lowercase();
             json!({"type": "ExternalAuth",
                 "externalAuth": {"protocol": protocol, settings: {}, "backendRef": server}})
-        },
-    );
-    let some = proptest::collection::vec(filter, 1..3).prop_map(|requests| json!({"requests": requests}));
+        });
+    let some =
+        proptest::collection::vec(filter, 1..3).prop_map(|requests| json!({"requests": requests}));
     prop_oneof![3 => Just(Value::Null), 1 => some]
 }
 

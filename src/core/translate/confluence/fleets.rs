@@ -1,5 +1,5 @@
-//! The resources that the Envoys of each fleet see after all deltas: together everything that is served, and of other
-//! fleets nothing but backends and certificates that both have frontends for.
+//! The resources that the Envoys of each fleet see after all deltas: together everything that is
+//! served, and of other fleets nothing but backends and certificates that both have frontends for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,16 @@ use crate::model::{ClusterId, EnvoyFleet, SecretName};
 pub(super) struct Seen(BTreeMap<EnvoyFleet, BTreeMap<ResourceKey, Resource>>);
 
 impl Seen {
-    /// Applies a delta as the publication does; `before` is the accumulated result of earlier deltas.
+    /// Applies a delta as the publication does; `before` is the accumulated result of earlier
+    /// deltas.
     pub(super) fn take(&mut self, delta: &Delta, before: &World, engine: &Engine) {
-        let keys: BTreeSet<&ResourceKey> = delta.resources.keys().chain(&delta.fleet_changes).collect();
+        let keys: BTreeSet<&ResourceKey> =
+            delta.resources.keys().chain(&delta.fleet_changes).collect();
         for key in keys {
-            let now = delta.resources.get(key).map_or_else(|| before.resources.get(key), Option::as_ref);
+            let now = delta
+                .resources
+                .get(key)
+                .map_or_else(|| before.resources.get(key), Option::as_ref);
             let fleets = engine.fleets(key);
             let isolated = fleets.isolated.iter().cloned().map(EnvoyFleet::Isolated);
             for fleet in isolated.chain(EnvoyFleet::OF_MANY) {
@@ -37,7 +42,11 @@ impl Seen {
 
     pub(super) fn check(&self, world: &World, engine: &Engine) -> Result<(), TestCaseError> {
         let of_all: BTreeSet<&ResourceKey> = self.0.values().flat_map(BTreeMap::keys).collect();
-        prop_assert_eq!(of_all, world.resources.keys().collect(), "together all that is served");
+        prop_assert_eq!(
+            of_all,
+            world.resources.keys().collect(),
+            "together all that is served"
+        );
         for (fleet, seen) in &self.0 {
             for (key, resource) in seen {
                 prop_assert_eq!(Some(resource), world.resources.get(key), "as it is served");
@@ -45,17 +54,39 @@ impl Seen {
                     prop_assert_eq!(&frontend.fleet(), fleet, "{:?}", key);
                 }
             }
-            let used: BTreeSet<ResourceKey> = seen.values().flat_map(backends).map(ResourceKey::Backend).collect();
-            let clusters = seen.keys().filter(|key| matches!(key, ResourceKey::Backend(_))).cloned().collect();
-            prop_assert_eq!(&used, &clusters, "the backends that it refers to, and no others");
+            let used: BTreeSet<ResourceKey> = seen
+                .values()
+                .flat_map(backends)
+                .map(ResourceKey::Backend)
+                .collect();
+            let clusters = seen
+                .keys()
+                .filter(|key| matches!(key, ResourceKey::Backend(_)))
+                .cloned()
+                .collect();
+            prop_assert_eq!(
+                &used,
+                &clusters,
+                "the backends that it refers to, and no others"
+            );
             for key in seen.keys() {
                 if let ResourceKey::Endpoints(ClusterId::Backend(id)) = key {
-                    prop_assert!(used.contains(&ResourceKey::Backend(id.clone())), "{:?}", key);
+                    prop_assert!(
+                        used.contains(&ResourceKey::Backend(id.clone())),
+                        "{:?}",
+                        key
+                    );
                 }
             }
-            let asked = engine.asked_by_sni(fleet).into_iter().map(ResourceKey::Secret);
-            let asked: BTreeSet<ResourceKey> = asked.filter(|key| world.resources.contains_key(key)).collect();
-            let by_sni = |key: &&ResourceKey| matches!(key, ResourceKey::Secret(SecretName::Sni(_)));
+            let asked = engine
+                .asked_by_sni(fleet)
+                .into_iter()
+                .map(ResourceKey::Secret);
+            let asked: BTreeSet<ResourceKey> = asked
+                .filter(|key| world.resources.contains_key(key))
+                .collect();
+            let by_sni =
+                |key: &&ResourceKey| matches!(key, ResourceKey::Secret(SecretName::Sni(_)));
             prop_assert_eq!(
                 asked,
                 seen.keys().filter(by_sni).cloned().collect(),

@@ -25,7 +25,11 @@ fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -
     let work = |step| {
         let before = engine.counters();
         let delta = engine.apply(step, now());
-        (engine.counters().since(&before), delta.resources.len(), delta.statuses.len())
+        (
+            engine.counters().since(&before),
+            delta.resources.len(),
+            delta.statuses.len(),
+        )
     };
     steps.into_iter().map(work).collect()
 }
@@ -51,14 +55,19 @@ fn work_under_a_wildcard(count: usize) -> Vec<Work> {
     changes.push(Change::put(secret("a", "wild", "1")));
     changes.extend((0..count).map(|n| Change::put(route(n, "/"))));
     engine.apply(changes, now());
-    let steps = [Change::put(route(count, "/")), Change::put(route(7, "/x")), Change::delete(route(count, "/").key())];
+    let steps = [
+        Change::put(route(count, "/")),
+        Change::put(route(7, "/x")),
+        Change::delete(route(count, "/").key()),
+    ];
     measured(&mut engine, steps.map(|step| vec![step]))
 }
 
 /// A Gateway that validates client certificates, with `count` hosts, and new client roots for it.
 fn guarded(count: usize) -> (Engine, Change) {
     let mut engine = engine();
-    let validation = json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
+    let validation =
+        json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners,
         "tls": {"frontend": {"default": {"validation": validation}}},
@@ -77,7 +86,9 @@ fn guarded(count: usize) -> (Engine, Change) {
     changes.extend((0..count).flat_map(host));
     let delta = engine.apply(changes, now());
     let checked = delta.resources.values().any(|resource| match resource {
-        Some(Resource::Frontend(frontend)) => format!("{:?}", frontend.kind).contains("clients=a/g"),
+        Some(Resource::Frontend(frontend)) => {
+            format!("{:?}", frontend.kind).contains("clients=a/g")
+        }
         _ => false,
     });
     assert!(checked, "clients are checked");
@@ -90,9 +101,16 @@ fn other_roots_are_one_resource_however_many_hosts_there_are() {
         let (mut engine, roots) = guarded(count);
         let before = engine.counters();
         let delta = engine.apply(vec![roots], now());
-        let keys: Vec<String> = delta.resources.keys().map(|key| format!("{key:?}")).collect();
+        let keys: Vec<String> = delta
+            .resources
+            .keys()
+            .map(|key| format!("{key:?}"))
+            .collect();
         assert_eq!(keys.len(), 1, "{keys:?}");
-        assert!(keys[0].contains("Roots") && delta.statuses.is_empty(), "{keys:?}");
+        assert!(
+            keys[0].contains("Roots") && delta.statuses.is_empty(),
+            "{keys:?}"
+        );
         engine.counters().since(&before)
     });
     assert_eq!(few, many);
@@ -132,7 +150,9 @@ fn work(count: usize) -> Vec<Work> {
                 .expect("three changes"),
         ],
         vec![Change::put(secret("a", "c7", "rotated"))],
-        vec![Change::put(object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})))],
+        vec![Change::put(object(
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}),
+        ))],
         host(count)
             .into_iter()
             .map(|change| match change {
@@ -150,15 +170,25 @@ fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
     assert_eq!(small, work(1_000));
     assert_eq!(small, work(10_000));
     let (add, resources, _) = small[0];
-    assert!(add.units <= 2 && add.frontends <= 1 && resources <= 2, "{small:?}");
-    assert_eq!(small[3], (crate::translate::Counters::default(), 0, 0), "a namespace without our objects is no work");
+    assert!(
+        add.units <= 2 && add.frontends <= 1 && resources <= 2,
+        "{small:?}"
+    );
+    assert_eq!(
+        small[3],
+        (crate::translate::Counters::default(), 0, 0),
+        "a namespace without our objects is no work"
+    );
 }
 
 #[test]
 fn a_withheld_listener_evaluates_its_listener_set_alone() {
     let withheld = |listeners: &[&str]| {
         let listeners = listeners.iter().copied().map(Arc::from).collect();
-        vec![Change::Fact(Fact::Withheld(SetKey::stable(ObjectName::new("a", "s7")), listeners))]
+        vec![Change::Fact(Fact::Withheld(
+            SetKey::stable(ObjectName::new("a", "s7")),
+            listeners,
+        ))]
     };
     let work = |count| {
         let steps = [withheld(&["https"]), withheld(&["https"]), withheld(&[])];
@@ -166,10 +196,19 @@ fn a_withheld_listener_evaluates_its_listener_set_alone() {
     };
     let small = work(100);
     assert_eq!(small, work(1_000));
-    let [(taken, ..), again, (given, ..)] = small[..] else { panic!("three steps: {small:?}") };
+    let [(taken, ..), again, (given, ..)] = small[..] else {
+        panic!("three steps: {small:?}")
+    };
     assert_eq!((taken.parents, given.parents), (1, 1), "{small:?}");
-    assert!(taken.attachments <= 1 && taken.units <= 1 && given.units <= 1, "{small:?}");
-    assert_eq!(again, (crate::translate::Counters::default(), 0, 0), "what is withheld already is no work");
+    assert!(
+        taken.attachments <= 1 && taken.units <= 1 && given.units <= 1,
+        "{small:?}"
+    );
+    assert_eq!(
+        again,
+        (crate::translate::Counters::default(), 0, 0),
+        "what is withheld already is no work"
+    );
 }
 
 #[test]
@@ -178,13 +217,15 @@ fn the_work_for_one_host_under_a_wildcard_does_not_grow_either() {
     assert_eq!(small, work_under_a_wildcard(1_000));
     assert_eq!(small, work_under_a_wildcard(10_000));
     assert!(
-        small.iter().all(|(work, resources, _)| work.units == 1 && work.frontends == 0 && *resources == 1),
+        small
+            .iter()
+            .all(|(work, resources, _)| work.units == 1 && work.frontends == 0 && *resources == 1),
         "{small:?}"
     );
 }
 
-/// The work to add, change and remove a host of an admitted namespace with `count` others, while another namespace has
-/// the catch-all on two ports.
+/// The work to add, change and remove a host of an admitted namespace with `count` others, while
+/// another namespace has the catch-all on two ports.
 fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}});
@@ -203,7 +244,15 @@ fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
             json!({"parentRefs": [parent], "hostnames": hosts, "rules": [rule]}),
         )
     };
-    let host = |n: usize, path: &str| route("b", &format!("r{n}"), vec![format!("h{n}.example.org")], "one", path);
+    let host = |n: usize, path: &str| {
+        route(
+            "b",
+            &format!("r{n}"),
+            vec![format!("h{n}.example.org")],
+            "one",
+            path,
+        )
+    };
     let mut changes = vec![
         Change::put(classes()[0].clone()),
         Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
@@ -211,7 +260,11 @@ fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
     ];
     changes.extend((0..count).map(|n| Change::put(host(n, "/"))));
     engine.apply(changes, now());
-    let steps = [Change::put(host(count, "/")), Change::put(host(7, "/x")), Change::delete(host(count, "/").key())];
+    let steps = [
+        Change::put(host(count, "/")),
+        Change::put(host(7, "/x")),
+        Change::delete(host(count, "/").key()),
+    ];
     measured(&mut engine, steps.map(|step| vec![step]))
 }
 
@@ -220,7 +273,12 @@ fn the_work_for_one_host_of_an_admitted_namespace_does_not_grow_either() {
     let small = work_of_an_admitted_namespace(100);
     assert_eq!(small, work_of_an_admitted_namespace(1_000));
     assert_eq!(small, work_of_an_admitted_namespace(10_000));
-    assert!(small.iter().all(|(work, ..)| work.units <= 2 && work.owned <= 1 && work.tables <= 2), "{small:?}");
+    assert!(
+        small
+            .iter()
+            .all(|(work, ..)| work.units <= 2 && work.owned <= 1 && work.tables <= 2),
+        "{small:?}"
+    );
 }
 
 /// The work to add a host and change the policy of its Service with `count` other hosts.
@@ -254,11 +312,21 @@ fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!(small, work_of_a_policy(10_000));
     let (change, resources, statuses) = small[1];
     // The cluster changes; the policy's status does not.
-    assert_eq!((change.policies, change.routes, change.units, resources, statuses), (1, 0, 0, 1, 0), "{small:?}");
+    assert_eq!(
+        (
+            change.policies,
+            change.routes,
+            change.units,
+            resources,
+            statuses
+        ),
+        (1, 0, 0, 1, 0),
+        "{small:?}"
+    );
 }
 
-/// The work that changing the retries and the sessions of a Service takes when `count` hosts have routes to another
-/// one.
+/// The work that changing the retries and the sessions of a Service takes when `count` hosts have
+/// routes to another one.
 fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
     let mut engine = hosting(count);
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "api"},
@@ -275,12 +343,19 @@ fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
     };
     let budget = |percent: u8| json!({"retryConstraint": {"budget": {"percent": percent}}});
     engine.apply(
-        vec![Change::put(object(service)), Change::put(gateway_object("HTTPRoute", "a", "api", 0, spec))],
+        vec![
+            Change::put(object(service)),
+            Change::put(gateway_object("HTTPRoute", "a", "api", 0, spec)),
+        ],
         now(),
     );
     engine.apply(policy("web", budget(1)), now());
     let session = json!({"sessionPersistence": {"type": "Cookie", "cookie": {"name": "sid"}}});
-    let steps = [policy("web", budget(2)), policy("api", budget(1)), policy("api", session)];
+    let steps = [
+        policy("web", budget(2)),
+        policy("api", budget(1)),
+        policy("api", session),
+    ];
     measured(&mut engine, steps)
 }
 
@@ -288,22 +363,35 @@ fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
 fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
     let small = work_of_a_traffic_policy(100);
     assert_eq!(small, work_of_a_traffic_policy(1_000));
-    let [(of_all, all, _), (begins, one, _), (sessions, two, _)] = small[..] else { panic!("three steps: {small:?}") };
+    let [(of_all, all, _), (begins, one, _), (sessions, two, _)] = small[..] else {
+        panic!("three steps: {small:?}")
+    };
     // A budget is in the cluster, a session in the routes to the Service.
-    assert_eq!((of_all.policies, of_all.routes, of_all.units, all), (1, 0, 0, 1), "{small:?}");
+    assert_eq!(
+        (of_all.policies, of_all.routes, of_all.units, all),
+        (1, 0, 0, 1),
+        "{small:?}"
+    );
     assert_eq!((begins.routes, begins.units, one), (0, 0, 1), "{small:?}");
-    assert_eq!((sessions.routes, sessions.units, two), (1, 1, 2), "{small:?}");
+    assert_eq!(
+        (sessions.routes, sessions.units, two),
+        (1, 1, 2),
+        "{small:?}"
+    );
 }
 
-/// The work around `count` policies of a kind beyond the limit, all of them for one Service: to change one of them, to
-/// change the one that is first, and to add an older one.
+/// The work around `count` policies of a kind beyond the limit, all of them for one Service: to
+/// change one of them, to change the one that is first, and to add an older one.
 fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> {
     let limits = Limits {
         max_backend_tls_policies_per_namespace: 2,
         max_backend_traffic_policies_per_namespace: 2,
         ..Limits::NONE
     };
-    let mut engine = Engine::new(Settings { limits, ..settings("reached") });
+    let mut engine = Engine::new(Settings {
+        limits,
+        ..settings("reached")
+    });
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
         "spec": {"ports": [{"port": 80}]}});
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
@@ -314,17 +402,21 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
         let version = match kind {
             "BackendTLSPolicy" => {
                 let hostname = format!("v{variant}.internal");
-                spec["validation"] = json!({"hostname": hostname, "wellKnownCACertificates": "System"});
+                spec["validation"] =
+                    json!({"hostname": hostname, "wellKnownCACertificates": "System"});
                 "gateway.networking.k8s.io/v1"
             }
             _ => {
-                spec["sessionPersistence"] = json!({"type": "Cookie", "cookie": {"name": format!("v{variant}")}});
+                spec["sessionPersistence"] =
+                    json!({"type": "Cookie", "cookie": {"name": format!("v{variant}")}});
                 "gateway.networking.x-k8s.io/v1alpha1"
             }
         };
         let created = format!("2026-01-01T00:00:{created:02}Z");
         let metadata = json!({"namespace": "a", "name": name, "creationTimestamp": created});
-        Change::put(object(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})))
+        Change::put(object(
+            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}),
+        ))
     };
     let mut changes = vec![
         Change::put(classes()[0].clone()),
@@ -336,7 +428,11 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
     ];
     changes.extend((0..count).map(|n| policy(&format!("p{n}"), 3, 1)));
     engine.apply(changes, now());
-    let steps = [policy("p7", 3, 2), policy("one", 1, 2), policy("zero", 0, 3)];
+    let steps = [
+        policy("p7", 3, 2),
+        policy("one", 1, 2),
+        policy("zero", 0, 3),
+    ];
     measured(&mut engine, steps.map(|step| vec![step]))
 }
 
@@ -344,20 +440,33 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
 fn the_work_for_a_policy_does_not_grow_with_those_beyond_the_limit() {
     for kind in ["BackendTLSPolicy", "XBackendTrafficPolicy"] {
         let few = work_beside_policies_beyond_the_limit(kind, 10);
-        assert_eq!(few, work_beside_policies_beyond_the_limit(kind, 500), "{kind}");
+        assert_eq!(
+            few,
+            work_beside_policies_beyond_the_limit(kind, 500),
+            "{kind}"
+        );
         // The policy that changes, and of the others those within the limit.
-        assert!(few.iter().all(|(work, ..)| work.policies <= 2 && work.statuses <= 4), "{kind}: {few:?}");
-        assert_eq!((few[0].0.statuses, few[0].1, few[0].2), (1, 0, 0), "{kind}: {few:?}");
+        assert!(
+            few.iter()
+                .all(|(work, ..)| work.policies <= 2 && work.statuses <= 4),
+            "{kind}: {few:?}"
+        );
+        assert_eq!(
+            (few[0].0.statuses, few[0].1, few[0].2),
+            (1, 0, 0),
+            "{kind}: {few:?}"
+        );
     }
 }
 
-/// The work around default Gateways when `count` routes want some: a route more, another that changes, a Gateway that
-/// is none, and one that becomes a default one which allows none of them.
+/// The work around default Gateways when `count` routes want some: a route more, another that
+/// changes, a Gateway that is none, and one that becomes a default one which allows none of them.
 fn work_of_default_gateways(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let gateway = |namespace: &str, name: &str, scope: &str| {
         let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
-        let spec = json!({"gatewayClassName": "open", "listeners": [listener], "defaultScope": scope});
+        let spec =
+            json!({"gatewayClassName": "open", "listeners": [listener], "defaultScope": scope});
         Change::put(gateway_object("Gateway", namespace, name, 0, spec))
     };
     let route = |n: usize, path: &str| {
@@ -366,11 +475,19 @@ fn work_of_default_gateways(count: usize) -> Vec<Work> {
         Change::put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec))
     };
     let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "open"});
-    let class = object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-        "metadata": {"name": "open"}, "spec": {"controllerName": CONTROLLER, "parametersRef": reference}}));
-    let allows = object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-        "metadata": {"namespace": "a", "name": "open"}, "spec": {"defaultGateways": "Allow"}}));
-    let mut changes = vec![Change::put(class), Change::put(allows), gateway("a", "g", "All")];
+    let class = object(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "open"}, "spec": {"controllerName": CONTROLLER, "parametersRef": reference}}),
+    );
+    let allows = object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "a", "name": "open"}, "spec": {"defaultGateways": "Allow"}}),
+    );
+    let mut changes = vec![
+        Change::put(class),
+        Change::put(allows),
+        gateway("a", "g", "All"),
+    ];
     changes.extend((0..count).map(|n| route(n, "/")));
     engine.apply(changes, now());
     let steps = [
@@ -384,13 +501,28 @@ fn work_of_default_gateways(count: usize) -> Vec<Work> {
 
 #[test]
 fn the_work_around_default_gateways_does_not_grow_with_the_routes_that_want_them() {
-    let (few, many) = (work_of_default_gateways(100), work_of_default_gateways(1_000));
+    let (few, many) = (
+        work_of_default_gateways(100),
+        work_of_default_gateways(1_000),
+    );
     assert_eq!(few[..3], many[..3]);
     let (add, resources, _) = few[0];
-    assert!(add.attachments == 1 && add.units == 1 && add.routes == 1 && resources <= 1, "{few:?}");
-    assert_eq!((few[2].0.attachments, few[2].0.units), (0, 1), "no route looks at a Gateway that is no default one");
-    // Another default Gateway is looked at by all of them, once; what does not allow them changes nothing.
+    assert!(
+        add.attachments == 1 && add.units == 1 && add.routes == 1 && resources <= 1,
+        "{few:?}"
+    );
+    assert_eq!(
+        (few[2].0.attachments, few[2].0.units),
+        (0, 1),
+        "no route looks at a Gateway that is no default one"
+    );
+    // Another default Gateway is looked at by all of them, once; what does not allow them changes
+    // nothing.
     for (work, count) in [(&few[3], 101), (&many[3], 1_001)] {
-        assert_eq!((work.0.attachments, work.0.units, work.0.routes, work.1), (count, 0, 0, 0), "{work:?}");
+        assert_eq!(
+            (work.0.attachments, work.0.units, work.0.routes, work.1),
+            (count, 0, 0, 0),
+            "{work:?}"
+        );
     }
 }

@@ -8,12 +8,18 @@ use serde_json::json;
 
 use super::rules::with_session;
 use super::{NAMESPACES, gateway_object, object, pick};
-use crate::inputs::{CaBundle, CaBundleError, CaCertificate, ClusterTrustBundle, ConfigMap, Object};
+use crate::inputs::{
+    CaBundle, CaBundleError, CaCertificate, ClusterTrustBundle, ConfigMap, Object,
+};
 use crate::model::ObjectName;
 
 fn valid_bundle(pem: &str) -> CaBundle {
     let year_3000 = SystemTime::UNIX_EPOCH + Duration::from_secs(32_503_680_000);
-    CaBundle::new(vec![CaCertificate { pem: pem.into(), not_before: SystemTime::UNIX_EPOCH, not_after: year_3000 }])
+    CaBundle::new(vec![CaCertificate {
+        pem: pem.into(),
+        not_before: SystemTime::UNIX_EPOCH,
+        not_after: year_3000,
+    }])
 }
 
 /// BackendTLSPolicies, and the ConfigMaps and ClusterTrustBundles with their CA certificates.
@@ -31,11 +37,19 @@ pub(super) fn policy() -> impl Strategy<Value = Object> {
             "good" => Ok(Arc::new(valid_bundle("SHARED"))),
             _ => Err(CaBundleError::Missing),
         };
-        Object::ClusterTrustBundle(ClusterTrustBundle { name: ObjectName::new("", "ca"), bundle })
+        Object::ClusterTrustBundle(ClusterTrustBundle {
+            name: ObjectName::new("", "ca"),
+            bundle,
+        })
     });
     let targets = proptest::collection::vec((pick(&["web", "api"]), pick(&["", "p", "q"])), 1..3);
-    let policy =
-        (pick(NAMESPACES), pick(&["p", "o"]), 0u32..3, targets, pick(&["ca", "shared", "System", "own.org/x"]));
+    let policy = (
+        pick(NAMESPACES),
+        pick(&["p", "o"]),
+        0u32..3,
+        targets,
+        pick(&["ca", "shared", "System", "own.org/x"]),
+    );
     let policy = policy.prop_map(|(namespace, name, created, targets, roots)| {
         let targets = targets.into_iter().map(|(service, section)| {
             let mut target = json!({"group": "", "kind": "Service", "name": service});
@@ -63,7 +77,14 @@ pub(super) fn policy() -> impl Strategy<Value = Object> {
 fn traffic_policy() -> impl Strategy<Value = Object> {
     let targets = proptest::collection::btree_set(pick(&["web", "api"]), 1..3);
     let budget = proptest::option::of(pick(&["0", "50", "101"]));
-    let policy = (pick(NAMESPACES), pick(&["p", "o"]), 0u32..3, targets, budget, with_session());
+    let policy = (
+        pick(NAMESPACES),
+        pick(&["p", "o"]),
+        0u32..3,
+        targets,
+        budget,
+        with_session(),
+    );
     policy.prop_map(|(namespace, name, created, targets, budget, session)| {
         let target = |service| json!({"group": "", "kind": "Service", "name": service});
         let mut spec = json!({"targetRefs": targets.into_iter().map(target).collect::<Vec<_>>()});

@@ -22,7 +22,11 @@ pub(super) fn session() -> impl Strategy<Value = Value> {
 
 /// A filter that has a server asked, now and then.
 pub(super) fn with_auth() -> impl Strategy<Value = Option<Value>> {
-    let auth = (pick(NAMESPACES), pick(&["web", "api", "gone"]), pick(&["HTTP", "GRPC"]));
+    let auth = (
+        pick(NAMESPACES),
+        pick(&["web", "api", "gone"]),
+        pick(&["HTTP", "GRPC"]),
+    );
     let auth = auth.prop_map(|(namespace, name, protocol)| {
         let backend = json!({"namespace": namespace, "name": name, "port": 80});
         let how = protocol.to_lowercase();

@@ -9,12 +9,19 @@ use crate::inputs::Object;
 /// ListenerSets and XListenerSets, some of one name.
 pub(super) fn listener_set() -> impl Strategy<Value = Object> {
     let kind = pick(&["ListenerSet", "ListenerSet", "XListenerSet"]);
-    (kind, pick(NAMESPACES), pick(&["s", "t"]), 0u32..3, pick(NAMESPACES), listeners()).prop_map(
-        |(kind, namespace, name, created, parent, listeners)| {
-            let spec = json!({"parentRef": {"namespace": parent, "name": "g"}, "listeners": listeners});
-            gateway_object(kind, namespace, name, created, spec)
-        },
+    (
+        kind,
+        pick(NAMESPACES),
+        pick(&["s", "t"]),
+        0u32..3,
+        pick(NAMESPACES),
+        listeners(),
     )
+        .prop_map(|(kind, namespace, name, created, parent, listeners)| {
+            let spec =
+                json!({"parentRef": {"namespace": parent, "name": "g"}, "listeners": listeners});
+            gateway_object(kind, namespace, name, created, spec)
+        })
 }
 
 /// References to Gateways and ListenerSets of both kinds.
@@ -28,7 +35,8 @@ pub(super) fn parent_refs() -> impl Strategy<Value = Value> {
     proptest::collection::vec(one, 0..3).prop_map(|all| {
         let parent = |(kind, namespace, section, gateway): (&str, &str, &str, &str)| {
             let name = if kind == "Gateway" { gateway } else { "s" };
-            let mut parent = json!({"group": group(kind), "kind": kind, "namespace": namespace, "name": name});
+            let mut parent =
+                json!({"group": group(kind), "kind": kind, "namespace": namespace, "name": name});
             if !section.is_empty() {
                 parent["sectionName"] = json!(section);
             }
@@ -40,5 +48,9 @@ pub(super) fn parent_refs() -> impl Strategy<Value = Value> {
 
 /// The API group of a kind of the Gateway API.
 pub(super) fn group(kind: &str) -> &'static str {
-    if kind == "XListenerSet" { "gateway.networking.x-k8s.io" } else { "gateway.networking.k8s.io" }
+    if kind == "XListenerSet" {
+        "gateway.networking.x-k8s.io"
+    } else {
+        "gateway.networking.k8s.io"
+    }
 }

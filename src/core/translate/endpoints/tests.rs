@@ -9,7 +9,9 @@ use super::*;
 use crate::channel::Channel;
 use crate::inputs::{Kind, Located, Object, ObjectKey};
 use crate::model::{AppProtocol, BackendId, ConditionType, Status};
-use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, OwnSocket, Settings, StatusBody};
+use crate::translate::{
+    Change, Delta, EndpointPolicy, Engine, Fleet, OwnSocket, Settings, StatusBody,
+};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -23,9 +25,15 @@ struct Told {
 impl Told {
     /// A Gateway and a route of mallory's to her Service.
     fn new(settings: Settings) -> Self {
-        let mut told = Self { engine: Engine::new(settings), endpoints: BTreeMap::new(), verdict: None };
-        told.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "ours"},
-            "spec": {"controllerName": "c"}}));
+        let mut told = Self {
+            engine: Engine::new(settings),
+            endpoints: BTreeMap::new(),
+            verdict: None,
+        };
+        told.put(
+            json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "ours"},
+            "spec": {"controllerName": "c"}}),
+        );
         told.put(gateway(80));
         told.put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute",
             "metadata": {"name": "r", "namespace": "mallory"},
@@ -40,7 +48,10 @@ impl Told {
         Self::new(Settings {
             fleet: Fleet::Shared,
             envoys: Some(ObjectName::new("ours", "envoy")),
-            endpoints: EndpointPolicy { loopback: false, denied: Vec::new() },
+            endpoints: EndpointPolicy {
+                loopback: false,
+                denied: Vec::new(),
+            },
             ..Settings::new("c", vec![])
         })
     }
@@ -50,12 +61,20 @@ impl Told {
     }
 
     fn apply(&mut self, change: Change) {
-        let Delta { resources, statuses, .. } = self.engine.apply(vec![change], SystemTime::UNIX_EPOCH);
+        let Delta {
+            resources,
+            statuses,
+            ..
+        } = self.engine.apply(vec![change], SystemTime::UNIX_EPOCH);
         for (key, resource) in resources {
-            let ResourceKey::Endpoints(cluster) = key else { continue };
+            let ResourceKey::Endpoints(cluster) = key else {
+                continue;
+            };
             match resource {
                 Some(Resource::Endpoints(endpoints)) => {
-                    let Addresses::Alike(addresses) = endpoints.addresses else { panic!("of one Service port") };
+                    let Addresses::Alike(addresses) = endpoints.addresses else {
+                        panic!("of one Service port")
+                    };
                     let addresses = addresses.iter().map(ToString::to_string).collect();
                     self.endpoints.insert(cluster.to_string(), addresses);
                 }
@@ -63,9 +82,17 @@ impl Told {
             }
         }
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("mallory", "r"));
-        let Some(Some(status)) = statuses.get(&key) else { return };
-        let StatusBody::Route(route) = &status.body else { panic!("a route's status") };
-        let resolved = route.parents[0].1.iter().find(|c| c.kind == ConditionType::ResolvedRefs).expect("it is told");
+        let Some(Some(status)) = statuses.get(&key) else {
+            return;
+        };
+        let StatusBody::Route(route) = &status.body else {
+            panic!("a route's status")
+        };
+        let resolved = route.parents[0]
+            .1
+            .iter()
+            .find(|c| c.kind == ConditionType::ResolvedRefs)
+            .expect("it is told");
         let text = || format!("{}: {}", resolved.reason.as_str(), resolved.message);
         self.verdict = (resolved.status != Status::True).then(text);
     }
@@ -80,22 +107,32 @@ impl Told {
 
     /// Sets the addresses of a pod.
     fn run(&mut self, namespace: &str, name: &str, addresses: &[&str]) {
-        self.apply(Change::put(Object::Pod(located(namespace, name, addresses))));
+        self.apply(Change::put(Object::Pod(located(
+            namespace, name, addresses,
+        ))));
     }
 
     fn used(&self) -> Vec<&str> {
-        self.endpoints["mallory/web:80"].iter().map(String::as_str).collect()
+        self.endpoints["mallory/web:80"]
+            .iter()
+            .map(String::as_str)
+            .collect()
     }
 
     /// True if the verdict refuses an endpoint for the reason `why`.
     fn refused(&self, why: &str) -> bool {
-        self.verdict.as_ref().is_some_and(|text| text.starts_with("EndpointNotPermitted") && text.contains(why))
+        self.verdict
+            .as_ref()
+            .is_some_and(|text| text.starts_with("EndpointNotPermitted") && text.contains(why))
     }
 }
 
 fn located(namespace: &str, name: &str, addresses: &[&str]) -> Located {
     let parse = |text: &&str| text.parse::<IpAddr>().expect("an address").to_canonical();
-    Located { name: ObjectName::new(namespace, name), addresses: addresses.iter().map(parse).collect() }
+    Located {
+        name: ObjectName::new(namespace, name),
+        addresses: addresses.iter().map(parse).collect(),
+    }
 }
 
 /// The name of the pod that [`slice`] names for an address.
@@ -134,20 +171,33 @@ fn a_refused_endpoint_is_left_out_and_told_until_it_is_gone() {
                     (loopback), 169.254.169.254:8080 (link-local, where clouds keep credentials): have its \
                     EndpointSlices list its own pods";
     assert_eq!(told.verdict.as_deref(), Some(expected));
-    told.list(&["169.254.0.1", "169.254.0.2", "169.254.0.3", "169.254.0.4", "169.254.0.5"], 8080);
+    told.list(
+        &[
+            "169.254.0.1",
+            "169.254.0.2",
+            "169.254.0.3",
+            "169.254.0.4",
+            "169.254.0.5",
+        ],
+        8080,
+    );
     assert!(told.used().is_empty());
     assert!(told.refused("and 2 more"), "{:?}", told.verdict);
     told.list(&["10.1.0.1"], 8080);
     assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.1:8080"], &None));
 }
 
-/// A refused endpoint of an authorization server is told by the listener whose filter names the server.
+/// A refused endpoint of an authorization server is told by the listener whose filter names the
+/// server.
 #[test]
 fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
     let mut told = Told::new(Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new("ours", "envoy")),
-        endpoints: EndpointPolicy { loopback: false, denied: Vec::new() },
+        endpoints: EndpointPolicy {
+            loopback: false,
+            denied: Vec::new(),
+        },
         channel: Channel::Experimental,
         ..Settings::new("c", vec![])
     });
@@ -155,7 +205,11 @@ fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
     let filters = json!({"requests": [{"type": "ExternalAuth", "externalAuth": auth}]});
     let mut guarded = gateway(80);
     guarded["spec"]["listeners"][0]["filters"] = filters;
-    told.put(service("mallory", "login", json!({"ports": [{"port": 80}]})));
+    told.put(service(
+        "mallory",
+        "login",
+        json!({"ports": [{"port": 80}]}),
+    ));
     told.put(guarded);
     told.put(slice("mallory", "login", &["169.254.169.254"], 8080));
     let resolved = |told: &Told| {
@@ -163,16 +217,32 @@ fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
         let StatusBody::Gateway(gateway) = told.engine.status(&key).expect("a status").body else {
             panic!("a Gateway")
         };
-        let conditions = gateway.listeners.into_iter().flat_map(|listener| listener.conditions);
-        conditions.into_iter().find(|c| c.kind == ConditionType::ResolvedRefs).expect("it is told")
+        let conditions = gateway
+            .listeners
+            .into_iter()
+            .flat_map(|listener| listener.conditions);
+        conditions
+            .into_iter()
+            .find(|c| c.kind == ConditionType::ResolvedRefs)
+            .expect("it is told")
     };
     let refused = resolved(&told);
-    assert_eq!((refused.status, refused.reason), (Status::False, Reason::EndpointNotPermitted));
-    assert!(refused.message.contains("169.254.169.254:8080"), "{}", refused.message);
+    assert_eq!(
+        (refused.status, refused.reason),
+        (Status::False, Reason::EndpointNotPermitted)
+    );
+    assert!(
+        refused.message.contains("169.254.169.254:8080"),
+        "{}",
+        refused.message
+    );
     // The status is reported anew when the endpoint is gone.
     let gone = Change::put(Object::parse(slice("mallory", "login", &[], 8080)).expect("a slice"));
     let Delta { statuses, .. } = told.engine.apply(vec![gone], SystemTime::UNIX_EPOCH);
-    assert!(statuses.keys().any(|key| key.kind == Kind::Gateway), "{statuses:?}");
+    assert!(
+        statuses.keys().any(|key| key.kind == Kind::Gateway),
+        "{statuses:?}"
+    );
     assert_eq!(resolved(&told).status, Status::True);
 }
 
@@ -183,13 +253,29 @@ fn an_address_is_taken_from_tenants_when_it_becomes_the_installations_and_given_
     assert_eq!(told.used().len(), 3);
     // An address of an Envoy, one of the Envoys' Service, and one of another tenant's Service.
     told.put(slice("ours", "envoy", &["10.1.0.1"], 80));
-    assert!(told.refused("10.1.0.1:8080 (an address of Gatewright and its Envoys)"), "{:?}", told.verdict);
-    let mut balanced = service("ours", "envoy", json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
+    assert!(
+        told.refused("10.1.0.1:8080 (an address of Gatewright and its Envoys)"),
+        "{:?}",
+        told.verdict
+    );
+    let mut balanced = service(
+        "ours",
+        "envoy",
+        json!({"type": "LoadBalancer", "ports": [{"port": 80}]}),
+    );
     balanced["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.1.0.2"}]}});
     told.put(balanced);
-    told.put(service("bob", "db", json!({"clusterIPs": ["10.1.0.3"], "ports": [{"port": 5432}]})));
+    told.put(service(
+        "bob",
+        "db",
+        json!({"clusterIPs": ["10.1.0.3"], "ports": [{"port": 5432}]}),
+    ));
     assert!(told.used().is_empty(), "{:?}", told.endpoints);
-    assert!(told.refused("10.1.0.3:8080 (the address of a Service)"), "{:?}", told.verdict);
+    assert!(
+        told.refused("10.1.0.3:8080 (the address of a Service)"),
+        "{:?}",
+        told.verdict
+    );
     assert!(!told.refused("bob"), "nobody learns whose");
     told.apply(deleted(Kind::EndpointSlice, "ours", "envoy-1"));
     told.apply(deleted(Kind::Service, "ours", "envoy"));
@@ -202,10 +288,15 @@ fn the_api_server_is_nobodys_backend() {
     let mut told = Told::in_cluster();
     told.put(slice("default", "kubernetes", &["192.0.2.10"], 6443));
     told.list(&["192.0.2.10"], 6443);
-    assert!(told.refused("an address of the API server") && told.used().is_empty(), "{:?}", told.verdict);
+    assert!(
+        told.refused("an address of the API server") && told.used().is_empty(),
+        "{:?}",
+        told.verdict
+    );
 }
 
-/// Otherwise a tenant could take another's endpoints away with a load balancer that requests their address.
+/// Otherwise a tenant could take another's endpoints away with a load balancer that requests their
+/// address.
 #[test]
 fn addresses_in_objects_of_tenants_are_not_reserved() {
     let mut told = Told::in_cluster();
@@ -230,10 +321,18 @@ fn a_labelled_namespace_may_have_addresses_of_others_but_not_special_ones_nor_li
     assert!(told.used().is_empty());
     let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory", "labels": labels}});
     told.put(namespace(json!({"gatewright.io/endpoints": "any"})));
-    assert_eq!((told.used(), &told.verdict), (vec!["192.0.2.1:9100"], &None), "a backend on the host network");
+    assert_eq!(
+        (told.used(), &told.verdict),
+        (vec!["192.0.2.1:9100"], &None),
+        "a backend on the host network"
+    );
     told.list(&["192.0.2.1", "169.254.169.254"], 80);
     assert!(told.used().is_empty());
-    assert!(told.refused("192.0.2.1:80 (where Envoy listens itself)"), "{:?}", told.verdict);
+    assert!(
+        told.refused("192.0.2.1:80 (where Envoy listens itself)"),
+        "{:?}",
+        told.verdict
+    );
     told.list(&["192.0.2.1"], 9100);
     told.put(namespace(json!({"gatewright.io/endpoints": "none"})));
     assert!(told.used().is_empty());
@@ -263,12 +362,23 @@ fn a_listener_of_envoy_is_no_backend_in_whatever_order_they_come() {
         assert_eq!(told.used().len(), 2, "loopback is where backends are");
         told.put(gateway(8080));
         assert!(told.used().is_empty(), "{:?}", told.endpoints);
-        assert!(told.refused("where Envoy listens itself"), "{:?}", told.verdict);
+        assert!(
+            told.refused("where Envoy listens itself"),
+            "{:?}",
+            told.verdict
+        );
         told.list(&["127.0.0.1"], 8081);
-        assert_eq!((told.used(), &told.verdict), (vec!["127.0.0.1:8081"], &None), "another port of the machine");
+        assert_eq!(
+            (told.used(), &told.verdict),
+            (vec!["127.0.0.1:8081"], &None),
+            "another port of the machine"
+        );
         told.list(&["127.0.0.1"], 8080);
         told.put(gateway(80));
-        assert_eq!((told.used(), &told.verdict), (vec!["127.0.0.1:8080"], &None));
+        assert_eq!(
+            (told.used(), &told.verdict),
+            (vec!["127.0.0.1:8080"], &None)
+        );
     }
 }
 
@@ -281,15 +391,35 @@ fn a_responder_of_the_program_is_the_backend_of_its_own_service_alone() {
     let everywhere = own("0.0.0.0:8089", None);
     for (sockets, refused) in [
         (vec![own("127.0.0.1:8089", None)], true),
-        (vec![own("127.0.0.1:8089", Some(ObjectName::new("ours", "responder")))], true),
+        (
+            vec![own(
+                "127.0.0.1:8089",
+                Some(ObjectName::new("ours", "responder")),
+            )],
+            true,
+        ),
         (vec![everywhere], true),
-        (vec![own("127.0.0.1:8089", Some(ObjectName::new("mallory", "web")))], false),
+        (
+            vec![own(
+                "127.0.0.1:8089",
+                Some(ObjectName::new("mallory", "web")),
+            )],
+            false,
+        ),
         (vec![own("127.0.0.1:8090", None)], false),
     ] {
-        let mut told = Told::new(Settings { own_sockets: sockets.clone(), ..Settings::new("c", vec![]) });
+        let mut told = Told::new(Settings {
+            own_sockets: sockets.clone(),
+            ..Settings::new("c", vec![])
+        });
         told.list(&["127.0.0.1", "::ffff:127.0.0.1"], 8089);
         assert_eq!(told.used().is_empty(), refused, "{sockets:?}");
-        assert_eq!(told.refused("127.0.0.1:8089 (where Gatewright listens itself)"), refused, "{:?}", told.verdict);
+        assert_eq!(
+            told.refused("127.0.0.1:8089 (where Gatewright listens itself)"),
+            refused,
+            "{:?}",
+            told.verdict
+        );
     }
 }
 
@@ -301,14 +431,33 @@ fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresse
     let h2c = ClusterId::Backend(BackendId::new(port.clone(), AppProtocol::H2c));
     let mut dirty = Dirty::default();
     let (service_endpoints, emissions, store) = told.engine.service_endpoints_mut();
-    service_endpoints.set_targets(h2c.clone(), Some(ClusterTargets::One(port.clone())), store, &mut dirty);
+    service_endpoints.set_targets(
+        h2c.clone(),
+        Some(ClusterTargets::One(port.clone())),
+        store,
+        &mut dirty,
+    );
     assert!(dirty.endpoints.is_empty(), "the addresses are known");
-    assert_eq!(dirty.assignments.take(), [h2c.clone()].into(), "no other assignment is touched");
+    assert_eq!(
+        dirty.assignments.take(),
+        [h2c.clone()].into(),
+        "no other assignment is touched"
+    );
     compile_assignment(h2c.clone(), service_endpoints, emissions, &mut dirty);
     let made = dirty.done().resources.remove(&ResourceKey::Endpoints(h2c));
-    let Some(Some(Resource::Endpoints(made))) = made else { panic!("an assignment") };
-    let Addresses::Alike(addresses) = made.addresses else { panic!("of one Service port") };
-    assert!(Arc::ptr_eq(&addresses, &told.engine.service_endpoints().ports[&port].addresses), "kept once");
+    let Some(Some(Resource::Endpoints(made))) = made else {
+        panic!("an assignment")
+    };
+    let Addresses::Alike(addresses) = made.addresses else {
+        panic!("of one Service port")
+    };
+    assert!(
+        Arc::ptr_eq(
+            &addresses,
+            &told.engine.service_endpoints().ports[&port].addresses
+        ),
+        "kept once"
+    );
 }
 
 #[test]
@@ -324,26 +473,42 @@ fn an_installation_is_told_from_others_by_its_namespace() {
     assert!(one != before && told.engine.service_endpoints().cdn_id() != one);
 }
 
-/// A tenant who may write EndpointSlices may write any field of one, labels included: only the pods themselves are
-/// proof.
+/// A tenant who may write EndpointSlices may write any field of one, labels included: only the pods
+/// themselves are proof.
 #[test]
 fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
     let mut told = Told::in_cluster();
     let address = "10.1.0.1";
     told.put(slice("mallory", "web", &[address], 80));
-    let why = "10.1.0.1:80 (not the address of a running pod of this namespace that its targetRef names)";
-    assert!(told.refused(why) && told.used().is_empty(), "{:?}", told.verdict);
+    let why =
+        "10.1.0.1:80 (not the address of a running pod of this namespace that its targetRef names)";
+    assert!(
+        told.refused(why) && told.used().is_empty(),
+        "{:?}",
+        told.verdict
+    );
     told.run("alice", &pod_at(address), &[address]);
     told.run("mallory", "another", &[address]);
     told.run("mallory", &pod_at(address), &["10.1.0.2"]);
-    assert!(told.refused(why), "of another namespace, of another name, at another address: {:?}", told.verdict);
+    assert!(
+        told.refused(why),
+        "of another namespace, of another name, at another address: {:?}",
+        told.verdict
+    );
     told.run("mallory", &pod_at(address), &["fd00::1", address]);
     assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.1:80"], &None));
     told.list(&["::ffff:10.1.0.3"], 80);
-    assert_eq!((told.used().len(), &told.verdict), (1, &None), "another form of the same address");
+    assert_eq!(
+        (told.used().len(), &told.verdict),
+        (1, &None),
+        "another form of the same address"
+    );
     told.list(&["10.1.0.1"], 80);
     told.run("mallory", &pod_at(address), &[]);
-    assert!(told.used().is_empty() && told.refused(why), "its address may be another's next");
+    assert!(
+        told.used().is_empty() && told.refused(why),
+        "its address may be another's next"
+    );
     told.run("mallory", &pod_at(address), &[address]);
     told.apply(deleted(Kind::Pod, "mallory", &pod_at(address)));
     assert!(told.used().is_empty() && told.refused(why));
@@ -357,7 +522,11 @@ fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
         let mut other = slice("mallory", "web", &[address], 80);
         other["endpoints"][0]["targetRef"] = target;
         told.put(other);
-        assert!(told.used().is_empty() && told.refused(why), "{:?}", told.verdict);
+        assert!(
+            told.used().is_empty() && told.refused(why),
+            "{:?}",
+            told.verdict
+        );
     }
     let mut unnamed = slice("mallory", "web", &[address], 80);
     unnamed["endpoints"][0]["targetRef"] = json!({"kind": "Pod", "name": pod_at(address)});
@@ -372,11 +541,18 @@ fn addresses_of_nodes_are_no_backends_of_tenants() {
     assert_eq!(told.used().len(), 1);
     let node = |addresses: &[&str]| Change::put(Object::Node(located("", "n1", addresses)));
     told.apply(node(&["192.0.2.7", "203.0.113.7"]));
-    assert!(told.refused("192.0.2.7:10250 (the address of a node)") && told.used().is_empty(), "{:?}", told.verdict);
+    assert!(
+        told.refused("192.0.2.7:10250 (the address of a node)") && told.used().is_empty(),
+        "{:?}",
+        told.verdict
+    );
     told.apply(node(&["203.0.113.7"]));
     assert_eq!((told.used().len(), &told.verdict), (1, &None));
     told.apply(node(&["192.0.2.7"]));
-    told.apply(Change::delete(ObjectKey::new(Kind::Node, ObjectName::new("", "n1"))));
+    told.apply(Change::delete(ObjectKey::new(
+        Kind::Node,
+        ObjectName::new("", "n1"),
+    )));
     assert_eq!((told.used().len(), &told.verdict), (1, &None));
 }
 
@@ -386,7 +562,11 @@ fn a_labelled_namespace_may_have_backends_outside_but_not_where_a_gateway_is_rea
     told.put(json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "mallory", "labels": {"gatewright.io/endpoints": "any"}}}));
     told.put(slice("mallory", "web", &["203.0.113.9"], 443));
-    assert_eq!((told.used(), &told.verdict), (vec!["203.0.113.9:443"], &None), "a machine outside");
+    assert_eq!(
+        (told.used(), &told.verdict),
+        (vec!["203.0.113.9:443"], &None),
+        "a machine outside"
+    );
     let mut made = service(
         "bob",
         "edge-own",
@@ -395,24 +575,40 @@ fn a_labelled_namespace_may_have_backends_outside_but_not_where_a_gateway_is_rea
     );
     made["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "gatewright"});
     made["metadata"]["annotations"] = json!({"gatewright.io/gateway": "edge"});
-    made["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": GATEWAY, "kind": "Gateway", "name": "edge", "uid": "1", "controller": true}]);
+    made["metadata"]["ownerReferences"] = json!([{"apiVersion": GATEWAY, "kind": "Gateway", "name": "edge", "uid": "1", "controller": true}]);
     made["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}});
     told.put(made.clone());
     assert!(told.refused("203.0.113.9:443 (where Envoy listens itself)") && told.used().is_empty());
     told.put(slice("mallory", "web", &["203.0.113.9"], 8443));
-    assert_eq!(told.used(), ["203.0.113.9:8443"], "another port, which may be another's");
+    assert_eq!(
+        told.used(),
+        ["203.0.113.9:8443"],
+        "another port, which may be another's"
+    );
     told.put(slice("mallory", "web", &["10.96.0.9"], 443));
-    assert!(told.refused("10.96.0.9:443 (where Envoy listens itself)"), "{:?}", told.verdict);
-    // Otherwise a tenant could take another's endpoints away with a load balancer that requests their address.
+    assert!(
+        told.refused("10.96.0.9:443 (where Envoy listens itself)"),
+        "{:?}",
+        told.verdict
+    );
+    // Otherwise a tenant could take another's endpoints away with a load balancer that requests
+    // their address.
     told.list(&["203.0.113.9"], 443);
-    assert_eq!((told.used(), &told.verdict), (vec!["203.0.113.9:443"], &None), "it is her pod's");
+    assert_eq!(
+        (told.used(), &told.verdict),
+        (vec!["203.0.113.9:443"], &None),
+        "it is her pod's"
+    );
     told.put(slice("mallory", "web", &["203.0.113.10"], 443));
     told.apply(deleted(Kind::Service, "bob", "edge-own"));
-    assert_eq!((told.used(), &told.verdict), (vec!["203.0.113.10:443"], &None));
+    assert_eq!(
+        (told.used(), &told.verdict),
+        (vec!["203.0.113.10:443"], &None)
+    );
 }
 
-/// A slice of mallory's Service `web` with endpoints of her pods, each with `ready`, `serving` and `terminating`.
+/// A slice of mallory's Service `web` with endpoints of her pods, each with `ready`, `serving` and
+/// `terminating`.
 fn conditioned(told: &mut Told, name: &str, endpoints: &[(&str, [Option<bool>; 3])]) {
     let endpoint = |(address, [ready, serving, terminating]): &(&str, [Option<bool>; 3])| {
         json!({"addresses": [address], "targetRef": {"kind": "Pod", "namespace": "mallory", "name": pod_at(address)},
@@ -435,10 +631,22 @@ fn endpoints_that_terminate_and_serve_are_used_while_none_is_ready() {
     let mut told = Told::in_cluster();
     conditioned(&mut told, "web-1", &[("10.1.0.1", ENDING)]);
     assert_eq!(told.used(), ["10.1.0.1:8080"]);
-    conditioned(&mut told, "web-2", &[("10.1.0.2", ENDING), ("10.1.0.3", READY)]);
-    assert_eq!(told.used(), ["10.1.0.3:8080"], "one that is ready in any slice comes first");
+    conditioned(
+        &mut told,
+        "web-2",
+        &[("10.1.0.2", ENDING), ("10.1.0.3", READY)],
+    );
+    assert_eq!(
+        told.used(),
+        ["10.1.0.3:8080"],
+        "one that is ready in any slice comes first"
+    );
     conditioned(&mut told, "web-2", &[("10.1.0.2", ENDING)]);
-    assert_eq!(told.used(), ["10.1.0.1:8080", "10.1.0.2:8080"], "of all slices");
+    assert_eq!(
+        told.used(),
+        ["10.1.0.1:8080", "10.1.0.2:8080"],
+        "of all slices"
+    );
     conditioned(&mut told, "web-2", &[]);
     conditioned(&mut told, "web-1", &[]);
     assert!(told.used().is_empty(), "{:?}", told.used());
@@ -458,20 +666,36 @@ fn conditions_that_are_absent_count_as_the_api_says() {
     ] {
         let mut told = Told::in_cluster();
         conditioned(&mut told, "web-1", &[("10.1.0.1", conditions)]);
-        assert_eq!(!told.used().is_empty(), expected, "ready, serving, terminating: {conditions:?}");
+        assert_eq!(
+            !told.used().is_empty(),
+            expected,
+            "ready, serving, terminating: {conditions:?}"
+        );
     }
 }
 
 #[test]
 fn endpoints_that_terminate_may_be_used_as_ready_ones_may() {
     let mut told = Told::in_cluster();
-    conditioned(&mut told, "web-1", &[("169.254.169.254", ENDING), ("10.1.0.1", ENDING)]);
+    conditioned(
+        &mut told,
+        "web-1",
+        &[("169.254.169.254", ENDING), ("10.1.0.1", ENDING)],
+    );
     assert_eq!(told.used(), ["10.1.0.1:8080"]);
     assert!(told.refused("169.254.169.254"), "{:?}", told.verdict);
     conditioned(&mut told, "web-2", &[("10.1.0.2", READY)]);
-    assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.2:8080"], &None), "it is not used");
+    assert_eq!(
+        (told.used(), &told.verdict),
+        (vec!["10.1.0.2:8080"], &None),
+        "it is not used"
+    );
     conditioned(&mut told, "web-2", &[("127.0.0.1", READY)]);
-    assert_eq!(told.used(), ["10.1.0.1:8080"], "a ready one that may not be used is none");
+    assert_eq!(
+        told.used(),
+        ["10.1.0.1:8080"],
+        "a ready one that may not be used is none"
+    );
     assert!(told.refused("127.0.0.1"), "{:?}", told.verdict);
     told.apply(deleted(Kind::Pod, "mallory", &pod_at("10.1.0.1")));
     assert!(told.used().is_empty(), "{:?}", told.used());

@@ -22,9 +22,14 @@ impl Engine {
                 let replaced = self.store.delete(&key);
                 (key, replaced)
             }
-            Change::Fact(Fact::Challenge(asked, answer)) => return self.answering().set(asked, answer, dirty),
+            Change::Fact(Fact::Challenge(asked, answer)) => {
+                return self.answering().set(asked, answer, dirty);
+            }
             Change::Fact(Fact::TlsChallenges(service)) => {
-                return self.certificates.challenges.set_tls(service, &self.frontends, dirty);
+                return self
+                    .certificates
+                    .challenges
+                    .set_tls(service, &self.frontends, dirty);
             }
             Change::Fact(Fact::IssuanceProblem(secret, text)) => {
                 self.touch_secret(&secret, dirty);
@@ -38,9 +43,13 @@ impl Engine {
                 return self.gateway_services.set_failure(gateway, text, dirty);
             }
             Change::Fact(Fact::EnvoysProblem(gateway, text)) => {
-                return self.gateway_services.set_envoys_problem(gateway, text, dirty);
+                return self
+                    .gateway_services
+                    .set_envoys_problem(gateway, text, dirty);
             }
-            Change::Fact(Fact::Recorded(what, owner)) => return self.owners().take_record(what, owner, dirty),
+            Change::Fact(Fact::Recorded(what, owner)) => {
+                return self.owners().take_record(what, owner, dirty);
+            }
             Change::Fact(Fact::Granted(route, grants)) => {
                 if self.store.set_grants(&route, grants) {
                     touch_route(&route, dirty);
@@ -73,19 +82,37 @@ impl Engine {
             }
         };
         let Some(replaced) = replaced else { return };
-        self.quotas.note_extent(&key, &self.store, &self.service_endpoints, dirty);
-        self.service_endpoints.touch_addresses(&replaced.addresses, dirty);
+        self.quotas
+            .note_extent(&key, &self.store, &self.service_endpoints, dirty);
+        self.service_endpoints
+            .touch_addresses(&replaced.addresses, dirty);
         let name = &key.name;
         match key.kind {
             Kind::Namespace => {
                 let namespace = &name.name;
-                dirty.parents.extend(self.store.gateways_in(namespace).into_iter().map(ParentKey::Gateway));
-                dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
+                dirty.parents.extend(
+                    self.store
+                        .gateways_in(namespace)
+                        .into_iter()
+                        .map(ParentKey::Gateway),
+                );
+                dirty.parents.extend(
+                    self.store
+                        .sets_in(namespace)
+                        .into_iter()
+                        .map(ParentKey::ListenerSet),
+                );
                 dirty.attachments.extend(self.store.routes_in(namespace));
-                // A label may entitle it to names below another namespace's wildcard, and keeps them from others.
+                // A label may entitle it to names below another namespace's wildcard, and keeps
+                // them from others.
                 dirty.owned.extend(self.register.denied(namespace).cloned());
                 self.owners().take_label(namespace, dirty);
-                self.service_endpoints.touch_namespace(namespace, &self.store, &self.frontends, dirty);
+                self.service_endpoints.touch_namespace(
+                    namespace,
+                    &self.store,
+                    &self.frontends,
+                    dirty,
+                );
             }
             Kind::GatewayClass => {
                 touch_class(&self.store, name, dirty);
@@ -99,7 +126,11 @@ impl Engine {
             Kind::ListenerSet | Kind::XListenerSet => {
                 dirty.parents.extend(ParentKey::of(&key));
             }
-            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
+            Kind::HTTPRoute
+            | Kind::GRPCRoute
+            | Kind::TLSRoute
+            | Kind::TCPRoute
+            | Kind::UDPRoute => {
                 let route = RouteKey::of(&key).expect("these are kinds of routes");
                 touch_route(&route, dirty);
             }
@@ -114,40 +145,86 @@ impl Engine {
                 }
             }
             Kind::Service => {
-                dirty.routes.extend(self.store.indexes().routes_by_service(name).cloned());
-                dirty.parents.extend(self.store.indexes().parents_by_service(name).cloned());
-                if self.store.indexes().policies_by_service(name).next().is_some() {
+                dirty
+                    .routes
+                    .extend(self.store.indexes().routes_by_service(name).cloned());
+                dirty
+                    .parents
+                    .extend(self.store.indexes().parents_by_service(name).cloned());
+                if self
+                    .store
+                    .indexes()
+                    .policies_by_service(name)
+                    .next()
+                    .is_some()
+                {
                     dirty.policed.insert(name.clone());
                 }
                 self.service_endpoints.touch_endpoints(name, dirty);
-                self.gateway_services.take_service(name, replaced.made_service.as_deref(), &self.store, dirty);
+                self.gateway_services.take_service(
+                    name,
+                    replaced.made_service.as_deref(),
+                    &self.store,
+                    dirty,
+                );
                 for gateway in self.parents.standing_on(name) {
                     touch_parent(ParentKey::Gateway(gateway.clone()), dirty);
                 }
                 touch_fleet(&self.settings, &self.parents, name, dirty);
             }
             Kind::EndpointSlice => {
-                for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {
+                for service in replaced
+                    .service
+                    .into_iter()
+                    .chain(self.store.service_of_slice(name))
+                {
                     self.service_endpoints.touch_endpoints(&service, dirty);
-                    if [self.settings.envoys.as_ref(), self.settings.dedicated.service()].contains(&Some(&service)) {
+                    if [
+                        self.settings.envoys.as_ref(),
+                        self.settings.dedicated.service(),
+                    ]
+                    .contains(&Some(&service))
+                    {
                         self.gateway_services.touch_all(dirty);
-                        dirty.parents.extend(self.parents.standing_by_names().cloned().map(ParentKey::Gateway));
+                        dirty.parents.extend(
+                            self.parents
+                                .standing_by_names()
+                                .cloned()
+                                .map(ParentKey::Gateway),
+                        );
                     }
-                    dirty.services.extend(self.gateway_services.gateway_behind(&service).cloned());
+                    dirty
+                        .services
+                        .extend(self.gateway_services.gateway_behind(&service).cloned());
                 }
-                self.gateway_services.take_slice(name, replaced.made.as_deref(), &self.store, dirty);
+                self.gateway_services.take_slice(
+                    name,
+                    replaced.made.as_deref(),
+                    &self.store,
+                    dirty,
+                );
             }
             Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
             // Services with these addresses are marked above.
             Kind::Pod | Kind::Node => {}
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
-                let policies = [replaced.policy.as_ref(), self.store.policy(&key)].into_iter().flatten();
-                let services = policies.flat_map(|policy| &policy.targets).map(|target| &target.service);
-                dirty.policed.extend(services.filter(|service| self.begins_or_ends(service)).cloned());
+                let policies = [replaced.policy.as_ref(), self.store.policy(&key)]
+                    .into_iter()
+                    .flatten();
+                let services = policies
+                    .flat_map(|policy| &policy.targets)
+                    .map(|target| &target.service);
+                dirty.policed.extend(
+                    services
+                        .filter(|service| self.begins_or_ends(service))
+                        .cloned(),
+                );
                 dirty.policies.insert(key);
             }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
-                dirty.policies.extend(self.store.indexes().policies_by_roots(name).cloned());
+                dirty
+                    .policies
+                    .extend(self.store.indexes().policies_by_roots(name).cloned());
                 let gateways = self.store.indexes().gateways_by_roots(name).cloned();
                 dirty.parents.extend(gateways.map(ParentKey::Gateway));
             }
@@ -162,7 +239,12 @@ impl Engine {
 
     /// True if a Service becomes the target of policies, or ceases to be one.
     fn begins_or_ends(&self, service: &ObjectName) -> bool {
-        let is_targeted = self.store.indexes().policies_by_service(service).next().is_some();
+        let is_targeted = self
+            .store
+            .indexes()
+            .policies_by_service(service)
+            .next()
+            .is_some();
         is_targeted != self.policies.knows(service)
     }
 
@@ -170,16 +252,23 @@ impl Engine {
     fn touch_trust_bundles(&self, dirty: &mut Dirty) {
         let (policies, gateways) = self.store.users_of_trust_bundles();
         dirty.policies.extend(policies);
-        dirty.parents.extend(gateways.into_iter().map(ParentKey::Gateway));
+        dirty
+            .parents
+            .extend(gateways.into_iter().map(ParentKey::Gateway));
         self.touch_classes(dirty);
     }
 
     /// Marks the statuses of classes, which list features.
     fn touch_classes(&self, dirty: &mut Dirty) {
-        dirty.statuses.extend(self.store.class_names().map(|name| ObjectKey::new(Kind::GatewayClass, name.clone())));
+        dirty.statuses.extend(
+            self.store
+                .class_names()
+                .map(|name| ObjectKey::new(Kind::GatewayClass, name.clone())),
+        );
     }
 
-    /// Marks the statuses of parents that have a Secret, and of routes that are judged by its certificate.
+    /// Marks the statuses of parents that have a Secret, and of routes that are judged by its
+    /// certificate.
     fn touch_secret(&self, secret: &ObjectName, dirty: &mut Dirty) {
         for key in self.parents.of_secret(secret) {
             dirty.statuses.insert(key.object());

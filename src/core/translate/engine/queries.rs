@@ -28,7 +28,8 @@ use super::Engine;
 use crate::inputs::ObjectKey;
 use crate::limits::Limits;
 use crate::model::{
-    Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname, ObjectName, Reason, SecretName,
+    Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname, ObjectName, Reason,
+    SecretName,
 };
 use crate::store::{Store, target_ports};
 use crate::wanted::WantedCertificate;
@@ -54,12 +55,19 @@ impl Engine {
         self.counters
     }
 
-    /// The time at which [`Engine::apply`] has work without a change: when a certificate in use becomes valid,
-    /// is about to expire or expires, or the reservation of a hostname ends.
+    /// The time at which [`Engine::apply`] has work without a change: when a certificate in use
+    /// becomes valid, is about to expire or expires, or the reservation of a hostname ends.
     pub fn next_deadline(&self) -> Option<SystemTime> {
         let certificate = self.parents.next_deadline();
-        let reserved = self.register.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
-        certificate.into_iter().chain(self.policies.next_deadline()).chain(reserved).min()
+        let reserved = self
+            .register
+            .next_expiry()
+            .and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
+        certificate
+            .into_iter()
+            .chain(self.policies.next_deadline())
+            .chain(reserved)
+            .min()
     }
 
     /// The ends of the certificates in use.
@@ -85,7 +93,9 @@ impl Engine {
 
     /// The statuses of all objects of ours, each computed when it is read.
     pub fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
-        self.statuses.keys().filter_map(|key| Some((key, self.report().status(key)?)))
+        self.statuses
+            .keys()
+            .filter_map(|key| Some((key, self.report().status(key)?)))
     }
 
     /// The number of objects of ours whose conditions are all good, and the number of others.
@@ -93,10 +103,14 @@ impl Engine {
         self.statuses.good_and_bad()
     }
 
-    /// Routes with references that do not resolve, or rules that cannot be carried out, with parents of ours or not.
+    /// Routes with references that do not resolve, or rules that cannot be carried out, with
+    /// parents of ours or not.
     pub fn unresolved(&self) -> impl Iterator<Item = (&RouteKey, &(Reason, String))> {
         self.resolutions.iter().flat_map(|(key, resolved)| {
-            let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
+            let wrong = [
+                resolved.references.as_ref().err(),
+                resolved.invalid.as_deref(),
+            ];
             wrong.into_iter().flatten().map(move |wrong| (key, wrong))
         })
     }
@@ -104,26 +118,47 @@ impl Engine {
 
 /// Hostnames and Services that are not served although the conditions of their routes are good.
 impl Engine {
-    /// The hostnames of accepted routes that no listener of their parents takes. Where a TenantGateway grants hostnames, its
-    /// verdict on the route has them.
+    /// The hostnames of accepted routes that no listener of their parents takes. Where a
+    /// TenantGateway grants hostnames, its verdict on the route has them.
     pub fn unmatched_hostnames(&self) -> impl Iterator<Item = (&RouteKey, BTreeSet<&Hostname>)> {
         self.attachments.iter().filter_map(|(key, reached)| {
-            let is_accepted = reached.iter().any(|(.., attachment)| attachment.accepted.is_ok());
-            let is_granted = reached.iter().any(|(_, parent, _)| self.store.grant(key, parent).is_some());
-            let taken = reached.iter().flat_map(|(.., attachment)| &attachment.listeners);
-            let taken: BTreeSet<&Hostname> = taken.flat_map(|listener| &listener.names).map(|(_, own)| own).collect();
-            let own = self.store.route(key)?.hostnames.iter().filter_map(|hostname| hostname.as_ref().ok());
-            let lost: BTreeSet<&Hostname> = own.filter(|hostname| !taken.contains(hostname)).collect();
+            let is_accepted = reached
+                .iter()
+                .any(|(.., attachment)| attachment.accepted.is_ok());
+            let is_granted = reached
+                .iter()
+                .any(|(_, parent, _)| self.store.grant(key, parent).is_some());
+            let taken = reached
+                .iter()
+                .flat_map(|(.., attachment)| &attachment.listeners);
+            let taken: BTreeSet<&Hostname> = taken
+                .flat_map(|listener| &listener.names)
+                .map(|(_, own)| own)
+                .collect();
+            let own = self
+                .store
+                .route(key)?
+                .hostnames
+                .iter()
+                .filter_map(|hostname| hostname.as_ref().ok());
+            let lost: BTreeSet<&Hostname> =
+                own.filter(|hostname| !taken.contains(hostname)).collect();
             (is_accepted && !is_granted && !lost.is_empty()).then_some((key, lost))
         })
     }
 
     /// The Services that routes refer to, and that no EndpointSlice belongs to.
     pub fn services_without_slices(&self) -> BTreeSet<ObjectName> {
-        let routes = self.resolutions.iter().filter_map(|(key, _)| self.store.route(key));
-        let services = routes.flat_map(|route| target_ports(route)).map(|port| port.service);
-        let is_without =
-            |name: &ObjectName| self.store.service(name).is_some() && self.store.slices(name).next().is_none();
+        let routes = self
+            .resolutions
+            .iter()
+            .filter_map(|(key, _)| self.store.route(key));
+        let services = routes
+            .flat_map(|route| target_ports(route))
+            .map(|port| port.service);
+        let is_without = |name: &ObjectName| {
+            self.store.service(name).is_some() && self.store.slices(name).next().is_none()
+        };
         services.filter(is_without).collect()
     }
 }
@@ -144,8 +179,12 @@ impl Engine {
             ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
                 self.emissions.backends().fleets(id)
             }
-            ResourceKey::Secret(SecretName::Sni(hostname)) => self.certificates.names.fleets(hostname, &self.register),
-            ResourceKey::Secret(SecretName::Client(gateway)) if self.parents.shows_certificate(gateway) => {
+            ResourceKey::Secret(SecretName::Sni(hostname)) => {
+                self.certificates.names.fleets(hostname, &self.register)
+            }
+            ResourceKey::Secret(SecretName::Client(gateway))
+                if self.parents.shows_certificate(gateway) =>
+            {
                 self.fleet_of(gateway).into()
             }
             ResourceKey::Secret(SecretName::Roots(name)) if self.parents.are_roots_needed(name) => {
@@ -176,11 +215,14 @@ impl Engine {
     #[cfg(test)]
     pub(in super::super) fn asked_by_sni(&self, fleet: &EnvoyFleet) -> BTreeSet<SecretName> {
         let all = self.certificates.names.asked_by_sni(&self.register);
-        all.filter(|(id, _)| id.fleet() == *fleet).map(|(_, hostname)| SecretName::Sni(hostname.clone())).collect()
+        all.filter(|(id, _)| id.fleet() == *fleet)
+            .map(|(_, hostname)| SecretName::Sni(hostname.clone()))
+            .collect()
     }
 
-    /// The TLS frontends, if `listed` with every name in their SNI matchers, else as they are emitted. The work is
-    /// proportional to the number of hosts: it is for times when clients request many names that no listener has.
+    /// The TLS frontends, if `listed` with every name in their SNI matchers, else as they are
+    /// emitted. The work is proportional to the number of hosts: it is for times when clients
+    /// request many names that no listener has.
     pub fn tls_frontends(&self, listed: bool) -> Vec<Frontend> {
         let assembly = Assembly {
             frontends: &self.frontends,
@@ -191,10 +233,15 @@ impl Engine {
         assembly.tls_frontends(listed)
     }
 
-    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges for
-    /// it are answered by the account with that thumbprint.
+    /// The addresses at which an exact hostname is served; with a thumbprint only those at which
+    /// HTTP-01 challenges for it are answered by the account with that thumbprint.
     pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
-        self.certificates.challenges.addresses_of(host, thumbprint, &self.certificates.names, &self.frontends)
+        self.certificates.challenges.addresses_of(
+            host,
+            thumbprint,
+            &self.certificates.names,
+            &self.frontends,
+        )
     }
 
     /// The name under which Envoys request the certificate of a listener with this hostname.
@@ -222,13 +269,14 @@ impl Engine {
         self.explainer().tenants(host)
     }
 
-    /// The listeners and routes that a resource was made from, and that Envoys of these fleets serve.
+    /// The listeners and routes that a resource was made from, and that Envoys of these fleets
+    /// serve.
     pub fn blame(&self, key: &ResourceKey, fleets: &Fleets) -> Blame {
         self.blaming().of(key, fleets)
     }
 
-    /// The owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain, if Envoys
-    /// of these fleets serve the frontend.
+    /// The owners of the hostnames of a filter chain, by the name of the frontend's resource and of
+    /// the chain, if Envoys of these fleets serve the frontend.
     pub fn blame_chain(&self, frontend: &str, chain: &str, fleets: &Fleets) -> Blame {
         self.blaming().of_chain(frontend, chain, fleets)
     }
@@ -249,11 +297,19 @@ impl Engine {
     }
 
     fn admission(&self) -> Admission<'_> {
-        Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register }
+        Admission {
+            parents: &self.parents,
+            attachments: &self.attachments,
+            register: &self.register,
+        }
     }
 
     fn blaming(&self) -> Blaming<'_> {
-        Blaming { store: &self.store, admission: self.admission(), frontends: &self.frontends }
+        Blaming {
+            store: &self.store,
+            admission: self.admission(),
+            frontends: &self.frontends,
+        }
     }
 
     fn explainer(&self) -> Explainer<'_> {
@@ -266,7 +322,12 @@ impl Engine {
                 policies: &self.policies,
                 admission: self.admission(),
             },
-            allowed: AllowedEndpoints { settings, store, quotas: &self.quotas, frontends },
+            allowed: AllowedEndpoints {
+                settings,
+                store,
+                quotas: &self.quotas,
+                frontends,
+            },
             report: self.report(),
         }
     }
@@ -291,24 +352,41 @@ impl Engine {
 
     /// The wanted certificates, each with the present certificate.
     pub fn wants(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
-        self.parents.keys().flat_map(|parent| self.listener_outcomes().wanted_of(parent)).collect()
+        self.parents
+            .keys()
+            .flat_map(|parent| self.listener_outcomes().wanted_of(parent))
+            .collect()
     }
 
-    /// True if listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
+    /// True if listeners refer to a Secret and all of them are refused: no issuer may store a
+    /// certificate there.
     pub fn is_refused(&self, secret: &ObjectName) -> bool {
         self.listener_outcomes().is_refused(secret)
     }
 
-    /// The hostnames of the listeners with a Secret, if by record another namespace owns each of them: a certificate
-    /// that we stored there must be removed. Empty if one listener may still serve it, or if no listener of the
-    /// Secret's own namespace refers to it.
+    /// The hostnames of the listeners with a Secret, if by record another namespace owns each of
+    /// them: a certificate that we stored there must be removed. Empty if one listener may still
+    /// serve it, or if no listener of the Secret's own namespace refers to it.
     pub fn lost_hostnames(&self, secret: &ObjectName) -> BTreeSet<Hostname> {
         self.listener_outcomes().lost_hostnames(secret)
     }
 
     fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
-        let Self { store, parents, frontends, gateway_services, register, .. } = self;
-        ListenerOutcomes { store, parents, frontends, gateway_services, register }
+        let Self {
+            store,
+            parents,
+            frontends,
+            gateway_services,
+            register,
+            ..
+        } = self;
+        ListenerOutcomes {
+            store,
+            parents,
+            frontends,
+            gateway_services,
+            register,
+        }
     }
 }
 
@@ -316,7 +394,10 @@ impl Engine {
 impl Engine {
     /// Records to write or to remove, for the keeper of the record.
     pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&OwnerRecord>)> {
-        self.register.proposed().iter().map(|(what, owner)| (what, owner.as_ref()))
+        self.register
+            .proposed()
+            .iter()
+            .map(|(what, owner)| (what, owner.as_ref()))
     }
 
     /// The proposed change of a record; `None` if the record is right.
@@ -329,12 +410,23 @@ impl Engine {
         self.register.owner(what)
     }
 
-    /// The records under a name that people use: a hostname among listeners and among routes, at any place.
+    /// The records under a name that people use: a hostname among listeners and among routes, at
+    /// any place.
     pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
         let Ownable::Hostname(name) = what else {
-            return self.register.owner(what).map(|_| what.clone()).into_iter().collect();
+            return self
+                .register
+                .owner(what)
+                .map(|_| what.clone())
+                .into_iter()
+                .collect();
         };
-        self.register.records().keys().filter(|other| other.hostname() == Some(name)).cloned().collect()
+        self.register
+            .records()
+            .keys()
+            .filter(|other| other.hostname() == Some(name))
+            .cloned()
+            .collect()
     }
 
     /// All records.
@@ -360,8 +452,16 @@ impl Engine {
 
     pub(in super::super) fn service_endpoints_mut(
         &mut self,
-    ) -> (&mut super::super::endpoints::ServiceEndpoints, &mut super::super::emissions::Emissions, &Store) {
-        (&mut self.service_endpoints, &mut self.emissions, &self.store)
+    ) -> (
+        &mut super::super::endpoints::ServiceEndpoints,
+        &mut super::super::emissions::Emissions,
+        &Store,
+    ) {
+        (
+            &mut self.service_endpoints,
+            &mut self.emissions,
+            &self.store,
+        )
     }
 
     pub(in super::super) fn wanted_index(&self) -> &super::super::wanted_index::WantedIndex {

@@ -74,7 +74,11 @@ impl Engine {
     }
 
     pub(super) fn contest(&mut self) -> (&mut Frontends, Admission<'_>) {
-        let admission = Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register };
+        let admission = Admission {
+            parents: &self.parents,
+            attachments: &self.attachments,
+            register: &self.register,
+        };
         (&mut self.frontends, admission)
     }
 
@@ -84,7 +88,11 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             quotas: &self.quotas,
-            admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
+            admission: Admission {
+                parents: &self.parents,
+                attachments: &self.attachments,
+                register: &self.register,
+            },
             backends: self.emissions.backends(),
             policies: &mut self.policies,
         }
@@ -95,13 +103,21 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             quotas: &self.quotas,
-            admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
+            admission: Admission {
+                parents: &self.parents,
+                attachments: &self.attachments,
+                register: &self.register,
+            },
             resolutions: &mut self.resolutions,
         }
     }
 
     pub(super) fn units(&mut self) -> Units<'_> {
-        let admission = Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register };
+        let admission = Admission {
+            parents: &self.parents,
+            attachments: &self.attachments,
+            register: &self.register,
+        };
         Units {
             routing: Routing {
                 settings: &self.settings,
@@ -167,8 +183,25 @@ impl Engine {
     }
 
     pub(super) fn wanting(&mut self) -> (&mut WantedIndex, ListenerOutcomes<'_>) {
-        let Self { store, parents, frontends, gateway_services, register, certificates, .. } = self;
-        (&mut certificates.wanted, ListenerOutcomes { store, parents, frontends, gateway_services, register })
+        let Self {
+            store,
+            parents,
+            frontends,
+            gateway_services,
+            register,
+            certificates,
+            ..
+        } = self;
+        (
+            &mut certificates.wanted,
+            ListenerOutcomes {
+                store,
+                parents,
+                frontends,
+                gateway_services,
+                register,
+            },
+        )
     }
 
     pub(super) fn report(&self) -> Report<'_> {

@@ -8,8 +8,8 @@ use super::super::endpoints::PermittedEndpoints;
 use super::{Explainer, Explanation, Link};
 use crate::model::{AppProtocol, AuthProtocol, BackendTransport, ExternalAuth};
 
-/// An authorization server that a request needs the consent of. Whether it answers is not known to the engine: whoever
-/// shows the explanation asks it.
+/// An authorization server that a request needs the consent of. Whether it answers is not known to
+/// the engine: whoever shows the explanation asks it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorizationServer {
     /// Its Service port.
@@ -40,7 +40,12 @@ pub enum CheckProtocol {
 
 impl Explainer<'_> {
     /// Adds an authorization server, by the words of the `filter` that names it.
-    pub(super) fn explain_authorization(&self, filter: &str, auth: &ExternalAuth, explanation: &mut Explanation) {
+    pub(super) fn explain_authorization(
+        &self,
+        filter: &str,
+        auth: &ExternalAuth,
+        explanation: &mut Explanation,
+    ) {
         let port = &auth.server.port;
         let refused = "every request is answered 403";
         let policies = self.routing.policies;
@@ -48,23 +53,38 @@ impl Explainer<'_> {
             BackendTransport::Plain => false,
             BackendTransport::Tls(_) => true,
             BackendTransport::Refused => {
-                let text = format!("{filter}: the BackendTLSPolicy of Service {port} cannot be carried out: {refused}");
+                let text = format!(
+                    "{filter}: the BackendTLSPolicy of Service {port} cannot be carried out: {refused}"
+                );
                 return explanation.fail("authorization", text);
             }
         };
-        let PermittedEndpoints { addresses, refused: denied, .. } = self.allowed.permitted(port);
+        let PermittedEndpoints {
+            addresses,
+            refused: denied,
+            ..
+        } = self.allowed.permitted(port);
         if addresses.is_empty() {
             let why = match denied.first() {
                 None => "has no endpoint that is ready or still serves".to_owned(),
                 Some((address, why)) => format!("gets nothing at its endpoint {address} ({why})"),
             };
-            return explanation.fail("authorization", format!("{filter}: Service {port} {why}: {refused}"));
+            return explanation.fail(
+                "authorization",
+                format!("{filter}: Service {port} {why}: {refused}"),
+            );
         }
         let (protocol, words) = match &auth.protocol {
             AuthProtocol::Grpc => (CheckProtocol::Grpc, "gRPC"),
             AuthProtocol::Http { path, answers: _ } => {
                 let http2 = auth.server.protocol == AppProtocol::H2c;
-                (CheckProtocol::Http { prefix: path.clone(), http2 }, "HTTP")
+                (
+                    CheckProtocol::Http {
+                        prefix: path.clone(),
+                        http2,
+                    },
+                    "HTTP",
+                )
             }
         };
         let server = AuthorizationServer {
@@ -75,6 +95,9 @@ impl Explainer<'_> {
             tls,
         };
         let text = format!("{filter}: Service {port} is asked by {words}");
-        explanation.links.push(Link { server: Some(server), ..Link::new("authorization", true, text) });
+        explanation.links.push(Link {
+            server: Some(server),
+            ..Link::new("authorization", true, text)
+        });
     }
 }

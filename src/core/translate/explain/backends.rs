@@ -5,27 +5,42 @@ use super::super::protocol::Protocol;
 use super::{Explainer, Explanation, answered, with_causes, with_notes};
 use crate::inputs::{Kind, ObjectKey, PolicyTarget};
 use crate::model::{
-    Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route, ServicePort,
-    SubjectAltName, Target, WeightedTarget,
+    Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route,
+    ServicePort, SubjectAltName, Target, WeightedTarget,
 };
 
 impl Explainer<'_> {
     /// Adds what a route does with requests.
-    pub(super) fn explain_action(&self, route: &Route, protocol: Protocol, explanation: &mut Explanation) {
+    pub(super) fn explain_action(
+        &self,
+        route: &Route,
+        protocol: Protocol,
+        explanation: &mut Explanation,
+    ) {
         match &route.rule.action {
             Action::Respond(status) => {
-                let text = format!("the rule cannot be carried out: {}", answered(protocol, *status));
+                let text = format!(
+                    "the rule cannot be carried out: {}",
+                    answered(protocol, *status)
+                );
                 explanation.fail("backend", with_causes(text, self.cause_of_response(route)));
             }
             Action::Redirect(redirect) => {
                 let to = redirect.hostname.as_deref().unwrap_or("the same host");
                 let scheme = redirect.scheme.as_deref().unwrap_or("the same scheme");
-                explanation.hold("redirect", format!("{} to {to} by {scheme}", redirect.status));
+                explanation.hold(
+                    "redirect",
+                    format!("{} to {to} by {scheme}", redirect.status),
+                );
             }
             Action::Forward(shares) => {
-                let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
+                let shares: Vec<&WeightedTarget> =
+                    shares.iter().filter(|share| share.weight > 0).collect();
                 if shares.is_empty() {
-                    explanation.fail("backend", format!("no backend has a share: {}", answered(protocol, 500)));
+                    explanation.fail(
+                        "backend",
+                        format!("no backend has a share: {}", answered(protocol, 500)),
+                    );
                 }
                 for share in shares {
                     self.explain_share(route, share, protocol, explanation);
@@ -37,15 +52,27 @@ impl Explainer<'_> {
         }
     }
 
-    fn explain_share(&self, route: &Route, share: &WeightedTarget, protocol: Protocol, explanation: &mut Explanation) {
+    fn explain_share(
+        &self,
+        route: &Route,
+        share: &WeightedTarget,
+        protocol: Protocol,
+        explanation: &mut Explanation,
+    ) {
         let Target::Backend(backend) = &share.target else {
             let (weight, answer) = (share.weight, answered(protocol, 500));
             let text = format!("a backendRef with weight {weight} does not resolve: {answer}");
-            explanation.fail("backend", with_causes(text, self.unresolved_backends(route)));
+            explanation.fail(
+                "backend",
+                with_causes(text, self.unresolved_backends(route)),
+            );
             return;
         };
         let text = format!("Service {} with weight {}", backend.port, share.weight);
-        explanation.hold("backend", with_notes(text, self.unknown_protocol(backend).into_iter().collect()));
+        explanation.hold(
+            "backend",
+            with_notes(text, self.unknown_protocol(backend).into_iter().collect()),
+        );
         self.explain_tls(backend, protocol, explanation);
         if !explanation.ok() {
             return;
@@ -54,13 +81,26 @@ impl Explainer<'_> {
     }
 
     /// Adds the endpoints of a Service port; without any, clients get `answer`.
-    pub(super) fn explain_endpoints(&self, port: &ServicePort, answer: String, explanation: &mut Explanation) {
-        let PermittedEndpoints { addresses, terminating, refused } = self.allowed.permitted(port);
+    pub(super) fn explain_endpoints(
+        &self,
+        port: &ServicePort,
+        answer: String,
+        explanation: &mut Explanation,
+    ) {
+        let PermittedEndpoints {
+            addresses,
+            terminating,
+            refused,
+        } = self.allowed.permitted(port);
         if addresses.is_empty() {
             let text = match refused.first() {
-                None => format!("Service {port} has no endpoint that is ready or still serves: {answer}"),
+                None => format!(
+                    "Service {port} has no endpoint that is ready or still serves: {answer}"
+                ),
                 Some((address, why)) => {
-                    format!("Service {port}: nothing is sent to its endpoint {address} ({why}): {answer}")
+                    format!(
+                        "Service {port}: nothing is sent to its endpoint {address} ({why}): {answer}"
+                    )
                 }
             };
             explanation.fail("endpoints", text);
@@ -85,20 +125,30 @@ impl Explainer<'_> {
             Protocol::TlsTerminate => policies.terminated(Target::Backend(backend.clone()), None),
             Protocol::Http | Protocol::Https => Target::Backend(backend.clone()),
         };
-        let Target::Backend(backend) = target else { return };
+        let Target::Backend(backend) = target else {
+            return;
+        };
         let notes = self.policies_without_port(&backend.port.service);
         let policy = policies.tls_policy(&backend.port);
         let name = policy.map(ToString::to_string).unwrap_or_default();
         match policies.transport(&backend) {
             BackendTransport::Plain if notes.is_empty() => {}
             BackendTransport::Plain => {
-                explanation.hold("backend TLS", with_notes("none: plain text is sent".to_owned(), notes));
+                explanation.hold(
+                    "backend TLS",
+                    with_notes("none: plain text is sent".to_owned(), notes),
+                );
             }
             BackendTransport::Tls(tls) => {
-                explanation.hold("backend TLS", with_notes(format!("{} ({name})", verified(&tls)), notes));
+                explanation.hold(
+                    "backend TLS",
+                    with_notes(format!("{} ({name})", verified(&tls)), notes),
+                );
             }
             BackendTransport::Refused => {
-                let causes = policy.map(|policy| self.why_unverified(policy)).unwrap_or_default();
+                let causes = policy
+                    .map(|policy| self.why_unverified(policy))
+                    .unwrap_or_default();
                 let text = format!("{name} cannot be carried out: {}", answered(protocol, 503));
                 explanation.fail("backend TLS", with_causes(text, causes));
             }
@@ -112,9 +162,9 @@ impl Explainer<'_> {
         let unknown = port.unknown_protocol.as_deref()?;
         let is_tls = port.expects_tls();
         match (backend.protocol, self.routing.policies.transport(backend)) {
-            (AppProtocol::Http1, BackendTransport::Plain) if is_tls => {
-                Some(format!("plain text is sent although its appProtocol is {unknown}: TLS takes a BackendTLSPolicy"))
-            }
+            (AppProtocol::Http1, BackendTransport::Plain) if is_tls => Some(format!(
+                "plain text is sent although its appProtocol is {unknown}: TLS takes a BackendTLSPolicy"
+            )),
             (AppProtocol::Http1, _) if !is_tls => Some(format!(
                 "HTTP/1.1 is sent although its appProtocol is {unknown}: kubernetes.io/h2c is HTTP/2, a GRPCRoute speaks gRPC, and \
                  a TCPRoute forwards bytes"
@@ -125,23 +175,49 @@ impl Explainer<'_> {
 
     /// The messages of the conditions of a policy that fail.
     fn why_unverified(&self, policy: &ObjectKey) -> Vec<String> {
-        let Some(judged) = self.routing.policies.judged(policy) else { return Vec::new() };
-        let failed =
-            [judged.accepted.as_ref().err(), judged.resolved.as_ref().and_then(|resolved| resolved.as_ref().err())];
-        failed.into_iter().flatten().map(|(reason, text)| format!("{}: {text}", reason.as_str())).collect()
+        let Some(judged) = self.routing.policies.judged(policy) else {
+            return Vec::new();
+        };
+        let failed = [
+            judged.accepted.as_ref().err(),
+            judged
+                .resolved
+                .as_ref()
+                .and_then(|resolved| resolved.as_ref().err()),
+        ];
+        failed
+            .into_iter()
+            .flatten()
+            .map(|(reason, text)| format!("{}: {text}", reason.as_str()))
+            .collect()
     }
 
     /// Notes about BackendTLSPolicies for ports of a Service that it does not have.
     fn policies_without_port(&self, service: &ObjectName) -> Vec<String> {
         let store = self.routing.store;
-        let ports = store.service(service).map(|service| service.ports.as_slice()).unwrap_or_default();
-        let keys = store.indexes().policies_by_service(service).filter(|key| key.kind == Kind::BackendTLSPolicy);
-        let targets = keys.filter_map(|key| Some((key, store.policy(key)?))).flat_map(|(key, policy)| {
-            let targets = policy.targets.iter().filter(|target| target.service == *service);
-            targets.filter_map(move |PolicyTarget { section, .. }| Some((key, section.as_ref()?)))
-        });
-        let missing = targets.filter(|(_, section)| ports.iter().all(|port| port.name != **section));
-        let note = |(key, section)| format!("{key} is for port {section:?}, which Service {service} does not have");
+        let ports = store
+            .service(service)
+            .map(|service| service.ports.as_slice())
+            .unwrap_or_default();
+        let keys = store
+            .indexes()
+            .policies_by_service(service)
+            .filter(|key| key.kind == Kind::BackendTLSPolicy);
+        let targets = keys
+            .filter_map(|key| Some((key, store.policy(key)?)))
+            .flat_map(|(key, policy)| {
+                let targets = policy
+                    .targets
+                    .iter()
+                    .filter(|target| target.service == *service);
+                targets
+                    .filter_map(move |PolicyTarget { section, .. }| Some((key, section.as_ref()?)))
+            });
+        let missing =
+            targets.filter(|(_, section)| ports.iter().all(|port| port.name != **section));
+        let note = |(key, section)| {
+            format!("{key} is for port {section:?}, which Service {service} does not have")
+        };
         missing.map(note).collect()
     }
 }
@@ -153,5 +229,8 @@ fn verified(tls: &BackendTls) -> String {
         return format!("verified as {hostname}");
     }
     let names: Vec<String> = tls.names.iter().map(ToString::to_string).collect();
-    format!("verified as {}, with the SNI {hostname}", names.join(" or "))
+    format!(
+        "verified as {}, with the SNI {hostname}",
+        names.join(" or ")
+    )
 }

@@ -29,9 +29,15 @@ impl Explainer<'_> {
     /// The served hostnames with port, protocol, the owner of the listener, and the certificate.
     pub(in super::super) fn hosts(&self) -> Vec<Host> {
         let mut hosts = Vec::new();
-        for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
+        for (id, frontend) in self
+            .frontends()
+            .iter()
+            .filter(|(_, frontend)| frontend.has_hostnames())
+        {
             for (hostname, (listener, protocol)) in frontend.winners() {
-                let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
+                let Some(parent) = self.admission().parents.get(&listener.parent) else {
+                    continue;
+                };
                 let (own, gateway) = (parent.listener(&listener.name), &parent.placement.gateway);
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
                 let mut served: Vec<Hostname> = self
@@ -44,8 +50,9 @@ impl Explainer<'_> {
                 if served.is_empty() {
                     served.push(hostname.clone());
                 }
-                for name in
-                    served.into_iter().filter(|name| frontend.owner(name).is_some_and(|(_, l, _)| l == listener))
+                for name in served
+                    .into_iter()
+                    .filter(|name| frontend.owner(name).is_some_and(|(_, l, _)| l == listener))
                 {
                     hosts.push(Host {
                         hostname: name,
@@ -68,10 +75,16 @@ impl Explainer<'_> {
 
     /// The namespaces of the routes that serve a hostname on a frontend.
     pub(in super::super) fn tenants(&self, host: &Host) -> Vec<String> {
-        let Some(frontend) = self.frontends().get(&host.frontend) else { return Vec::new() };
-        let Some((_, listener, _)) = frontend.owner(&host.hostname) else { return Vec::new() };
+        let Some(frontend) = self.frontends().get(&host.frontend) else {
+            return Vec::new();
+        };
+        let Some((_, listener, _)) = frontend.owner(&host.hostname) else {
+            return Vec::new();
+        };
         let routes = self.admission().served(&host.hostname, listener);
-        let mut all: Vec<String> = routes.map(|(key, _)| key.name.namespace.to_string()).collect();
+        let mut all: Vec<String> = routes
+            .map(|(key, _)| key.name.namespace.to_string())
+            .collect();
         all.sort();
         all.dedup();
         all

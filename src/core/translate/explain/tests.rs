@@ -18,7 +18,8 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn object(api: &str, kind: &str, name: &str, body: Value) -> Change {
-    let mut all = json!({"apiVersion": api, "kind": kind, "metadata": {"namespace": "a", "name": name}});
+    let mut all =
+        json!({"apiVersion": api, "kind": kind, "metadata": {"namespace": "a", "name": name}});
     let fields = all.as_object_mut().expect("an object");
     fields.extend(body.as_object().expect("fields").clone());
     Change::put(Object::parse(all).expect("an object"))
@@ -43,13 +44,19 @@ fn certificate_for(names: Vec<Hostname>, valid: std::ops::Range<u64>) -> Change 
         not_after: at(valid.end),
         issuer: Arc::from("test"),
     };
-    Change::put(Object::Secret(Secret::with_certificate(ObjectName::new("a", "cert"), Arc::new(certificate))))
+    Change::put(Object::Secret(Secret::with_certificate(
+        ObjectName::new("a", "cert"),
+        Arc::new(certificate),
+    )))
 }
 
 fn ca() -> String {
     let mut parameters = rcgen::CertificateParams::default();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    parameters.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a root").pem()
+    parameters
+        .self_signed(&rcgen::KeyPair::generate().expect("a key"))
+        .expect("a root")
+        .pem()
 }
 
 fn config_map(name: &str) -> Change {
@@ -69,7 +76,8 @@ fn gateway(class: &str, tls: &Value) -> Change {
 
 /// The HTTPRoute `web` with this parentRef and backendRef.
 fn route(parent: &Value, backend: &Value) -> Change {
-    let spec = json!({"parentRefs": [parent], "hostnames": [HOST], "rules": [{"backendRefs": [backend]}]});
+    let spec =
+        json!({"parentRefs": [parent], "hostnames": [HOST], "rules": [{"backendRefs": [backend]}]});
     gateway_api("HTTPRoute", "web", spec)
 }
 
@@ -80,7 +88,11 @@ fn policy(name: &str, config_map: &str, section: Option<&str>) -> Change {
     }
     let roots = json!([{"group": "", "kind": "ConfigMap", "name": config_map}]);
     let validation = json!({"hostname": "web.internal", "caCertificateRefs": roots});
-    gateway_api("BackendTLSPolicy", name, json!({"targetRefs": [target], "validation": validation}))
+    gateway_api(
+        "BackendTLSPolicy",
+        name,
+        json!({"targetRefs": [target], "validation": validation}),
+    )
 }
 
 fn class(name: &str, controller: &str) -> Change {
@@ -96,9 +108,17 @@ fn engine(changes: Vec<Change>) -> Engine {
         class("g", "c"),
         certificate(),
         gateway("g", &Value::Null),
-        object("v1", "Service", "web", json!({"spec": {"ports": [{"name": "p", "port": 80}]}})),
+        object(
+            "v1",
+            "Service",
+            "web",
+            json!({"spec": {"ports": [{"name": "p", "port": 80}]}}),
+        ),
         object("discovery.k8s.io/v1", "EndpointSlice", "web", slice),
-        route(&json!({"name": "edge"}), &json!({"name": "web", "port": 80})),
+        route(
+            &json!({"name": "edge"}),
+            &json!({"name": "web", "port": 80}),
+        ),
     ];
     engine.apply(all, at(1));
     engine.apply(changes, at(2));
@@ -107,7 +127,15 @@ fn engine(changes: Vec<Change>) -> Engine {
 
 fn ask(engine: &Engine, port: u16, host: &str) -> Explanation {
     let (host, path, method) = (host.to_owned(), "/".to_owned(), "GET".to_owned());
-    engine.explain(&Question { tls: port != 80, host, port, path, method, upgrade: None, address: None })
+    engine.explain(&Question {
+        tls: port != 80,
+        host,
+        port,
+        path,
+        method,
+        upgrade: None,
+        address: None,
+    })
 }
 
 #[test]
@@ -128,12 +156,19 @@ fn of_all_upgrades_only_websockets_pass() {
     for passes in ["websocket", "WebSocket", "h2c"] {
         let explained = upgraded(passes);
         assert!(explained.ok(), "{passes}: {explained:?}");
-        assert!(explained.links.iter().any(|link| link.what == "upgrade"), "{passes}: {explained:?}");
+        assert!(
+            explained.links.iter().any(|link| link.what == "upgrade"),
+            "{passes}: {explained:?}"
+        );
     }
     let explained = upgraded("SPDY/3.1");
     let last = explained.links.last().expect("a chain");
     assert_eq!((last.what, last.ok), ("upgrade", false), "{explained:?}");
-    assert!(last.text.contains("SPDY/3.1, answered 403"), "{}", last.text);
+    assert!(
+        last.text.contains("SPDY/3.1, answered 403"),
+        "{}",
+        last.text
+    );
 }
 
 /// The last link of an explanation of the host over HTTPS, which fails.
@@ -144,15 +179,24 @@ fn failure(changes: Vec<Change>) -> (&'static str, String) {
 fn failure_at(engine: &Engine, port: u16, host: &str) -> (&'static str, String) {
     let explanation = ask(engine, port, host);
     assert!(!explanation.ok(), "{explanation:?}");
-    let last = explanation.links.into_iter().next_back().expect("it has links");
+    let last = explanation
+        .links
+        .into_iter()
+        .next_back()
+        .expect("it has links");
     (last.what, last.text)
 }
 
-/// The text of a link of an explanation of the host over HTTPS, all of whose links hold; `None` without such a link.
+/// The text of a link of an explanation of the host over HTTPS, all of whose links hold; `None`
+/// without such a link.
 fn held(changes: Vec<Change>, what: &str) -> Option<String> {
     let explanation = ask(&engine(changes), 443, HOST);
     assert!(explanation.ok(), "{explanation:?}");
-    explanation.links.into_iter().find(|link| link.what == what).map(|link| link.text)
+    explanation
+        .links
+        .into_iter()
+        .find(|link| link.what == what)
+        .map(|link| link.text)
 }
 
 #[test]
@@ -160,26 +204,49 @@ fn a_backend_that_cannot_be_verified_fails_with_the_message_of_its_policy() {
     assert_eq!(held(Vec::new(), "backend TLS"), None);
     let (what, text) = failure(vec![policy("p", "none", None)]);
     assert_eq!(what, "backend TLS");
-    for part in ["backendtlspolicy a/p", "answered 503", "NoValidCACertificate", "nothing is sent", "ConfigMap a/none"]
-    {
+    for part in [
+        "backendtlspolicy a/p",
+        "answered 503",
+        "NoValidCACertificate",
+        "nothing is sent",
+        "ConfigMap a/none",
+    ] {
         assert!(text.contains(part), "{text}");
     }
-    let verified = held(vec![policy("p", "ca", None), config_map("ca")], "backend TLS").expect("it is verified");
+    let verified = held(
+        vec![policy("p", "ca", None), config_map("ca")],
+        "backend TLS",
+    )
+    .expect("it is verified");
     assert_eq!(verified, "verified as web.internal (backendtlspolicy a/p)");
 }
 
 #[test]
 fn a_policy_for_a_port_that_the_service_lacks_is_a_note() {
-    let plain = held(vec![policy("p", "ca", Some("https")), config_map("ca")], "backend TLS").expect("a link");
-    let note = "NOTE: backendtlspolicy a/p is for port \"https\", which Service a/web does not have";
+    let plain = held(
+        vec![policy("p", "ca", Some("https")), config_map("ca")],
+        "backend TLS",
+    )
+    .expect("a link");
+    let note =
+        "NOTE: backendtlspolicy a/p is for port \"https\", which Service a/web does not have";
     assert_eq!(plain, format!("none: plain text is sent; {note}"));
-    let changes = vec![policy("p", "ca", Some("https")), policy("q", "ca", None), config_map("ca")];
+    let changes = vec![
+        policy("p", "ca", Some("https")),
+        policy("q", "ca", None),
+        config_map("ca"),
+    ];
     let both = held(changes, "backend TLS").expect("a link");
-    assert_eq!(both, format!("verified as web.internal (backendtlspolicy a/q); {note}"));
+    assert_eq!(
+        both,
+        format!("verified as web.internal (backendtlspolicy a/q); {note}")
+    );
 }
 
 fn frontend_tls(config_maps: &[&str], mode: &str) -> Value {
-    let references = config_maps.iter().map(|name| json!({"group": "", "kind": "ConfigMap", "name": name}));
+    let references = config_maps
+        .iter()
+        .map(|name| json!({"group": "", "kind": "ConfigMap", "name": name}));
     let validation = json!({"mode": mode, "caCertificateRefs": references.collect::<Vec<_>>()});
     json!({"frontend": {"default": {"validation": validation}}})
 }
@@ -190,14 +257,31 @@ fn a_port_that_lets_no_client_in_fails_and_one_that_requires_a_certificate_says_
     let tls = frontend_tls(&["ca"], "AllowValidOnly");
     let (what, text) = failure(vec![gateway("g", &tls)]);
     assert_eq!(what, "client certificate");
-    assert!(text.contains("every connection is closed; caCertificateRefs:") && text.contains("a/ca"), "{text}");
+    assert!(
+        text.contains("every connection is closed; caCertificateRefs:") && text.contains("a/ca"),
+        "{text}"
+    );
     // Plain HTTP requires nothing.
     assert!(ask(&engine(vec![gateway("g", &tls)]), 80, HOST).ok());
-    let required = held(vec![gateway("g", &tls), config_map("ca")], "client certificate").expect("a link");
-    assert_eq!(required, "port 443 requires one that a CA of spec.tls.frontend of gateway a/edge has signed");
+    let required = held(
+        vec![gateway("g", &tls), config_map("ca")],
+        "client certificate",
+    )
+    .expect("a link");
+    assert_eq!(
+        required,
+        "port 443 requires one that a CA of spec.tls.frontend of gateway a/edge has signed"
+    );
     let tls = frontend_tls(&["ca", "none"], "AllowInsecureFallback");
-    let requested = held(vec![gateway("g", &tls), config_map("ca")], "client certificate").expect("a link");
-    assert!(requested.contains("lets clients in without") && requested.contains("; NOTE: "), "{requested}");
+    let requested = held(
+        vec![gateway("g", &tls), config_map("ca")],
+        "client certificate",
+    )
+    .expect("a link");
+    assert!(
+        requested.contains("lets clients in without") && requested.contains("; NOTE: "),
+        "{requested}"
+    );
 }
 
 #[test]
@@ -206,47 +290,86 @@ fn filters_of_a_listener_that_cannot_be_carried_out_let_nobody_pass() {
         "extensionRef": {"group": "x.example", "kind": "Waf", "name": "w"}}]});
     let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "filters": filters,
         "tls": {"certificateRefs": [{"name": "cert"}]}});
-    let edge = gateway_api("Gateway", "edge", json!({"gatewayClassName": "g", "listeners": [listener]}));
+    let edge = gateway_api(
+        "Gateway",
+        "edge",
+        json!({"gatewayClassName": "g", "listeners": [listener]}),
+    );
     let (what, text) = failure(vec![edge]);
-    assert!(what == "filters" && text.contains("nobody passes"), "{what}: {text}");
+    assert!(
+        what == "filters" && text.contains("nobody passes"),
+        "{what}: {text}"
+    );
 }
 
 #[test]
 fn a_backend_that_does_not_resolve_fails_with_the_cause() {
     let parent = json!({"name": "edge"});
     for (backend, cause) in [
-        (json!({"name": "v9", "port": 80}), "backendRef: Service a/v9 does not exist"),
-        (json!({"name": "web", "port": 81}), "port 81: Service a/web has ports 80"),
+        (
+            json!({"name": "v9", "port": 80}),
+            "backendRef: Service a/v9 does not exist",
+        ),
+        (
+            json!({"name": "web", "port": 81}),
+            "port 81: Service a/web has ports 80",
+        ),
         (json!({"name": "web"}), "Service a/web needs a port"),
-        (json!({"name": "web", "namespace": "b", "port": 80}), "no ReferenceGrant there permits it"),
+        (
+            json!({"name": "web", "namespace": "b", "port": 80}),
+            "no ReferenceGrant there permits it",
+        ),
     ] {
         let (what, text) = failure(vec![route(&parent, &backend)]);
         let begin = "a backendRef with weight 1 does not resolve: answered 500; httproute a/web: ";
-        assert!(what == "backend" && text.starts_with(begin) && text.contains(cause), "{what}: {text}");
+        assert!(
+            what == "backend" && text.starts_with(begin) && text.contains(cause),
+            "{what}: {text}"
+        );
     }
     let filter = json!({"type": "ExtensionRef", "extensionRef": {"group": "x.example", "kind": "Waf", "name": "w"}});
     let rules = json!([{"filters": [filter]}, {"matches": [{"path": {"value": "/a"}}]}]);
     let spec = json!({"parentRefs": [parent], "hostnames": [HOST], "rules": rules});
     let (what, text) = failure(vec![gateway_api("HTTPRoute", "web", spec)]);
-    assert!(what == "backend" && text.contains("answered 500; httproute a/web: Dropped Rule: rule 0"), "{text}");
+    assert!(
+        what == "backend" && text.contains("answered 500; httproute a/web: Dropped Rule: rule 0"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_host_without_a_route_fails_with_the_condition_of_the_route_that_names_it() {
     let backend = json!({"name": "web", "port": 80});
     for (parent, cause) in [
-        (json!({"name": "edge", "sectionName": "htps"}), "NoMatchingParent: "),
+        (
+            json!({"name": "edge", "sectionName": "htps"}),
+            "NoMatchingParent: ",
+        ),
         (json!({"name": "edge", "sectionName": "htps"}), "\"htps\""),
-        (json!({"name": "edge", "sectionName": "http"}), "attached to listener \"http\" of gateway a/edge"),
-        (json!({"name": "egde"}), "no Gateway or ListenerSet of ours is a/egde"),
+        (
+            json!({"name": "edge", "sectionName": "http"}),
+            "attached to listener \"http\" of gateway a/edge",
+        ),
+        (
+            json!({"name": "egde"}),
+            "no Gateway or ListenerSet of ours is a/egde",
+        ),
     ] {
         let (what, text) = failure(vec![route(&parent, &backend)]);
-        let begin = format!("no route serves {HOST} through this listener: answered 404; httproute a/web: ");
-        assert!(what == "route" && text.starts_with(&begin) && text.contains(cause), "{what}: {text}");
+        let begin = format!(
+            "no route serves {HOST} through this listener: answered 404; httproute a/web: "
+        );
+        assert!(
+            what == "route" && text.starts_with(&begin) && text.contains(cause),
+            "{what}: {text}"
+        );
     }
     // A route for another host is no cause.
     let (_, text) = failure_at(&engine(Vec::new()), 443, "other.example.org");
-    assert_eq!(text, "no route serves other.example.org through this listener: answered 404");
+    assert_eq!(
+        text,
+        "no route serves other.example.org through this listener: answered 404"
+    );
 }
 
 #[test]
@@ -260,14 +383,25 @@ fn a_host_without_a_listener_fails_with_the_condition_of_the_listener_that_names
         listener("z", 443, "z.example.org", "internal_ca"),
         listener("only", 8443, "z.example.org", "internal_ca"),
     ];
-    let engine = engine(vec![gateway_api("Gateway", "edge", json!({"gatewayClassName": "g", "listeners": listeners}))]);
+    let engine = engine(vec![gateway_api(
+        "Gateway",
+        "edge",
+        json!({"gatewayClassName": "g", "listeners": listeners}),
+    )]);
     for (port, begin, name) in [
-        (443, "no listener of gateway a/edge on port 443 matches z.example.org (it has x.example.org)", "z"),
+        (
+            443,
+            "no listener of gateway a/edge on port 443 matches z.example.org (it has x.example.org)",
+            "z",
+        ),
         (8443, "no Gateway of ours listens on port 8443", "only"),
     ] {
         let (what, text) = failure_at(&engine, port, "z.example.org");
         let begin = format!("{begin}; listener {name:?} of gateway a/edge: Accepted=False ");
-        assert!(what == "frontend" && text.starts_with(&begin) && text.contains("internal_ca"), "{what}: {text}");
+        assert!(
+            what == "frontend" && text.starts_with(&begin) && text.contains("internal_ca"),
+            "{what}: {text}"
+        );
     }
     let (_, text) = failure_at(&engine, 443, "other.example.org");
     assert!(text.ends_with("(it has x.example.org)"), "{text}");
@@ -280,38 +414,61 @@ fn a_gateway_of_another_class_is_named_with_the_reason() {
     let begin = "no Gateway of ours listens on port 443; gateway a/edge: class h ";
     assert_eq!(text, format!("{begin}does not exist (there is: g)"));
     let (_, text) = failure(vec![gateway("h", &Value::Null), class("h", "other")]);
-    assert_eq!(text, format!("{begin}has controllerName other: it is not served, which needs c"));
+    assert_eq!(
+        text,
+        format!("{begin}has controllerName other: it is not served, which needs c")
+    );
     let (_, text) = failure_at(&engine(Vec::new()), 8443, HOST);
     assert_eq!(text, "no Gateway of ours listens on port 8443");
 }
 
 #[test]
 fn a_wildcard_certificate_is_for_one_label() {
-    let names = ["*.example.org", "deep.a.example.org"].map(|name| Hostname::parse(name).expect("a hostname"));
+    let names = ["*.example.org", "deep.a.example.org"]
+        .map(|name| Hostname::parse(name).expect("a hostname"));
     let spec = json!({"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
-    let engine = engine(vec![certificate_for(names.to_vec(), 0..1000), gateway_api("HTTPRoute", "web", spec)]);
+    let engine = engine(vec![
+        certificate_for(names.to_vec(), 0..1000),
+        gateway_api("HTTPRoute", "web", spec),
+    ]);
     for host in ["web.example.org", "deep.a.example.org"] {
         assert!(ask(&engine, 443, host).ok(), "{host}");
     }
     for host in ["a.b.example.org", "example.org", "web.example.com"] {
         let (what, text) = failure_at(&engine, 443, host);
         assert_eq!(what, "certificate", "{host}");
-        assert!(text.contains(&format!("not valid for {host}: it names *.example.org, deep.a.example.org")), "{text}");
+        assert!(
+            text.contains(&format!(
+                "not valid for {host}: it names *.example.org, deep.a.example.org"
+            )),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn a_certificate_that_no_client_accepts_fails_and_one_that_ends_soon_is_a_note() {
     let any = || vec![Hostname::any()];
-    for (valid, cause) in
-        [(0..2, "expired at 1970-01-01T00:00:02Z"), (9..1000, "not valid before 1970-01-01T00:00:09Z")]
-    {
+    for (valid, cause) in [
+        (0..2, "expired at 1970-01-01T00:00:02Z"),
+        (9..1000, "not valid before 1970-01-01T00:00:09Z"),
+    ] {
         let (what, text) = failure(vec![certificate_for(any(), valid)]);
         assert_eq!(what, "certificate");
-        assert!(text.contains("clients refuse it") && text.contains(cause), "{text}");
+        assert!(
+            text.contains("clients refuse it") && text.contains(cause),
+            "{text}"
+        );
     }
     let noted = held(vec![certificate_for(any(), 0..1000)], "certificate").expect("a link");
-    assert!(noted.contains("NOTE: ") && noted.contains("within 3 days"), "{noted}");
-    let quiet = held(vec![certificate_for(any(), 0..100 * 24 * 3600)], "certificate").expect("a link");
+    assert!(
+        noted.contains("NOTE: ") && noted.contains("within 3 days"),
+        "{noted}"
+    );
+    let quiet = held(
+        vec![certificate_for(any(), 0..100 * 24 * 3600)],
+        "certificate",
+    )
+    .expect("a link");
     assert!(!quiet.contains("NOTE"), "{quiet}");
 }

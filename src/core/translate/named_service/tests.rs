@@ -7,7 +7,8 @@ use crate::inputs::{Kind, MANAGED_BY, MANAGER, Object, ObjectKey, SLICES_BY};
 use crate::limits::Limits;
 use crate::model::{Condition, ConditionType, Frontend, ObjectName, Status, TransportPort};
 use crate::translate::{
-    Change, Counters, DedicatedEnvoys, Delta, Engine, Fleet, Resource, ResourceKey, ServiceIntent, Settings, StatusBody,
+    Change, Counters, DedicatedEnvoys, Delta, Engine, Fleet, Resource, ResourceKey, ServiceIntent,
+    Settings, StatusBody,
 };
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -31,8 +32,15 @@ impl Site {
             dedicated: DedicatedEnvoys::Apart(ObjectName::new("ours", "own")),
             ..Settings::new("c", vec![])
         };
-        let mut site = Self { engine: Engine::new(settings), frontends: BTreeMap::new() };
-        site.put(parameters("infra", "class", json!({"fleet": "Dedicated", "namedServices": "Allow"})));
+        let mut site = Self {
+            engine: Engine::new(settings),
+            frontends: BTreeMap::new(),
+        };
+        site.put(parameters(
+            "infra",
+            "class",
+            json!({"fleet": "Dedicated", "namedServices": "Allow"}),
+        ));
         site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"}, "spec": {
             "controllerName": "c", "parametersRef": reference("class", Some("infra"))}}));
         site.put(fleet("own", &[("first", 20_000)], "10.0.0.1"));
@@ -43,7 +51,9 @@ impl Site {
         let delta = self.engine.apply(vec![change], SystemTime::UNIX_EPOCH);
         for (key, resource) in &delta.resources {
             match resource {
-                Some(Resource::Frontend(frontend)) => drop(self.frontends.insert(key.clone(), frontend.clone())),
+                Some(Resource::Frontend(frontend)) => {
+                    drop(self.frontends.insert(key.clone(), frontend.clone()))
+                }
                 _ => drop(self.frontends.remove(key)),
             }
         }
@@ -51,23 +61,42 @@ impl Site {
     }
 
     fn put(&mut self, value: Value) -> Delta {
-        self.apply(Change::put(Object::parse_admitted(value).expect("an object")))
+        self.apply(Change::put(
+            Object::parse_admitted(value).expect("an object"),
+        ))
     }
 
     fn delete(&mut self, kind: Kind, namespace: &str, name: &str) -> Delta {
-        self.apply(Change::delete(ObjectKey::new(kind, ObjectName::new(namespace, name))))
+        self.apply(Change::delete(ObjectKey::new(
+            kind,
+            ObjectName::new(namespace, name),
+        )))
     }
 
-    /// Puts a Gateway with HTTP listeners at these ports, which stands on a Service of its namespace.
-    fn put_gateway_on(&mut self, namespace: &str, name: &str, created: u32, service: &str, ports: &[u16]) {
-        self.put(parameters(namespace, name, json!({"service": {"name": service}})));
+    /// Puts a Gateway with HTTP listeners at these ports, which stands on a Service of its
+    /// namespace.
+    fn put_gateway_on(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        created: u32,
+        service: &str,
+        ports: &[u16],
+    ) {
+        self.put(parameters(
+            namespace,
+            name,
+            json!({"service": {"name": service}}),
+        ));
         self.put(gateway(namespace, name, created, ports));
     }
 
-    /// Writes the lent slices of a Gateway, as the lease holder does. Returns whether there are any.
+    /// Writes the lent slices of a Gateway, as the lease holder does. Returns whether there are
+    /// any.
     fn write(&mut self, namespace: &str, name: &str) -> bool {
         let gateway = ObjectName::new(namespace, name);
-        let Some(ServiceIntent::Slices(desired)) = self.engine.services().get(&gateway).cloned() else {
+        let Some(ServiceIntent::Slices(desired)) = self.engine.services().get(&gateway).cloned()
+        else {
             panic!("{gateway} stands on a Service")
         };
         let slice = format!("{}-v4", desired.prefix);
@@ -80,7 +109,11 @@ impl Site {
             .iter()
             .map(|(name, at)| json!({"name": name, "port": at.number, "protocol": at.transport.as_str()}))
             .collect();
-        let endpoints: Vec<Value> = desired.envoys.keys().map(|ip| json!({"addresses": [ip]})).collect();
+        let endpoints: Vec<Value> = desired
+            .envoys
+            .keys()
+            .map(|ip| json!({"addresses": [ip]}))
+            .collect();
         let mut labels = json!(desired.labels);
         labels["kubernetes.io/service-name"] = json!(*desired.service.name);
         labels[SLICES_BY] = json!(MANAGER);
@@ -95,31 +128,61 @@ impl Site {
     /// The Envoy port of each port of a Gateway.
     fn served(&self, namespace: &str, name: &str) -> Vec<(u16, u16)> {
         let gateway = ObjectName::new(namespace, name);
-        let of_gateway = self.frontends.values().filter(|frontend| frontend.id.gateway == gateway);
-        of_gateway.map(|frontend| (frontend.id.port, frontend.port)).collect()
+        let of_gateway = self
+            .frontends
+            .values()
+            .filter(|frontend| frontend.id.gateway == gateway);
+        of_gateway
+            .map(|frontend| (frontend.id.port, frontend.port))
+            .collect()
     }
 
     /// The intended lent slices of a Gateway: the names of its Service's ports, and Envoy ports.
     fn led(&self, namespace: &str, name: &str) -> Vec<String> {
-        match self.engine.services().get(&ObjectName::new(namespace, name)) {
-            Some(ServiceIntent::Slices(desired)) => {
-                desired.ports.iter().map(|(name, at)| format!("{name}={at}")).collect()
-            }
+        match self
+            .engine
+            .services()
+            .get(&ObjectName::new(namespace, name))
+        {
+            Some(ServiceIntent::Slices(desired)) => desired
+                .ports
+                .iter()
+                .map(|(name, at)| format!("{name}={at}"))
+                .collect(),
             other => panic!("{other:?}"),
         }
     }
 
-    fn status(&self, kind: Kind, namespace: &str, name: &str) -> (Vec<Condition>, Vec<Vec<Condition>>, Vec<String>) {
+    fn status(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+    ) -> (Vec<Condition>, Vec<Vec<Condition>>, Vec<String>) {
         let key = ObjectKey::new(kind, ObjectName::new(namespace, name));
         match self.engine.status(&key).expect("it has a status").body {
             StatusBody::Gateway(status) => (
                 status.conditions,
-                status.listeners.into_iter().map(|listener| listener.conditions).collect(),
-                status.addresses.iter().map(|at| at.address.to_string()).collect(),
+                status
+                    .listeners
+                    .into_iter()
+                    .map(|listener| listener.conditions)
+                    .collect(),
+                status
+                    .addresses
+                    .iter()
+                    .map(|at| at.address.to_string())
+                    .collect(),
             ),
-            StatusBody::ListenerSet(status) => {
-                (status.conditions, status.listeners.into_iter().map(|listener| listener.conditions).collect(), vec![])
-            }
+            StatusBody::ListenerSet(status) => (
+                status.conditions,
+                status
+                    .listeners
+                    .into_iter()
+                    .map(|listener| listener.conditions)
+                    .collect(),
+                vec![],
+            ),
             other => panic!("{other:?}"),
         }
     }
@@ -127,13 +190,17 @@ impl Site {
     /// `Accepted` and `Programmed` of a Gateway.
     fn told(&self, namespace: &str, name: &str) -> [String; 2] {
         let (conditions, ..) = self.status(Kind::Gateway, namespace, name);
-        [ConditionType::Accepted, ConditionType::Programmed].map(|kind| condition(&conditions, kind))
+        [ConditionType::Accepted, ConditionType::Programmed]
+            .map(|kind| condition(&conditions, kind))
     }
 
     /// `Accepted` of its listeners.
     fn listeners(&self, namespace: &str, name: &str) -> Vec<String> {
         let (_, listeners, _) = self.status(Kind::Gateway, namespace, name);
-        listeners.iter().map(|conditions| condition(conditions, ConditionType::Accepted)).collect()
+        listeners
+            .iter()
+            .map(|conditions| condition(conditions, ConditionType::Accepted))
+            .collect()
     }
 
     fn addresses(&self, namespace: &str, name: &str) -> Vec<String> {
@@ -142,7 +209,10 @@ impl Site {
 }
 
 fn condition(conditions: &[Condition], kind: ConditionType) -> String {
-    let found = conditions.iter().find(|condition| condition.kind == kind).expect("it has one");
+    let found = conditions
+        .iter()
+        .find(|condition| condition.kind == kind)
+        .expect("it has one");
     match found.status {
         Status::True => "True".to_owned(),
         _ => format!("{:?}: {}", found.reason, found.message),
@@ -150,7 +220,8 @@ fn condition(conditions: &[Condition], kind: ConditionType) -> String {
 }
 
 fn reference(name: &str, namespace: Option<&str>) -> Value {
-    let mut reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": name});
+    let mut reference =
+        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": name});
     if let Some(namespace) = namespace {
         reference["namespace"] = json!(namespace);
     }
@@ -163,7 +234,8 @@ fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
 }
 
 fn gateway(namespace: &str, name: &str, created: u32, ports: &[u16]) -> Value {
-    let listener = |port: &u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
+    let listener =
+        |port: &u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": name,
             "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
         "spec": {"gatewayClassName": "g", "infrastructure": {"parametersRef": reference(name, None)},
@@ -191,17 +263,32 @@ fn fleet(service: &str, ports: &[(&str, u16)], ip: &str) -> Value {
 #[test]
 fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
     let mut site = Site::new();
-    site.put(service("a", "web", &[(80, json!(20_001)), (443, json!(20_002))]));
+    site.put(service(
+        "a",
+        "web",
+        &[(80, json!(20_001)), (443, json!(20_002))],
+    ));
     site.put_gateway_on("a", "edge", 0, "web", &[80]);
-    assert_eq!(site.led("a", "edge"), ["n80=20001"], "nothing leads to a port that has no listener");
+    assert_eq!(
+        site.led("a", "edge"),
+        ["n80=20001"],
+        "nothing leads to a port that has no listener"
+    );
     assert!(site.served("a", "edge").is_empty(), "before it is recorded");
-    assert_eq!(site.told("a", "edge")[1], "Pending: Service a/web does not lead to Envoys yet");
+    assert_eq!(
+        site.told("a", "edge")[1],
+        "Pending: Service a/web does not lead to Envoys yet"
+    );
     assert!(site.write("a", "edge"));
     assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
     assert_eq!(site.told("a", "edge"), ["True", "True"]);
     assert_eq!(site.addresses("a", "edge"), ["192.0.2.7"]);
     assert!(
-        !site.engine.services().values().any(|intent| matches!(intent, ServiceIntent::Wanted(_))),
+        !site
+            .engine
+            .services()
+            .values()
+            .any(|intent| matches!(intent, ServiceIntent::Wanted(_))),
         "no Service is made for it"
     );
 
@@ -211,15 +298,29 @@ fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
     assert!(site.write("a", "edge"));
     assert_eq!(site.served("a", "edge"), [(80, 20_003)]);
     // Another listener, and one of a ListenerSet.
-    site.put(service("a", "web", &[(80, json!(20_003)), (443, json!(20_002)), (81, json!(20_004))]));
+    site.put(service(
+        "a",
+        "web",
+        &[
+            (80, json!(20_003)),
+            (443, json!(20_002)),
+            (81, json!(20_004)),
+        ],
+    ));
     site.put(gateway("a", "edge", 0, &[80, 443]));
     site.put(json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"namespace": "b", "name": "more"},
         "spec": {"parentRef": {"name": "edge", "namespace": "a"}, "listeners": [
             {"name": "l81", "protocol": "HTTP", "port": 81}, {"name": "l82", "protocol": "HTTP", "port": 82}]}}));
     assert!(site.write("a", "edge"));
-    assert_eq!(site.served("a", "edge"), [(80, 20_003), (81, 20_004), (443, 20_002)]);
+    assert_eq!(
+        site.served("a", "edge"),
+        [(80, 20_003), (81, 20_004), (443, 20_002)]
+    );
     let (_, listeners, _) = site.status(Kind::ListenerSet, "b", "more");
-    let told: Vec<String> = listeners.iter().map(|l| condition(l, ConditionType::Accepted)).collect();
+    let told: Vec<String> = listeners
+        .iter()
+        .map(|l| condition(l, ConditionType::Accepted))
+        .collect();
     let lacks = "PortUnavailable: Service a/web has no port 82: add it, or use one that it has (80, 81, 443)";
     assert_eq!(told, ["True", lacks]);
 
@@ -238,34 +339,77 @@ fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
 #[test]
 fn gateways_that_would_meet_on_a_target_port_are_told_and_the_first_is_served_on() {
     let have = |one: &str, other: &str| {
-        format!("PortUnavailable: {one} of Envoys, which {other} has: give it another targetPort, or take another port")
+        format!(
+            "PortUnavailable: {one} of Envoys, which {other} has: give it another targetPort, or take another port"
+        )
     };
     for (second, port, target, told) in [
         // Two Services and two target ports; one Service and two target ports.
         ("two", 80, 20_002, "True".to_owned()),
         ("one", 81, 20_002, "True".to_owned()),
-        // Two Services and one target port; one Service and one target port, by one of its ports or by two.
-        ("two", 80, 20_001, have("port 80 of Service a/two leads to port 20001", "Gateway a/y")),
-        ("one", 80, 20_001, have("port 80 of Service a/one leads to port 20001", "Gateway a/y")),
-        ("one", 81, 20_001, have("port 81 of Service a/one leads to port 20001", "Gateway a/y")),
+        // Two Services and one target port; one Service and one target port, by one of its ports or
+        // by two.
+        (
+            "two",
+            80,
+            20_001,
+            have(
+                "port 80 of Service a/two leads to port 20001",
+                "Gateway a/y",
+            ),
+        ),
+        (
+            "one",
+            80,
+            20_001,
+            have(
+                "port 80 of Service a/one leads to port 20001",
+                "Gateway a/y",
+            ),
+        ),
+        (
+            "one",
+            81,
+            20_001,
+            have(
+                "port 81 of Service a/one leads to port 20001",
+                "Gateway a/y",
+            ),
+        ),
     ] {
         let mut site = Site::new();
-        site.put(service("a", "one", &[(80, json!(20_001)), (81, json!(target))]));
+        site.put(service(
+            "a",
+            "one",
+            &[(80, json!(20_001)), (81, json!(target))],
+        ));
         site.put(service("a", "two", &[(80, json!(target))]));
         // The first one is younger.
         site.put_gateway_on("a", "y", 9, "one", &[80]);
         assert!(site.write("a", "y"));
         site.put_gateway_on("a", "x", 1, second, &[port]);
-        assert_eq!(site.listeners("a", "x"), [told.as_str()], "{second} {port} {target}");
+        assert_eq!(
+            site.listeners("a", "x"),
+            [told.as_str()],
+            "{second} {port} {target}"
+        );
         let is_served = told == "True";
-        assert_eq!(site.write("a", "x"), is_served, "nothing leads to what is another's");
+        assert_eq!(
+            site.write("a", "x"),
+            is_served,
+            "nothing leads to what is another's"
+        );
         assert_eq!(!site.served("a", "x").is_empty(), is_served);
         assert_eq!(site.served("a", "y"), [(80, 20_001)], "it goes on unharmed");
         assert_eq!(site.told("a", "y"), ["True", "True"]);
         // After the first and its slices are deleted, the other gets the port.
         site.delete(Kind::Gateway, "a", "y");
         if !is_served {
-            assert_eq!(site.listeners("a", "x"), [told.as_str()], "slices of ours still lead there");
+            assert_eq!(
+                site.listeners("a", "x"),
+                [told.as_str()],
+                "slices of ours still lead there"
+            );
         }
         site.delete(Kind::EndpointSlice, "a", "y-one-v4");
         assert_eq!(site.listeners("a", "x"), ["True"]);
@@ -290,39 +434,64 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
     site.write("b", "edge");
     site.put(service("a", "web", &[(80, json!(20_002))]));
     assert!(site.write("a", "edge"));
-    assert_eq!((site.served("a", "edge"), site.served("b", "edge")), (vec![(80, 20_002)], vec![(80, 20_001)]));
+    assert_eq!(
+        (site.served("a", "edge"), site.served("b", "edge")),
+        (vec![(80, 20_002)], vec![(80, 20_001)])
+    );
     // A Gateway with a port keeps it, even against an older one.
     site.put(service("b", "web", &[(80, json!(20_002))]));
     assert!(site.listeners("b", "edge")[0].starts_with("PortUnavailable"));
-    assert!(!site.write("b", "edge"), "and what led there before does no more");
-    assert_eq!((site.served("a", "edge"), site.served("b", "edge")), (vec![(80, 20_002)], vec![]));
+    assert!(
+        !site.write("b", "edge"),
+        "and what led there before does no more"
+    );
+    assert_eq!(
+        (site.served("a", "edge"), site.served("b", "edge")),
+        (vec![(80, 20_002)], vec![])
+    );
 }
 
-/// Nobody takes all ports of the Envoys: those of a namespace are limited, and another namespace gets the next one.
+/// Nobody takes all ports of the Envoys: those of a namespace are limited, and another namespace
+/// gets the next one.
 #[test]
 fn a_namespace_gets_as_many_target_ports_as_the_limit_says_and_no_more() {
-    let mut site = Site::within(Limits { max_ports_per_namespace: 2, ..Limits::default() });
+    let mut site = Site::within(Limits {
+        max_ports_per_namespace: 2,
+        ..Limits::default()
+    });
     let ports: Vec<(u16, Value)> = (0..3).map(|n| (80 + n, json!(20_001 + n))).collect();
     site.put(service("a", "web", &ports));
     for (name, created, port) in [("one", 1, 80), ("two", 2, 81), ("three", 3, 82)] {
         site.put_gateway_on("a", name, created, "web", &[port]);
     }
     assert!(site.write("a", "one") && site.write("a", "two"));
-    assert!(site.told("a", "three")[0].contains("--max-ports-per-namespace 2"), "{:?}", site.told("a", "three"));
+    assert!(
+        site.told("a", "three")[0].contains("--max-ports-per-namespace 2"),
+        "{:?}",
+        site.told("a", "three")
+    );
     site.put(service("b", "web", &[(80, json!(20_003))]));
     site.put_gateway_on("b", "edge", 4, "web", &[80]);
     assert!(site.write("b", "edge"));
     assert_eq!(site.served("b", "edge"), [(80, 20_003)]);
     // With one Gateway less the next has its turn, and a port that somebody else has is not taken.
     site.delete(Kind::Gateway, "a", "one");
-    assert!(site.listeners("a", "three")[0].starts_with("PortUnavailable"), "{:?}", site.listeners("a", "three"));
+    assert!(
+        site.listeners("a", "three")[0].starts_with("PortUnavailable"),
+        "{:?}",
+        site.listeners("a", "three")
+    );
     assert_eq!(site.served("b", "edge"), [(80, 20_003)]);
 }
 
 #[test]
 fn two_ports_of_a_service_are_never_merged() {
     let mut site = Site::new();
-    site.put(service("a", "web", &[(80, json!(20_001)), (81, json!(20_001))]));
+    site.put(service(
+        "a",
+        "web",
+        &[(80, json!(20_001)), (81, json!(20_001))],
+    ));
     site.put_gateway_on("a", "edge", 0, "web", &[80, 81]);
     let told = "PortUnavailable: port 81 of Service a/web leads to port 20001 of Envoys, as port 80 does, at which this \
                 Gateway has listeners: give it another targetPort";
@@ -333,7 +502,10 @@ fn two_ports_of_a_service_are_never_merged() {
     // Alone it has the port.
     site.put(gateway("a", "edge", 0, &[81]));
     site.write("a", "edge");
-    assert_eq!((site.served("a", "edge"), site.listeners("a", "edge")), (vec![(81, 20_001)], vec!["True".to_owned()]));
+    assert_eq!(
+        (site.served("a", "edge"), site.listeners("a", "edge")),
+        (vec![(81, 20_001)], vec!["True".to_owned()])
+    );
 }
 
 #[test]
@@ -348,27 +520,48 @@ fn a_service_that_cannot_be_stood_on_is_told() {
         let mut made = good();
         made["metadata"]["labels"] = json!({MANAGED_BY: MANAGER});
         made["metadata"]["annotations"] = json!({"gatewright.io/gateway": "other"});
-        made["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": GATEWAY, "kind": "Gateway", "name": "other", "uid": "1", "controller": true}]);
+        made["metadata"]["ownerReferences"] = json!([{"apiVersion": GATEWAY, "kind": "Gateway", "name": "other", "uid": "1", "controller": true}]);
         made
     };
     let mut site = Site::new();
     site.put(good());
     site.put_gateway_on("a", "edge", 0, "web", &[80]);
     for (service, told) in [
-        (with("type", json!("ExternalName")), "Service a/web is of type ExternalName"),
-        (with("clusterIP", json!("None")), "Service a/web is headless"),
-        (with("selector", json!({"app": "web"})), "Service a/web has a selector"),
-        (made, "Service a/web is the one that was made for Gateway a/other: name another one"),
+        (
+            with("type", json!("ExternalName")),
+            "Service a/web is of type ExternalName",
+        ),
+        (
+            with("clusterIP", json!("None")),
+            "Service a/web is headless",
+        ),
+        (
+            with("selector", json!({"app": "web"})),
+            "Service a/web has a selector",
+        ),
+        (
+            made,
+            "Service a/web is the one that was made for Gateway a/other: name another one",
+        ),
     ] {
         site.put(good());
         assert!(site.write("a", "edge"));
         assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
         site.put(service);
         let programmed = &site.told("a", "edge")[1];
-        assert!(programmed.starts_with(&format!("AddressNotUsable: {told}")), "{programmed}");
-        assert!(site.served("a", "edge").is_empty() && site.led("a", "edge").is_empty(), "{told}");
-        assert_eq!(site.listeners("a", "edge"), ["True"], "it is no matter of the listener's");
+        assert!(
+            programmed.starts_with(&format!("AddressNotUsable: {told}")),
+            "{programmed}"
+        );
+        assert!(
+            site.served("a", "edge").is_empty() && site.led("a", "edge").is_empty(),
+            "{told}"
+        );
+        assert_eq!(
+            site.listeners("a", "edge"),
+            ["True"],
+            "it is no matter of the listener's"
+        );
     }
     site.put(good());
     // Addresses that the Service does not have.
@@ -385,40 +578,65 @@ fn a_service_that_cannot_be_stood_on_is_told() {
     site.put(service("ours", "own", &[(80, json!(20_001))]));
     site.put_gateway_on("ours", "edge", 0, "own", &[80]);
     let programmed = &site.told("ours", "edge")[1];
-    assert!(programmed.contains("Service ours/own leads to all Envoys of a fleet"), "{programmed}");
+    assert!(
+        programmed.contains("Service ours/own leads to all Envoys of a fleet"),
+        "{programmed}"
+    );
     // A Service without an address yet is recorded, and reported.
     let mut waiting = good();
     waiting["status"] = json!({});
     site.put(waiting);
     site.put(gateway("a", "edge", 0, &[80]));
     let programmed = &site.told("a", "edge")[1];
-    assert!(programmed.starts_with("AddressNotAssigned: Service a/web has no address yet"), "{programmed}");
+    assert!(
+        programmed.starts_with("AddressNotAssigned: Service a/web has no address yet"),
+        "{programmed}"
+    );
 }
 
 #[test]
 fn target_ports_are_numbers_of_the_dedicated_fleet_or_names_behind_its_service() {
     let mut site = Site::new();
-    site.put(fleet("own", &[("first", 20_000), ("web", 20_007), ("admin", 9901)], "10.0.0.1"));
+    site.put(fleet(
+        "own",
+        &[("first", 20_000), ("web", 20_007), ("admin", 9901)],
+        "10.0.0.1",
+    ));
     for (target, told) in [
         (json!(20_001), Ok(20_001)),
         (json!("web"), Ok(20_007)),
-        (json!(8080), Err("has targetPort 8080, where Envoys may listen for others")),
-        (json!(0), Err("has targetPort 80, where Envoys may listen for others")),
-        (json!("admin"), Err("has targetPort 9901, where Envoys may listen for others")),
+        (
+            json!(8080),
+            Err("has targetPort 8080, where Envoys may listen for others"),
+        ),
+        (
+            json!(0),
+            Err("has targetPort 80, where Envoys may listen for others"),
+        ),
+        (
+            json!("admin"),
+            Err("has targetPort 9901, where Envoys may listen for others"),
+        ),
         (
             json!("gone"),
-            Err("has targetPort \"gone\", and Service ours/own, which has the Envoys behind it, leads to no port"),
+            Err(
+                "has targetPort \"gone\", and Service ours/own, which has the Envoys behind it, leads to no port",
+            ),
         ),
     ] {
         site.put(service("a", "web", &[(80, target)]));
         site.put_gateway_on("a", "edge", 0, "web", &[80]);
         let written = site.write("a", "edge");
         match told {
-            Ok(port) => assert_eq!((written, site.served("a", "edge")), (true, vec![(80, port)])),
+            Ok(port) => assert_eq!(
+                (written, site.served("a", "edge")),
+                (true, vec![(80, port)])
+            ),
             Err(text) => {
                 let listener = &site.listeners("a", "edge")[0];
                 assert!(
-                    listener.starts_with(&format!("PortUnavailable: port 80 of Service a/web {text}")),
+                    listener
+                        .starts_with(&format!("PortUnavailable: port 80 of Service a/web {text}")),
                     "{listener}"
                 );
                 assert!(!written && site.served("a", "edge").is_empty());
@@ -446,28 +664,59 @@ fn only_where_the_class_allows_it_and_only_in_parameters_of_a_gateway() {
     site.put_gateway_on("a", "edge", 0, "web", &[80]);
     site.write("a", "edge");
     for (class, told) in [
-        (json!({"fleet": "Dedicated"}), "Gateways of GatewayClass g have Services that are made for them"),
-        (json!({"fleet": "Dedicated", "namedServices": "Refuse"}), "set spec.namedServices to Allow"),
-        (json!({"fleet": "Shared", "namedServices": "Allow"}), "spec.service.name belongs to fleet Dedicated"),
-        (json!({"service": {"name": "web"}}), "spec.service.name belongs to the parameters of a Gateway"),
+        (
+            json!({"fleet": "Dedicated"}),
+            "Gateways of GatewayClass g have Services that are made for them",
+        ),
+        (
+            json!({"fleet": "Dedicated", "namedServices": "Refuse"}),
+            "set spec.namedServices to Allow",
+        ),
+        (
+            json!({"fleet": "Shared", "namedServices": "Allow"}),
+            "spec.service.name belongs to fleet Dedicated",
+        ),
+        (
+            json!({"service": {"name": "web"}}),
+            "spec.service.name belongs to the parameters of a Gateway",
+        ),
     ] {
         site.put(parameters("infra", "class", class));
         let accepted = &site.told("a", "edge")[0];
-        assert!(accepted.starts_with("InvalidParameters: ") && accepted.contains(told), "{accepted}");
+        assert!(
+            accepted.starts_with("InvalidParameters: ") && accepted.contains(told),
+            "{accepted}"
+        );
         assert!(site.served("a", "edge").is_empty());
         // The slices stay as they are, and the port belongs to no other Gateway.
         let gateway = ObjectName::new("a", "edge");
-        assert_eq!(site.engine.services().get(&gateway), Some(&ServiceIntent::Left));
+        assert_eq!(
+            site.engine.services().get(&gateway),
+            Some(&ServiceIntent::Left)
+        );
     }
-    site.put(parameters("infra", "class", json!({"fleet": "Dedicated", "namedServices": "Allow"})));
+    site.put(parameters(
+        "infra",
+        "class",
+        json!({"fleet": "Dedicated", "namedServices": "Allow"}),
+    ));
     assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
     for (own, told) in [
-        (json!({"namedServices": "Allow"}), "spec.namedServices belongs to the parameters of a GatewayClass"),
-        (json!({"service": {"name": "web", "type": "ClusterIP"}}), "has a type and a load balancer of its own"),
+        (
+            json!({"namedServices": "Allow"}),
+            "spec.namedServices belongs to the parameters of a GatewayClass",
+        ),
+        (
+            json!({"service": {"name": "web", "type": "ClusterIP"}}),
+            "has a type and a load balancer of its own",
+        ),
     ] {
         site.put(parameters("a", "edge", own));
         let accepted = &site.told("a", "edge")[0];
-        assert!(accepted.starts_with("InvalidParameters: ") && accepted.contains(told), "{accepted}");
+        assert!(
+            accepted.starts_with("InvalidParameters: ") && accepted.contains(told),
+            "{accepted}"
+        );
     }
 }
 
@@ -504,15 +753,25 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     site.put(ours(first + 1));
     assert!(site.write("a", "edge"));
     site.put(ours(first));
-    assert_eq!((site.served("a", "edge"), site.served("b", "made")), (vec![(80, first)], vec![]));
+    assert_eq!(
+        (site.served("a", "edge"), site.served("b", "made")),
+        (vec![(80, first)], vec![])
+    );
     assert_ne!(chosen(&site), first);
 
-    // Nor does one who can write slices, but may not stand on Services: its slices then have no effect.
+    // Nor does one who can write slices, but may not stand on Services: its slices then have no
+    // effect.
     site.put(parameters("a", "edge", json!({})));
-    assert_eq!((site.served("a", "edge"), site.served("b", "made")), (vec![], vec![(80, first)]));
+    assert_eq!(
+        (site.served("a", "edge"), site.served("b", "made")),
+        (vec![], vec![(80, first)])
+    );
     site.put(service("c", "web", &[(80, json!(first))]));
     site.put_gateway_on("c", "edge", 5, "web", &[80]);
-    assert!(site.listeners("c", "edge")[0].starts_with("PortUnavailable"), "slices of ours lead there still");
+    assert!(
+        site.listeners("c", "edge")[0].starts_with("PortUnavailable"),
+        "slices of ours lead there still"
+    );
 }
 
 #[test]
@@ -530,7 +789,11 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         let counted = |site: &Site, before: &Counters| site.engine.counters().since(before);
         let services = delta.services.keys().cloned().collect::<Vec<_>>();
         assert_eq!(services, [ObjectName::new("a", "g0")]);
-        let changed = (counted(&site, &before), delta.resources.len(), delta.statuses.len());
+        let changed = (
+            counted(&site, &before),
+            delta.resources.len(),
+            delta.statuses.len(),
+        );
         let before = site.engine.counters();
         site.write("a", "g0");
         (changed, counted(&site, &before))

@@ -10,17 +10,24 @@ use crate::inputs::Object;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-/// An installation with a class, and a Gateway of the platform with a listener of each protocol that every namespace may
-/// use.
+/// An installation with a class, and a Gateway of the platform with a listener of each protocol
+/// that every namespace may use.
 struct Told {
     engine: Engine,
 }
 
 impl Told {
     fn within(limits: Limits) -> Self {
-        let mut told = Self { engine: Engine::new(Settings { limits, ..Settings::new("c", Vec::new()) }) };
-        told.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "open"},
-            "spec": {"controllerName": "c"}}));
+        let mut told = Self {
+            engine: Engine::new(Settings {
+                limits,
+                ..Settings::new("c", Vec::new())
+            }),
+        };
+        told.put(
+            json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "open"},
+            "spec": {"controllerName": "c"}}),
+        );
         let from = json!({"namespaces": {"from": "All"}});
         let listener = |name: &str, protocol: &str, port: u16| json!({"name": name, "protocol": protocol, "port": port, "allowedRoutes": from});
         let mut tls = listener("tls", "TLS", 8443);
@@ -31,7 +38,8 @@ impl Told {
 
     fn put(&mut self, value: Value) {
         let object = Object::parse(value).expect("an object");
-        self.engine.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
+        self.engine
+            .apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
     }
 
     fn gateway(&mut self, namespace: &str, name: &str, second: u32, listeners: Value) {
@@ -42,20 +50,28 @@ impl Told {
     /// Puts a route of a namespace, which is created in this second.
     fn route(&mut self, kind: &str, name: &str, second: u32, hostnames: &[&str], rules: Value) {
         let section = if kind == "TLSRoute" { "tls" } else { "http" };
-        self.put(json!({"apiVersion": GATEWAY, "kind": kind, "metadata": {"namespace": "a", "name": name,
+        self.put(
+            json!({"apiVersion": GATEWAY, "kind": kind, "metadata": {"namespace": "a", "name": name,
             "creationTimestamp": time(second)}, "spec": {"hostnames": hostnames, "rules": rules,
-                "parentRefs": [{"name": "g", "namespace": "infra", "sectionName": section}]}}));
+                "parentRefs": [{"name": "g", "namespace": "infra", "sectionName": section}]}}),
+        );
     }
 
     fn remove(&mut self, kind: Kind, name: &str) {
         let key = ObjectKey::new(kind, ObjectName::new("a", name));
-        self.engine.apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
+        self.engine
+            .apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
     }
 
     /// The message of a route that is not accepted for a limit; empty for one that is accepted.
     fn told(&self, kind: Kind, name: &str) -> String {
-        let status = self.engine.status(&ObjectKey::new(kind, ObjectName::new("a", name))).expect("a status");
-        let StatusBody::Route(status) = status.body else { panic!("a route's") };
+        let status = self
+            .engine
+            .status(&ObjectKey::new(kind, ObjectName::new("a", name)))
+            .expect("a status");
+        let StatusBody::Route(status) = status.body else {
+            panic!("a route's")
+        };
         let accepted = &status.parents.first().expect("a parent").1[0];
         match accepted.reason {
             Reason::Accepted => String::new(),
@@ -75,56 +91,104 @@ fn backend(name: &str) -> Value {
 
 /// A rule with so many matches and a filter that edits so many headers.
 fn edits(matches: usize, edits: usize) -> Value {
-    let matches: Vec<Value> = (0..matches).map(|index| json!({"path": {"value": format!("/{index}")}})).collect();
-    let set: Vec<Value> = (0..edits).map(|index| json!({"name": format!("x-{index}"), "value": "v"})).collect();
+    let matches: Vec<Value> = (0..matches)
+        .map(|index| json!({"path": {"value": format!("/{index}")}}))
+        .collect();
+    let set: Vec<Value> = (0..edits)
+        .map(|index| json!({"name": format!("x-{index}"), "value": "v"}))
+        .collect();
     json!({"matches": matches, "backendRefs": [backend("web")],
         "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": set}}]})
 }
 
 #[test]
 fn envoys_memory_counts_for_each_hostname_and_match_and_the_oldest_have_it() {
-    let mut told = Told::within(Limits { max_envoy_mib_per_namespace: 4, ..Limits::default() });
+    let mut told = Told::within(Limits {
+        max_envoy_mib_per_namespace: 4,
+        ..Limits::default()
+    });
     for (index, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
         let hosts = [&*format!("{name}1.org"), &format!("{name}2.org")];
-        told.route("HTTPRoute", name, u32::try_from(index).expect("few"), &hosts, json!([edits(30, 16)]));
+        told.route(
+            "HTTPRoute",
+            name,
+            u32::try_from(index).expect("few"),
+            &hosts,
+            json!([edits(30, 16)]),
+        );
     }
     let names = ["a", "b", "c", "d", "e"];
-    let refused = |told: &Told| names.into_iter().filter(|name| !told.told(Kind::HTTPRoute, name).is_empty()).collect();
+    let refused = |told: &Told| {
+        names
+            .into_iter()
+            .filter(|name| !told.told(Kind::HTTPRoute, name).is_empty())
+            .collect()
+    };
     let all: Vec<&str> = refused(&told);
     assert_eq!(all, ["e"]);
     let text = told.told(Kind::HTTPRoute, "e");
-    assert!(text.contains("--max-envoy-mib-per-namespace, 4 MiB of an Envoy's memory, this one needs 1 MiB"), "{text}");
+    assert!(
+        text.contains(
+            "--max-envoy-mib-per-namespace, 4 MiB of an Envoy's memory, this one needs 1 MiB"
+        ),
+        "{text}"
+    );
     told.remove(Kind::HTTPRoute, "a");
-    assert_eq!(told.told(Kind::HTTPRoute, "e"), "", "a deleted route makes room");
+    assert_eq!(
+        told.told(Kind::HTTPRoute, "e"),
+        "",
+        "a deleted route makes room"
+    );
 }
 
 #[test]
 fn a_route_that_is_too_large_for_itself_leaves_room_for_the_others_of_its_namespace() {
-    let mut told = Told::within(Limits { max_envoy_mib_per_namespace: 4, ..Limits::default() });
+    let mut told = Told::within(Limits {
+        max_envoy_mib_per_namespace: 4,
+        ..Limits::default()
+    });
     told.route("HTTPRoute", "large", 0, &["a.org"], json!([edits(64, 16)]));
     told.route("HTTPRoute", "small", 1, &["b.org"], json!([edits(1, 16)]));
     let text = told.told(Kind::HTTPRoute, "large");
-    assert!(text.contains("one object may need 1 MiB of an Envoy's memory, a quarter of --max-envoy-mib"), "{text}");
+    assert!(
+        text.contains(
+            "one object may need 1 MiB of an Envoy's memory, a quarter of --max-envoy-mib"
+        ),
+        "{text}"
+    );
     assert_eq!(told.told(Kind::HTTPRoute, "small"), "");
     told.route("HTTPRoute", "large", 0, &["a.org"], json!([edits(32, 16)]));
-    assert_eq!(told.told(Kind::HTTPRoute, "large"), "", "it may be made smaller");
+    assert_eq!(
+        told.told(Kind::HTTPRoute, "large"),
+        "",
+        "it may be made smaller"
+    );
 }
 
 #[test]
 fn a_label_of_the_namespace_gives_it_another_quota() {
-    let mut told = Told::within(Limits { max_envoy_mib_per_namespace: 4, ..Limits::default() });
+    let mut told = Told::within(Limits {
+        max_envoy_mib_per_namespace: 4,
+        ..Limits::default()
+    });
     told.route("HTTPRoute", "large", 0, &["a.org"], json!([edits(64, 16)]));
-    let namespace =
-        |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": labels}});
+    let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": labels}});
     told.put(namespace(json!({"gatewright.io/quota-envoy-mib": "16"})));
     assert_eq!(told.told(Kind::HTTPRoute, "large"), "");
     told.put(namespace(json!({})));
-    assert_ne!(told.told(Kind::HTTPRoute, "large"), "", "without the label it has the quota of all");
+    assert_ne!(
+        told.told(Kind::HTTPRoute, "large"),
+        "",
+        "without the label it has the quota of all"
+    );
 }
 
 #[test]
 fn every_listener_has_the_matches_of_a_route_again() {
-    let mut told = Told::within(Limits { max_envoy_mib_per_namespace: 64, ..Limits::default() });
+    let mut told = Told::within(Limits {
+        max_envoy_mib_per_namespace: 64,
+        ..Limits::default()
+    });
     let listener = |index: u16| json!({"name": format!("l{index}"), "protocol": "HTTP", "port": 80, "hostname": format!("h{index}.org")});
     let put = |told: &mut Told| {
         told.put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": "r"},
@@ -134,23 +198,61 @@ fn every_listener_has_the_matches_of_a_route_again() {
     put(&mut told);
     assert_eq!(told.told(Kind::HTTPRoute, "r"), "");
     told.gateway("a", "own", 0, (0..64).map(listener).collect());
-    assert!(told.told(Kind::HTTPRoute, "r").contains("one object may need 16 MiB"), "64 listeners, 64 matches each");
+    assert!(
+        told.told(Kind::HTTPRoute, "r")
+            .contains("one object may need 16 MiB"),
+        "64 listeners, 64 matches each"
+    );
 }
 
 #[test]
 fn a_cluster_is_counted_once_and_its_oldest_user_pays_for_it() {
-    let mut told = Told::within(Limits { max_clusters_per_namespace: 2, ..Limits::default() });
-    told.route("HTTPRoute", "first", 0, &["a.org"], json!([{"backendRefs": [backend("x"), backend("y")]}]));
-    told.route("HTTPRoute", "same", 1, &["b.org"], json!([{"backendRefs": [backend("y"), backend("x")]}]));
-    told.route("HTTPRoute", "third", 2, &["c.org"], json!([{"backendRefs": [backend("z")]}]));
+    let mut told = Told::within(Limits {
+        max_clusters_per_namespace: 2,
+        ..Limits::default()
+    });
+    told.route(
+        "HTTPRoute",
+        "first",
+        0,
+        &["a.org"],
+        json!([{"backendRefs": [backend("x"), backend("y")]}]),
+    );
+    told.route(
+        "HTTPRoute",
+        "same",
+        1,
+        &["b.org"],
+        json!([{"backendRefs": [backend("y"), backend("x")]}]),
+    );
+    told.route(
+        "HTTPRoute",
+        "third",
+        2,
+        &["c.org"],
+        json!([{"backendRefs": [backend("z")]}]),
+    );
     assert_eq!(told.told(Kind::HTTPRoute, "same"), "");
     let text = told.told(Kind::HTTPRoute, "third");
-    assert!(text.contains("--max-clusters-per-namespace, 2 clusters, this one needs 1 cluster:"), "{text}");
+    assert!(
+        text.contains("--max-clusters-per-namespace, 2 clusters, this one needs 1 cluster:"),
+        "{text}"
+    );
     // Who shares the clusters of a route that is refused would have Envoys get them.
-    told.route("HTTPRoute", "fourth", 3, &["d.org"], json!([{"backendRefs": [backend("z")]}]));
+    told.route(
+        "HTTPRoute",
+        "fourth",
+        3,
+        &["d.org"],
+        json!([{"backendRefs": [backend("z")]}]),
+    );
     assert_ne!(told.told(Kind::HTTPRoute, "fourth"), "");
     told.remove(Kind::HTTPRoute, "first");
-    assert_ne!(told.told(Kind::HTTPRoute, "third"), "", "the clusters of the first are still in use");
+    assert_ne!(
+        told.told(Kind::HTTPRoute, "third"),
+        "",
+        "the clusters of the first are still in use"
+    );
     told.remove(Kind::HTTPRoute, "same");
     assert_eq!(told.told(Kind::HTTPRoute, "third"), "");
     assert_eq!(told.told(Kind::HTTPRoute, "fourth"), "");
@@ -158,24 +260,44 @@ fn a_cluster_is_counted_once_and_its_oldest_user_pays_for_it() {
 
 #[test]
 fn a_weighted_hostname_that_is_passed_through_has_a_filter_chain() {
-    let mut told = Told::within(Limits { max_filter_chains_per_namespace: 2, ..Limits::default() });
+    let mut told = Told::within(Limits {
+        max_filter_chains_per_namespace: 2,
+        ..Limits::default()
+    });
     let weighted = json!([{"backendRefs": [backend("x"), backend("y")]}]);
     told.route("TLSRoute", "two", 0, &["a.org", "b.org"], weighted.clone());
-    told.route("TLSRoute", "single", 1, &["c.org"], json!([{"backendRefs": [backend("x")]}]));
+    told.route(
+        "TLSRoute",
+        "single",
+        1,
+        &["c.org"],
+        json!([{"backendRefs": [backend("x")]}]),
+    );
     told.route("TLSRoute", "third", 2, &["d.org"], weighted);
     assert_eq!(told.told(Kind::TLSRoute, "two"), "");
     assert_eq!(told.told(Kind::TLSRoute, "single"), "");
     let text = told.told(Kind::TLSRoute, "third");
-    assert!(text.contains("--max-filter-chains-per-namespace, 2 filter chains, this one needs 1"), "{text}");
+    assert!(
+        text.contains("--max-filter-chains-per-namespace, 2 filter chains, this one needs 1"),
+        "{text}"
+    );
 }
 
 #[test]
 fn routes_have_what_gateways_leave() {
-    let mut told = Told::within(Limits { max_envoy_mib_per_namespace: 4, ..Limits::default() });
+    let mut told = Told::within(Limits {
+        max_envoy_mib_per_namespace: 4,
+        ..Limits::default()
+    });
     told.route("HTTPRoute", "r", 0, &["a.org"], json!([edits(32, 16)]));
-    let listener = |index: u16| json!({"name": format!("l{index}"), "protocol": "HTTP", "port": 9000 + index});
+    let listener =
+        |index: u16| json!({"name": format!("l{index}"), "protocol": "HTTP", "port": 9000 + index});
     told.gateway("a", "own", 1, (0..16).map(listener).collect());
     assert_eq!(told.told(Kind::HTTPRoute, "r"), "");
     told.gateway("a", "own", 1, (0..24).map(listener).collect());
-    assert_ne!(told.told(Kind::HTTPRoute, "r"), "", "the Gateway takes the room, though it is younger");
+    assert_ne!(
+        told.told(Kind::HTTPRoute, "r"),
+        "",
+        "the Gateway takes the room, though it is younger"
+    );
 }

@@ -8,11 +8,19 @@ const IN_USE: &str = "l: cannot bind: Address already in use";
 
 /// A client of listeners to which `l` was sent, with the nonce of the response.
 fn offered() -> (Chat, u64) {
-    let limits = Limits { is_temporary: |text| text.contains("in use"), ..Default::default() };
+    let limits = Limits {
+        is_temporary: |text| text.contains("in use"),
+        ..Default::default()
+    };
     let mut chat = Chat::new(limits, vec![listener("l", "a")]);
     chat.subscribe(Kind::Listener, &[]);
     let said = chat.read();
-    assert_eq!(said.iter().map(|(_, said)| said.clone()).collect::<Vec<_>>(), [new(Kind::Listener, "l")]);
+    assert_eq!(
+        said.iter()
+            .map(|(_, said)| said.clone())
+            .collect::<Vec<_>>(),
+        [new(Kind::Listener, "l")]
+    );
     let nonce = said[0].0;
     (chat, nonce)
 }
@@ -20,18 +28,31 @@ fn offered() -> (Chat, u64) {
 /// Refuses a response at `now`. Returns the rejections that it leads to.
 fn refuse(chat: &mut Chat, nonce: u64, text: &str, now: Instant) -> Vec<String> {
     let nonce = nonce.to_string();
-    chat.session.answer(Kind::Listener, &nonce, Some(text.to_owned()), &chat.tables, now);
+    chat.session.answer(
+        Kind::Listener,
+        &nonce,
+        Some(text.to_owned()),
+        &chat.tables,
+        now,
+    );
     let rejected = |effect| match effect {
         Effect::Rejected { name, .. } => Some(name.to_string()),
         _ => None,
     };
-    chat.session.take_effects().into_iter().filter_map(rejected).collect()
+    chat.session
+        .take_effects()
+        .into_iter()
+        .filter_map(rejected)
+        .collect()
 }
 
 /// Returns the nonce of the response at `now`, if there is one.
 fn next(chat: &mut Chat, now: Instant) -> Option<u64> {
     let out = chat.session.next(&chat.tables, now, || true)?;
-    assert!(matches!(&out.items[..], [Item::Upsert(l)] if l.name() == "l"), "{out:?}");
+    assert!(
+        matches!(&out.items[..], [Item::Upsert(l)] if l.name() == "l"),
+        "{out:?}"
+    );
     Some(out.nonce)
 }
 
@@ -42,17 +63,38 @@ fn a_temporary_refusal_is_retried_with_back_off_until_it_is_accepted() {
     for pause in [5, 10, 20, 40, 80, 120, 120].map(Duration::from_secs) {
         assert_eq!(refuse(&mut chat, nonce, IN_USE, now), ["l"]);
         assert_eq!(chat.session.retry_due(), Some(now + pause));
-        assert_eq!(next(&mut chat, now + pause - Duration::from_millis(1)), None);
+        assert_eq!(
+            next(&mut chat, now + pause - Duration::from_millis(1)),
+            None
+        );
         now += pause;
         nonce = next(&mut chat, now).expect("a retry");
         assert_eq!(next(&mut chat, now), None, "one retry is under way");
     }
-    assert_eq!(chat.session.acknowledged(), chat.generation, "a retry delays no acknowledgement");
-    chat.session.answer(Kind::Listener, &nonce.to_string(), None, &chat.tables, now);
+    assert_eq!(
+        chat.session.acknowledged(),
+        chat.generation,
+        "a retry delays no acknowledgement"
+    );
+    chat.session
+        .answer(Kind::Listener, &nonce.to_string(), None, &chat.tables, now);
     let effects = chat.session.take_effects();
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Recovered { .. })), "{effects:?}");
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Acknowledged(of) if of.len() == 1)), "{effects:?}");
-    assert_eq!((chat.session.retry_due(), next(&mut chat, now)), (None, None));
+    assert!(
+        effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Recovered { .. })),
+        "{effects:?}"
+    );
+    assert!(
+        effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Acknowledged(of) if of.len() == 1)),
+        "{effects:?}"
+    );
+    assert_eq!(
+        (chat.session.retry_due(), next(&mut chat, now)),
+        (None, None)
+    );
 }
 
 #[test]
@@ -60,7 +102,10 @@ fn a_refusal_of_the_content_is_not_retried() {
     let (mut chat, nonce) = offered();
     let now = Instant::now();
     assert_eq!(refuse(&mut chat, nonce, "l: no such field", now), ["l"]);
-    assert_eq!((chat.session.retry_due(), next(&mut chat, now)), (None, None));
+    assert_eq!(
+        (chat.session.retry_due(), next(&mut chat, now)),
+        (None, None)
+    );
 
     // Nor is one that a retry leads to.
     let (mut chat, nonce) = offered();
@@ -68,7 +113,10 @@ fn a_refusal_of_the_content_is_not_retried() {
     let later = now + Duration::from_secs(5);
     let nonce = next(&mut chat, later).expect("a retry");
     assert_eq!(refuse(&mut chat, nonce, "l: no such field", later), ["l"]);
-    assert_eq!((chat.session.retry_due(), next(&mut chat, later)), (None, None));
+    assert_eq!(
+        (chat.session.retry_due(), next(&mut chat, later)),
+        (None, None)
+    );
 }
 
 #[test]
@@ -78,7 +126,8 @@ fn a_changed_resource_is_sent_at_once_and_its_older_version_is_not_retried() {
     refuse(&mut chat, nonce, IN_USE, now);
     chat.publish(vec![listener("l", "b")], &[]);
     let nonce = next(&mut chat, now).expect("the change");
-    chat.session.answer(Kind::Listener, &nonce.to_string(), None, &chat.tables, now);
+    chat.session
+        .answer(Kind::Listener, &nonce.to_string(), None, &chat.tables, now);
     assert_eq!(next(&mut chat, now + Duration::from_secs(5)), None);
     assert_eq!(chat.session.retry_due(), None);
 }

@@ -13,20 +13,48 @@ use super::*;
 
 /// A listener whose connection manager takes its routes from scopes.
 fn scoped(name: &str, value: &str) -> Resource {
-    let source = ScopedRds { srds_resources_locator: "all".into(), ..Default::default() };
-    let routes = ScopedRoutes { config_specifier: Some(ConfigSpecifier::ScopedRds(source)), ..Default::default() };
-    let manager =
-        HttpConnectionManager { route_specifier: Some(RouteSpecifier::ScopedRoutes(routes)), ..Default::default() };
-    let manager = Any { type_url: HttpConnectionManager::type_url(), value: manager.encode_to_vec() };
-    let filter = Filter { config_type: Some(ConfigType::TypedConfig(manager)), ..Default::default() };
-    let chain = FilterChain { filters: vec![filter], ..Default::default() };
+    let source = ScopedRds {
+        srds_resources_locator: "all".into(),
+        ..Default::default()
+    };
+    let routes = ScopedRoutes {
+        config_specifier: Some(ConfigSpecifier::ScopedRds(source)),
+        ..Default::default()
+    };
+    let manager = HttpConnectionManager {
+        route_specifier: Some(RouteSpecifier::ScopedRoutes(routes)),
+        ..Default::default()
+    };
+    let manager = Any {
+        type_url: HttpConnectionManager::type_url(),
+        value: manager.encode_to_vec(),
+    };
+    let filter = Filter {
+        config_type: Some(ConfigType::TypedConfig(manager)),
+        ..Default::default()
+    };
+    let chain = FilterChain {
+        filters: vec![filter],
+        ..Default::default()
+    };
     let (name, stat_prefix) = (name.to_owned(), value.to_owned());
-    let message = Listener { name: name.clone(), stat_prefix, filter_chains: vec![chain], ..Default::default() };
+    let message = Listener {
+        name: name.clone(),
+        stat_prefix,
+        filter_chains: vec![chain],
+        ..Default::default()
+    };
     Resource::new(name, &message)
 }
 
 fn scope(name: &str) -> Resource {
-    Resource::new(name, &ScopedRouteConfiguration { name: name.into(), ..Default::default() })
+    Resource::new(
+        name,
+        &ScopedRouteConfiguration {
+            name: name.into(),
+            ..Default::default()
+        },
+    )
 }
 
 /// An Envoy with a listener, and two scopes that it subscribed to.
@@ -45,13 +73,32 @@ fn both_scopes() -> Said {
 fn scopes_follow_the_first_listener_that_uses_them() {
     let mut chat = with_scopes();
     chat.publish(vec![scoped("l", "changed"), scoped("m", "")], &[]);
-    assert_eq!(chat.settle(), [[(Kind::Listener, vec!["l".into(), "m".into()], vec![])]], "it has a subscription");
+    assert_eq!(
+        chat.settle(),
+        [[(Kind::Listener, vec!["l".into(), "m".into()], vec![])]],
+        "it has a subscription"
+    );
 
     let listeners = [(Kind::Listener, "l"), (Kind::Listener, "m")];
-    chat.publish(vec![], &[listeners[0], listeners[1], (Kind::Scope, "a"), (Kind::Scope, "b")]);
+    chat.publish(
+        vec![],
+        &[
+            listeners[0],
+            listeners[1],
+            (Kind::Scope, "a"),
+            (Kind::Scope, "b"),
+        ],
+    );
     chat.settle();
-    chat.publish(vec![scope("a"), scope("b"), listener("m", "no routes")], &[]);
-    assert_eq!(chat.settle(), [[new(Kind::Listener, "m")]], "it would drop them");
+    chat.publish(
+        vec![scope("a"), scope("b"), listener("m", "no routes")],
+        &[],
+    );
+    assert_eq!(
+        chat.settle(),
+        [[new(Kind::Listener, "m")]],
+        "it would drop them"
+    );
     chat.publish(vec![scoped("l", "again")], &[]);
     assert_eq!(chat.settle(), [[new(Kind::Listener, "l"), both_scopes()]]);
     assert_eq!(chat.session.acknowledged(), chat.generation);
@@ -59,7 +106,11 @@ fn scopes_follow_the_first_listener_that_uses_them() {
     chat.publish(vec![], &[listeners[0]]);
     chat.settle();
     chat.publish(vec![scoped("l", "")], &[]);
-    assert_eq!(chat.settle(), [[new(Kind::Listener, "l"), both_scopes()]], "they were there all the time");
+    assert_eq!(
+        chat.settle(),
+        [[new(Kind::Listener, "l"), both_scopes()]],
+        "they were there all the time"
+    );
 }
 
 #[test]
@@ -80,39 +131,72 @@ fn a_refused_listener_does_not_change_which_scopes_the_client_has() {
     chat.answer(Kind::Scope, said[1].0, None);
     chat.settle();
     chat.publish(vec![scoped("m", "good")], &[]);
-    let all = (Kind::Scope, vec!["a".into(), "b".into(), "c".into()], vec![]);
+    let all = (
+        Kind::Scope,
+        vec!["a".into(), "b".into(), "c".into()],
+        vec![],
+    );
     assert_eq!(chat.settle(), [[new(Kind::Listener, "m"), all]]);
 }
 
-/// Parts of a refused response are sent at once: the client has removed its listener when it reads the next one.
+/// Parts of a refused response are sent at once: the client has removed its listener when it reads
+/// the next one.
 #[test]
 fn scopes_follow_a_listener_that_comes_after_an_unanswered_removal() {
     let mut chat = with_scopes();
-    chat.publish(vec![scoped("m", ""), listener("bad", "")], &[(Kind::Listener, "l")]);
+    chat.publish(
+        vec![scoped("m", ""), listener("bad", "")],
+        &[(Kind::Listener, "l")],
+    );
     let said = chat.read();
-    assert_eq!(said[0].1.1.len() + said[0].1.2.len(), 3, "all changes in one response: {said:?}");
+    assert_eq!(
+        said[0].1.1.len() + said[0].1.2.len(),
+        3,
+        "all changes in one response: {said:?}"
+    );
     chat.answer(Kind::Listener, said[0].0, Some("refused"));
     let parts = chat.read();
     let is_removal = |said: &Said| *said == gone(Kind::Listener, "l");
-    let removal = parts.iter().position(|(_, said)| is_removal(said)).expect("a part of its own");
-    let successor = parts.iter().position(|(_, said)| *said == new(Kind::Listener, "m")).expect("a part of its own");
+    let removal = parts
+        .iter()
+        .position(|(_, said)| is_removal(said))
+        .expect("a part of its own");
+    let successor = parts
+        .iter()
+        .position(|(_, said)| *said == new(Kind::Listener, "m"))
+        .expect("a part of its own");
     assert!(removal < successor, "{parts:?}");
     for (nonce, said) in &parts {
-        chat.answer(said.0, *nonce, (*said == new(Kind::Listener, "bad")).then_some("refused"));
+        chat.answer(
+            said.0,
+            *nonce,
+            (*said == new(Kind::Listener, "bad")).then_some("refused"),
+        );
     }
     let sent = |said: &Said| said.0 == Kind::Scope && said.1 == ["a", "b"];
-    let before = parts.iter().position(|(_, said)| sent(said)).is_some_and(|scopes| scopes > successor);
-    assert!(before || chat.settle().iter().flatten().any(sent), "its scopes are sent after it");
+    let before = parts
+        .iter()
+        .position(|(_, said)| sent(said))
+        .is_some_and(|scopes| scopes > successor);
+    assert!(
+        before || chat.settle().iter().flatten().any(sent),
+        "its scopes are sent after it"
+    );
 }
 
 /// On a new stream the client reports the versions that it has.
 #[test]
 fn reported_scopes_count_only_together_with_the_current_listener() {
-    for (version, scopes_first, sent) in
-        [("current", true, 0), ("current", false, 0), ("older", true, 2), ("older", false, 2), ("none", false, 2)]
-    {
+    for (version, scopes_first, sent) in [
+        ("current", true, 0),
+        ("current", false, 0),
+        ("older", true, 2),
+        ("older", false, 2),
+        ("none", false, 2),
+    ] {
         let resources = vec![scoped("l", ""), scope("a"), scope("b")];
-        let held = |resource: &Resource| (resource.name().to_owned(), resource.version().to_owned());
+        let held =
+            |resource: &Resource| (resource.name().to_owned(), resource.version().to_owned());
         let listeners = match version {
             "current" => vec![held(&resources[0])],
             "older" => vec![("l".to_owned(), "older".to_owned())],
@@ -124,7 +208,10 @@ fn reported_scopes_count_only_together_with_the_current_listener() {
             initial_resource_versions: held.into_iter().collect(),
             ..Default::default()
         };
-        let mut requests = vec![(Kind::Listener, request(listeners)), (Kind::Scope, request(scopes))];
+        let mut requests = vec![
+            (Kind::Listener, request(listeners)),
+            (Kind::Scope, request(scopes)),
+        ];
         if scopes_first {
             requests.reverse();
         }
@@ -133,7 +220,14 @@ fn reported_scopes_count_only_together_with_the_current_listener() {
             chat.send(kind, request);
             said.extend(chat.settle().into_iter().flatten());
         }
-        let scopes: usize = said.iter().filter(|said| said.0 == Kind::Scope).map(|said| said.1.len()).sum();
-        assert_eq!(scopes, sent, "{version} listener, scopes first: {scopes_first}");
+        let scopes: usize = said
+            .iter()
+            .filter(|said| said.0 == Kind::Scope)
+            .map(|said| said.1.len())
+            .sum();
+        assert_eq!(
+            scopes, sent,
+            "{version} listener, scopes first: {scopes_first}"
+        );
     }
 }
