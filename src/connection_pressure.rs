@@ -36,7 +36,7 @@ pub(crate) fn limit(sessions: UdpSessions, dir: &Path) -> ConnectionLimit {
 /// suffice.
 pub(crate) fn usual_limit(dir: &Path) -> ConnectionLimit {
     limit(
-        UdpSessions::within(files(), Limits::default().max_udp_ports),
+        UdpSessions::within(files(), Limits::default().udp_ports),
         dir,
     )
 }

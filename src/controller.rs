@@ -5,14 +5,12 @@ mod last_good;
 mod sealed;
 mod xds;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::xds::{Cache, Views};
-use acme::DeniedNetworks;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -23,9 +21,10 @@ use tracing::{debug, info, warn};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::xds::Xds;
+use crate::configuration::{CertificateSource, Configuration, MetricsAccess, TenantDirectories};
 use crate::tasks::Tasks;
 use crate::{cli, connection_pressure};
-use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
+use gatewright_control::certificates::{self, AddressQuery, TenantIssuers};
 use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
 use gatewright_control::envoys;
@@ -155,16 +154,18 @@ pub fn described() -> Box<dyn Collector> {
 /// # Errors
 /// When it cannot start, or one of its tasks ends by itself.
 pub async fn controller(options: cli::Controller) -> Result<bool> {
-    let udp_sessions = options
-        .edge
+    let configuration = options.configured.load()?;
+    check_issuers(&configuration)?;
+    let udp_sessions = configuration
+        .connections
         .udp_sessions
         .map_or(UdpSessions::DEFAULT, UdpSessions::of);
     udp_sessions
-        .check(options.limits.max_udp_ports)
+        .check(configuration.limits.udp_ports)
         .map_err(Error::msg)
-        .context("--udp-sessions")?;
+        .context("connections.udpSessions")?;
     let (term_sender, mut term) = watch::channel::<Term>(None);
-    let lease = Duration::from_secs(options.lease_seconds);
+    let lease = Duration::from_secs(configuration.lease.seconds);
     let client = connect(
         options.kubeconfig.as_deref(),
         &Fence::new(term.clone(), lease),
@@ -177,25 +178,26 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         .clone()
         .unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
     let cache = Cache::new();
-    let fleet_views = options.dedicated.views();
+    let fleet_views = configuration.envoys.views();
     ensure!(
-        options.isolated.isolated_envoys.is_none()
-            || options.credentials.envoy_credentials.of_pods(),
-        "--isolated-envoys requires --envoy-credentials pod or both: these pods authenticate by their own service accounts"
+        configuration.envoys.isolated_pod_template.is_none()
+            || configuration.envoys.credentials.of_pods(),
+        "envoys.isolatedPodTemplate requires envoys.credentials Pod or Both: these pods authenticate by their own service \
+         accounts"
     );
     let (views, metrics) = (Views::new(), LastGoodMetrics::default());
     let accounts = EnvoyAccounts {
-        fleets: options.dedicated.fleets(),
+        fleets: configuration.envoys.fleets(),
         access: EnvoyAccess::new(views.clone()),
     };
-    let isolated = options
-        .isolated
-        .isolated_envoys
+    let isolated = configuration
+        .envoys
+        .isolated_pod_template
         .as_ref()
         .map(|_| accounts.access.clone());
     let view_access = ViewAccess {
         views: views.clone(),
-        fleets: options.dedicated.fleets(),
+        fleets: configuration.envoys.fleets(),
         isolated,
     };
     let paths = StatePaths::of(&options);
@@ -210,42 +212,44 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         metrics.clone(),
     )
     .await;
-    let namespaces = options.watched.with(&options.namespace);
+    let namespaces = configuration.watched(&options.namespace);
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(
             options.namespace.as_str(),
-            options.envoys.as_str(),
+            configuration.envoys.service.as_str(),
         )),
-        dedicated: options.dedicated.envoys(&options.namespace),
-        isolated: options
-            .isolated
-            .isolated_envoys
+        dedicated: configuration.envoys.dedicated(&options.namespace),
+        isolated: configuration
+            .envoys
+            .isolated_pod_template
             .as_ref()
             .map(|_| options.namespace.as_str().into()),
-        bind: options.bind.clone(),
-        limits: options.limits,
-        channel: options.gateway_api.gateway_api_channel,
+        bind: configuration.envoys.bind.clone(),
+        limits: configuration.limits.clone(),
+        channel: configuration.gateway_api.channel,
         recording: Recording::OtherProcess,
-        hold: u64::from(options.hostname_hold) * 3600,
-        issuers: options
-            .issuer_use
-            .policy(&issuers(&options)?, Unlisted::Nobody)?,
+        hold: configuration.tenancy.hold(),
+        issuers: configuration.issuer_policy(Unlisted::Nobody),
         endpoints: EndpointPolicy {
             loopback: false,
-            denied: options.endpoints.denied_endpoint_networks.clone(),
+            denied: configuration.backends.denied_networks(),
         },
-        system_roots: options.endpoints.system_roots(),
+        system_roots: configuration.backends.system_roots(),
         namespaces: namespaces.clone(),
         ..Settings::new(
-            options.controller_name.as_str(),
-            addresses(&options.addresses),
+            configuration.gateway_api.controller_name.as_str(),
+            addresses(&configuration.envoys.addresses),
         )
     };
-    let tenancy = tenancy_settings(&options, &issuers(&options)?);
+    let tenancy = tenancy_settings(&options, &configuration);
     let http_port = tenancy.ports.http;
     let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone())
-        .within(options.edge.settings(udp_sessions, &options.limits));
+        .within(
+            configuration
+                .connections
+                .edge(udp_sessions, &configuration.limits),
+        );
     let live = live.admitting(accounts.access.clone());
     let replica = Replica {
         namespace: options.namespace.clone(),
@@ -253,20 +257,19 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         pod: options.pod_uid.clone(),
     };
     let kinds = kinds(
-        !options.leave_tenant_gateways,
-        options.gateway_api.gateway_api_channel,
+        configuration.tenancy.enabled,
+        configuration.gateway_api.channel,
     );
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
-    let denied = DeniedNetworks::new(options.tenant_denied_networks.iter().copied());
-    let denied = denied.allowing(options.tenant_allowed_networks.iter().copied());
+    let denied = configuration.tenancy.denied();
     let authorities = denied.clone();
     let issuers = TenantIssuers {
-        installed: issuers(&options)?,
+        installed: configuration.issuers.clone(),
         http_port,
         denied,
         authorities,
     };
-    let authority = options.internal_ca.limits();
+    let authority = configuration.internal_ca.limits();
     let issuance_config = IssuanceConfig {
         namespace: options.namespace.clone(),
         issuers,
@@ -279,13 +282,13 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let heard = LastHeard::default();
     let runtime = KubernetesRuntime::new(
         client.clone(),
-        &options.controller_name,
+        &configuration.gateway_api.controller_name,
         replica,
         live,
         issuance,
     );
     let mut runtime = runtime.watching(&kinds, heard.clone());
-    let channel = options.gateway_api.gateway_api_channel;
+    let channel = configuration.gateway_api.channel;
     if channel == Channel::Experimental {
         runtime = runtime.awaiting_fields();
     }
@@ -332,7 +335,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         Ok(())
     });
     let (tell_isolated, mut isolated_events) = mpsc::channel(16);
-    if let Some(template) = options.isolated.isolated_envoys.clone() {
+    if let Some(template) = configuration.envoys.isolated_pod_template.clone() {
         runtime = runtime.isolating(client.clone(), &options.namespace, &template);
         let (client, namespace) = (client.clone(), options.namespace.clone());
         tasks.spawn("Envoys of Gateways' own", async move {
@@ -344,7 +347,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let probes = TcpListener::bind(options.probes)
         .await
         .with_context(|| format!("--probes {}", options.probes))?;
-    let scheme = if options.ports.probes_tls_dir.is_some() {
+    let scheme = if options.probes_tls_dir.is_some() {
         "https"
     } else {
         "http"
@@ -352,18 +355,14 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     info!("probes and metrics at {scheme}://{}", probes.local_addr()?);
     let heartbeat = Heartbeat::new(Instant::now());
     let readiness = Readiness::default();
-    let access = (options.ports.metrics_access == cli::MetricsAccess::Authorized)
+    let access = (configuration.metrics.access == MetricsAccess::Authorized)
         .then(|| Arc::new(MetricsReaders::new(client.clone())) as Arc<dyn ReadMetrics>);
     let serving = Probes {
         heartbeat: heartbeat.clone(),
         readiness: readiness.clone(),
         asks: asks.clone(),
         access,
-        tls: options
-            .ports
-            .probes_tls_dir
-            .clone()
-            .map(|dir| ProbesTls { dir }),
+        tls: options.probes_tls_dir.clone().map(|dir| ProbesTls { dir }),
     };
     let probes_stop = stop.clone();
     tasks.spawn("probes", async move {
@@ -384,10 +383,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         });
     }
     let (revocations_asked, revocations) = mpsc::channel(4);
-    let credentials = options.credentials.clone();
+    let credentials = configuration.envoys.credentials;
     let revoker = envoys::Revoker {
         asks: revocations_asked,
-        pods: credentials.envoy_credentials.of_pods(),
+        pods: credentials.of_pods(),
     };
     if let Some(admin) = options.admin.clone() {
         tasks.spawn(
@@ -423,14 +422,14 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     }
     let (signing, by_what) = watch::channel(None);
     let certified = envoy_certificates::Answers::default();
-    if credentials.envoy_credentials.of_pods() {
-        let address = credentials.envoy_identity;
+    if credentials.of_pods() {
+        let address = options.envoy_identity;
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("--envoy-identity {address}"))?;
         info!("certificates of Envoys at {}", listener.local_addr()?);
         let (client, namespace) = (client.clone(), options.namespace.clone());
-        let (accounts, life) = (accounts.clone(), credentials.life());
+        let (accounts, life) = (accounts.clone(), configuration.envoys.certificate_life());
         let certifier = Arc::new(PodCertificates {
             client,
             namespace,
@@ -447,6 +446,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut xds = Some(Xds {
         client,
         options,
+        configuration,
         accounts,
         cache: cache.clone(),
         views,
@@ -553,14 +553,11 @@ fn now(term: &watch::Receiver<Term>) -> Term {
 }
 
 /// Returns the settings of tenancy in a cluster.
-fn tenancy_settings(
-    options: &cli::Controller,
-    issuers: &BTreeMap<String, IssuerSettings>,
-) -> tenancy::Settings {
-    let certificates = match options.certificates {
-        cli::CertificateSource::CertManager => tenancy::Source::CertManager,
-        cli::CertificateSource::Own => tenancy::Source::Acme,
-        cli::CertificateSource::InternalCa => tenancy::Source::InternalCa,
+fn tenancy_settings(options: &cli::Controller, configuration: &Configuration) -> tenancy::Settings {
+    let certificates = match configuration.tenancy.certificates {
+        CertificateSource::CertManager => tenancy::Source::CertManager,
+        CertificateSource::Own => tenancy::Source::Acme,
+        CertificateSource::InternalCa => tenancy::Source::InternalCa,
     };
     let solver = tenancy::SolverService {
         namespace: options.namespace.as_str().into(),
@@ -570,44 +567,29 @@ fn tenancy_settings(
     };
     tenancy::Settings {
         solver: Some(solver),
-        claims: match options.hostname_claims {
-            Some(cli::HostnameClaims::Smallest) => tenancy::ClaimPrecedence::Smallest,
-            Some(cli::HostnameClaims::FirstCome) | None => tenancy::ClaimPrecedence::Recorded,
-        },
-        recorded_elsewhere: options.hostname_claims == Some(cli::HostnameClaims::FirstCome),
-        hold: u64::from(options.hostname_hold) * 3600,
-        unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
-        reserved: options.names.reserved(),
         certificates,
-        directories: match options.tenant_acme_directories {
-            cli::TenantDirectories::Any => None,
-            cli::TenantDirectories::Known => Some(
-                issuers
-                    .values()
-                    .map(|known| known.directory.clone())
-                    .collect(),
-            ),
+        directories: match configuration.tenancy.acme_directories {
+            TenantDirectories::Any => None,
+            TenantDirectories::Known => {
+                let known = configuration.issuers.values();
+                Some(known.map(|known| known.directory.clone()).collect())
+            }
         },
-        class: options.gateway_class.clone(),
-        cert_manager_namespace: options.cert_manager_namespace.clone(),
-        ..tenancy::Settings::default()
+        ..configuration
+            .tenancy
+            .settings(tenancy::ClaimPrecedence::Recorded)
     }
 }
 
-/// Returns the ACME issuers of the installation.
-fn issuers(options: &cli::Controller) -> Result<BTreeMap<String, IssuerSettings>> {
-    let issuers = options.acme.issuers()?;
-    if let Some((name, _)) = issuers
-        .iter()
-        .find(|(_, settings)| settings.tls_alpn_port.is_some())
-    {
-        bail!("issuer {name}: TLS-ALPN-01 is not answered in a cluster: use HTTP-01 or DNS-01");
+/// Checks that no issuer needs what a cluster does not have.
+fn check_issuers(configuration: &Configuration) -> Result<()> {
+    let mut issuers = configuration.issuers.iter();
+    if let Some((name, _)) = issuers.find(|(_, settings)| settings.tls_alpn_port.is_some()) {
+        bail!(
+            "issuers.{name}.tlsAlpnPort: TLS-ALPN-01 is not answered in a cluster: use HTTP-01 or DNS-01"
+        );
     }
-    ensure!(
-        options.acme.acme_responder.is_none(),
-        "--acme-responder: in a cluster Envoys answer"
-    );
-    Ok(issuers)
+    Ok(())
 }
 
 fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {

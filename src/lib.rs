@@ -5,6 +5,7 @@
 //! offline commands.
 
 pub mod cli;
+pub mod configuration;
 mod connection_pressure;
 pub mod controller;
 pub mod drain;

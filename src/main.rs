@@ -8,8 +8,10 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
-use gatewright::cli::CONTROLLER;
-use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
+use gatewright::cli::{
+    self, CertsVerb, ClaimsVerb, Cli, Command, ConfigVerb, Document, EnvoysVerb, Output,
+};
+use gatewright::configuration::{self, CONTROLLER, Configuration};
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
@@ -87,6 +89,7 @@ fn perform(command: Command) -> Result<bool> {
         }
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
+        Command::Config(options) => config(&options.verb),
         Command::Status(options) => runtime()?.block_on(status(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
@@ -209,32 +212,24 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
 }
 
 /// Returns the settings of commands that only read manifests.
-fn offline_settings(
-    endpoints: &cli::Endpoints,
-    issuer_use: &cli::IssuerUse,
-    gateway_api: cli::GatewayApi,
-    addresses: Vec<IpAddr>,
-) -> Settings {
+fn offline_settings(configuration: &Configuration, addresses: Vec<IpAddr>) -> Settings {
     Settings {
-        endpoints: run::endpoint_policy(endpoints),
-        system_roots: endpoints.system_roots(),
-        issuers: issuer_use.rules_alone(Unlisted::Everybody),
-        channel: gateway_api.gateway_api_channel,
-        ..Settings::new(CONTROLLER, addresses)
+        limits: configuration.limits.clone(),
+        endpoints: run::endpoint_policy(&configuration.backends),
+        system_roots: configuration.backends.system_roots(),
+        issuers: configuration.issuer_policy(Unlisted::Everybody),
+        channel: configuration.gateway_api.channel,
+        ..Settings::new(
+            configuration.gateway_api.controller_name.as_str(),
+            addresses,
+        )
     }
 }
 
 fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
-    let settings = Settings {
-        limits: options.limits,
-        ..offline_settings(
-            &options.endpoints,
-            &options.issuer_use,
-            options.gateway_api,
-            vec![Ipv4Addr::LOCALHOST.into()],
-        )
-    };
+    let configuration = options.configured.load()?;
+    let settings = offline_settings(&configuration, vec![Ipv4Addr::LOCALHOST.into()]);
     let tenancy = tenancy::Settings {
         listener_sets: !options.no_listener_sets,
         ..tenancy::Settings::default()
@@ -348,16 +343,9 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     for problem in &problems {
         problem.event().log(Severity::Debug);
     }
-    let settings = Settings {
-        limits: options.limits,
-        ..offline_settings(
-            &options.endpoints,
-            &options.issuer_use,
-            options.gateway_api,
-            options.addresses.clone(),
-        )
-    };
-    let tenancy = run::tenancy_settings(&options.tenants);
+    let configuration = options.configured.load()?;
+    let settings = offline_settings(&configuration, options.addresses.clone());
+    let tenancy = run::tenancy_settings(&configuration.tenancy);
     let translation = offline::translate(objects, settings, tenancy, SystemTime::now())
         .context("rendering what Envoy would get")?;
     print(
@@ -366,6 +354,35 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         options.output,
     )?;
     Ok(translation.ok && problems.is_empty())
+}
+
+fn config(verb: &ConfigVerb) -> Result<bool> {
+    match verb {
+        ConfigVerb::Print(configured) => {
+            let configuration = configured.load()?;
+            io::stdout().write_all(serde_yaml_ng::to_string(&configuration)?.as_bytes())?;
+        }
+        ConfigVerb::Check(configured) => {
+            let configuration = configured.load()?;
+            for (name, issuer) in &configuration.issuers {
+                for file in issuer.files() {
+                    std::fs::File::open(file)
+                        .with_context(|| format!("issuers.{name}: {}", file.display()))?;
+                }
+            }
+        }
+        ConfigVerb::Explain { field } => {
+            let text = configuration::explain(field).with_context(|| {
+                format!("{field}: no such field; `gatewright config explain` prints all sections")
+            })?;
+            io::stdout().write_all(text.as_bytes())?;
+        }
+        ConfigVerb::Schema => {
+            let text = serde_json::to_string_pretty(&configuration::schema())?;
+            writeln!(io::stdout(), "{text}")?;
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the path of the admin socket of the running program.

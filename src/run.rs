@@ -24,7 +24,8 @@ use xds::{Cache, Server, UnixPeers, View};
 use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
-use crate::cli::{self, CONTROLLER};
+use crate::cli;
+use crate::configuration::{Backends, CONTROLLER, Configuration, HostnameClaims, Tenancy};
 use crate::connection_pressure;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
@@ -95,9 +96,9 @@ fn envoy_bootstrap_within(
 }
 
 /// Returns the policy for addresses of endpoints of an Envoy that is not in a pod.
-pub fn endpoint_policy(options: &cli::Endpoints) -> EndpointPolicy {
+pub fn endpoint_policy(backends: &Backends) -> EndpointPolicy {
     EndpointPolicy {
-        denied: options.denied_endpoint_networks.clone(),
+        denied: backends.denied_networks(),
         ..EndpointPolicy::default()
     }
 }
@@ -110,24 +111,13 @@ fn installation(dir: &Path) -> Arc<str> {
 }
 
 /// Returns the settings of tenancy of this program.
-pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
+pub fn tenancy_settings(tenancy: &Tenancy) -> tenancy::Settings {
     tenancy::Settings {
         listener_sets: true,
         certificates: tenancy::Source::Acme,
         cert_manager: false,
-        claims: match options.hostname_claims {
-            Some(cli::HostnameClaims::Smallest) => tenancy::ClaimPrecedence::Smallest,
-            Some(cli::HostnameClaims::FirstCome) | None => tenancy::ClaimPrecedence::FirstCome,
-        },
-        recorded_elsewhere: options.hostname_claims == Some(cli::HostnameClaims::FirstCome),
-        hold: u64::from(options.hostname_hold) * 3600,
-        unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
-        reserved: options.names.reserved(),
-        ports: tenancy::Ports {
-            http: options.tenant_http_port,
-            https: options.tenant_https_port,
-        },
-        ..tenancy::Settings::default()
+        ports: tenancy.ports(),
+        ..tenancy.settings(tenancy::ClaimPrecedence::FirstCome)
     }
 }
 
@@ -141,6 +131,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     } else {
         Some(find(options.envoy.as_deref())?)
     };
+    let configuration = options.configured.load()?;
     let lifetime = lifetime(&options);
     let state = state_dir(&options.state)?;
     let admin = options
@@ -168,46 +159,44 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("standalone");
     let files = connection_pressure::files();
-    let udp_ports = options.limits.max_udp_ports;
-    let udp_sessions = options
-        .edge
-        .udp_sessions
-        .map_or_else(|| UdpSessions::within(files, udp_ports), UdpSessions::of);
+    let limits = configuration.limits.clone();
+    let udp_sessions = configuration.connections.udp_sessions.map_or_else(
+        || UdpSessions::within(files, limits.udp_ports),
+        UdpSessions::of,
+    );
     udp_sessions
-        .check(udp_ports)
+        .check(limits.udp_ports)
         .map_err(Error::msg)
-        .context("--udp-sessions")?;
+        .context("connections.udpSessions")?;
     ConnectionLimit::check_least(files, udp_sessions).map_err(Error::msg)?;
-    let edge = options.edge.settings(udp_sessions, &options.limits);
-    let issuers = options
-        .issuer_use
-        .policy(&options.acme.issuers()?, Unlisted::Everybody)?;
+    let edge = configuration.connections.edge(udp_sessions, &limits);
+    let issuers = configuration.issuer_policy(Unlisted::Everybody);
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
-    let manager = Arc::new(manager(&options, dir.path(), places).await?);
-    let responders = Responders::bind(&manager, options.acme.acme_responder).await?;
+    let manager = Arc::new(manager(&configuration, dir.path(), places).await?);
+    let responders = Responders::bind(&manager, options.challenges).await?;
     let settings = Settings {
-        limits: options.limits,
-        channel: options.gateway_api.gateway_api_channel,
+        limits,
+        channel: configuration.gateway_api.channel,
         issuers,
         believes_creation_times: false,
-        hold: u64::from(options.tenants.hostname_hold) * 3600,
-        endpoints: endpoint_policy(&options.endpoints),
+        hold: configuration.tenancy.hold(),
+        endpoints: endpoint_policy(&configuration.backends),
         installation: installation(dir.path()),
         // The Envoy on this machine reads the same files.
-        system_roots: options
-            .endpoints
+        system_roots: configuration
+            .backends
             .system_roots()
             .filter(|file| Path::new(&**file).is_file()),
         own_sockets: responders.sockets()?,
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
-    let mut tenancy = tenancy_settings(&options.tenants);
+    let mut tenancy = tenancy_settings(&configuration.tenancy);
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
     }
-    let (claim_log, known) = match options.tenants.hostname_claims {
-        Some(cli::HostnameClaims::Smallest) => (None, Vec::new()),
-        Some(cli::HostnameClaims::FirstCome) | None => {
+    let (claim_log, known) = match configuration.tenancy.hostname_claims {
+        Some(HostnameClaims::Smallest) => (None, Vec::new()),
+        Some(HostnameClaims::FirstCome) | None => {
             let (claim_log, records) =
                 ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
             let known = records.into_iter().map(|(hostname, record)| {
@@ -236,12 +225,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         initial_owners,
         manager: manager.clone(),
         wanted_tracker: WantedTracker::new(TenantIssuers {
-            installed: options.acme.issuers()?,
+            installed: configuration.issuers.clone(),
             http_port: tenancy_http_port,
             // The operator is the author of all manifests.
             denied: DeniedNetworks::default(),
-            authorities: DeniedNetworks::private()
-                .allowing(options.acme.acme_allowed_networks.iter().copied()),
+            authorities: configuration.tenancy.denied(),
         }),
         written: std::fs::read_to_string(dir.path().join("ca.crt")).unwrap_or_default(),
         first_seen: FirstSeen::open(&dir.path().join("first-seen"))?,
@@ -313,8 +301,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         .context("the private directory")?
         .uid();
     let limits = xds::Limits {
-        on_demand_secrets: options.edge.envoy_certificates,
-        on_demand_secret_memory: options.edge.certificate_memory(),
+        on_demand_secrets: configuration.envoys.host_certificates,
+        on_demand_secret_memory: configuration.envoys.certificate_memory(),
         is_temporary: is_bind_error,
         ..Default::default()
     };
@@ -482,16 +470,16 @@ fn lifetime(options: &cli::Standalone) -> Lifetime {
 
 /// Opens the certificate manager on the storage in the private directory.
 async fn manager(
-    options: &cli::Standalone,
+    configuration: &Configuration,
     dir: &std::path::Path,
     places: mpsc::Sender<AddressQuery>,
 ) -> Result<CertificateManager> {
     let authority = Authority::open(dir.join("ca"), Timestamp::now());
     let authority = authority.map_err(|text| anyhow!("the internal CA: {text}"))?;
-    let authority = Arc::new(authority.within(options.internal_ca.limits()));
+    let authority = Arc::new(authority.within(configuration.internal_ca.limits()));
     let storage =
         Arc::new(Directory::open(dir.join("acme")).context("the storage of certificates")?);
-    let issuers = options.acme.issuers()?;
+    let issuers = configuration.issuers.clone();
     let places = Some(places);
     Ok(CertificateManager::open(CertificateManagerConfig {
         storage,

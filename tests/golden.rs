@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use gatewright::offline;
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Object;
-use gatewright_core::limits::Limits;
+use gatewright_core::limits::{Limits, ObjectLimits};
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy;
 use gatewright_core::translate::Settings;
@@ -128,7 +128,10 @@ fn check(input: &Path) -> Result<(), String> {
         envoys,
         // One case has four mirrors.
         limits: Limits {
-            max_mirrors_per_rule: 4,
+            object: ObjectLimits {
+                mirrors: 4,
+                ..Limits::default().object
+            },
             ..Limits::default()
         },
         channel: if text.starts_with("# channel: experimental") {

@@ -185,7 +185,11 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
         &issuers,
     ];
     let start = Instant::now();
-    let args = [&args[..], &["--acme-allowed-network", "127.0.0.0/8"]].concat();
+    let args = [
+        &args[..],
+        &["--set", "issuers.acme.allowedNetworks=[127.0.0.0/8]"],
+    ]
+    .concat();
     let mut program = Gatewright::start(&args)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let first = until_served(&pebble, address, 1, start).await?;

@@ -212,21 +212,21 @@ impl Cluster {
         ];
         arguments.extend(address.iter().flat_map(|address| ["--address", address]));
         if !more.contains(&"--lease-seconds") {
-            arguments.extend(["--lease-seconds", "3"]);
+            arguments.extend(["--set", "lease.seconds=3"]);
         }
         if !more.contains(&"--max-routes-per-namespace") {
             // Benchmarks have all routes in one namespace.
             arguments.extend([
-                "--max-routes-per-namespace",
-                "100000",
-                "--max-clusters-per-namespace",
-                "100000",
+                "--set",
+                "limits.namespace.routes=100000",
+                "--set",
+                "limits.namespace.clusters=100000",
             ]);
             arguments.extend([
-                "--max-envoy-mib-per-namespace",
-                "4096",
-                "--max-program-mib-per-namespace",
-                "4096",
+                "--set",
+                "limits.namespace.envoyMib=4096",
+                "--set",
+                "limits.namespace.programMib=4096",
             ]);
         }
         arguments.extend(more);

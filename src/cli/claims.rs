@@ -11,8 +11,8 @@ Prints the records of ownership, each with its owner, the namespace that claimed
   - hostnames on the addresses of the shared fleet, protocols of its ports, and in standalone ports of addresses;
   - hostnames that several namespaces claim at a Gateway that admits them to its listeners;
   - secrets, the names of certificates in Envoys, that several namespaces claim;
-  - with --hostname-claims first-come, hostnames of the tenants of TenantGateways.
-RELEASED is the time at which the namespace gave the hostname up: for --hostname-hold after it, nobody else may have it.
+  - with tenancy.hostnameClaims FirstCome, hostnames of the tenants of TenantGateways.
+RELEASED is the time at which the namespace gave the hostname up: for tenancy.hostnameHoldHours after it, nobody else may have it.
 In a cluster the records are in ConfigMaps gatewright-owners-* and gatewright-claims-*; run the command at the lease holder.
 
 Examples:

@@ -14,7 +14,7 @@ says whether everything is acknowledged. -o json also has the UID of the pod and
 The certificates of a revoked pod are refused, and it gets no new one: delete the pod to replace it. A revoked certificate opens
 no connection. A revocation closes connections and holds at all replicas and after restarts; the Envoys continue to serve their
 configuration. It is stored in the Secret gatewright-xds-ca: run the command at the lease holder. Envoys of a fleet share one
-certificate with --envoy-credentials secret: --with-others revokes it, and the controller creates another one, which the kubelet
+certificate with envoys.credentials Secret: --with-others revokes it, and the controller creates another one, which the kubelet
 mounts within about two minutes.
 
 Examples:

@@ -4,9 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use gatewright_core::limits::Limits;
 
-use super::{Document, Endpoints, GatewayApi, IssuerUse, Output, Tenants};
+use super::{Configured, Document, Output};
 
 /// `translate`
 #[derive(Clone, Debug, Args)]
@@ -24,19 +23,7 @@ pub struct Translate {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub gateway_api: GatewayApi,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub tenants: Tenants,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub issuer_use: IssuerUse,
+    pub configured: Configured,
 }
 
 /// `lint`
@@ -64,14 +51,5 @@ pub struct Lint {
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub gateway_api: GatewayApi,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub issuer_use: IssuerUse,
+    pub configured: Configured,
 }

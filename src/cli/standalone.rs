@@ -1,14 +1,10 @@
 //! `gatewright standalone`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use super::{Configured, EnvoyProcess, Log, State};
 use clap::Args;
-use gatewright_core::limits::Limits;
-
-use super::{
-    Acme, Edge, Endpoints, EnvoyProcess, GatewayApi, InternalCa, IssuerUse, Log, State, Tenants,
-};
 
 /// `standalone`
 #[derive(Clone, Debug, Args)]
@@ -46,34 +42,17 @@ pub struct Standalone {
     /// Accept manifests that the group or others may write, and symbolic links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub gateway_api: GatewayApi,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
+    /// Listening address of a responder for HTTP-01 challenges, for other data planes [default:
+    /// none, only Envoy answers]
+    #[arg(long, value_name = "ADDRESS")]
+    pub challenges: Option<SocketAddr>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub state: State,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub acme: Acme,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub issuer_use: IssuerUse,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub internal_ca: InternalCa,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub edge: Edge,
+    pub configured: Configured,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub log: Log,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub tenants: Tenants,
 }

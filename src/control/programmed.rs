@@ -62,7 +62,7 @@ impl Acks {
     pub(crate) fn text(&self) -> String {
         match (self.all, &self.fleet) {
             (0, Some(EnvoyFleet::Dedicated)) => {
-                "no Envoy of fleet Dedicated is connected: install the workload that the controller's --dedicated-envoys names"
+                "no Envoy of fleet Dedicated is connected: install the workload that the controller's envoys.dedicatedService names"
                     .to_owned()
             }
             (0, Some(EnvoyFleet::Isolated(gateway))) => format!(
@@ -298,7 +298,7 @@ mod tests {
             ..Acks::default()
         });
         assert!(
-            reason == Reason::NoResources && text.contains("--dedicated-envoys"),
+            reason == Reason::NoResources && text.contains("envoys.dedicatedService"),
             "{text}"
         );
     }

@@ -226,7 +226,7 @@ impl Standby {
             let fits = file.suspects.iter().filter(|(gateway, _)| gateway.is_none()).count() == of_many;
             if !fits {
                 let why =
-                    "it was stored with other views of the fleets (--dedicated-envoys, --fleet-views); it is not used";
+                    "it was stored with other views of the fleets (envoys.dedicatedService, envoys.views); it is not used";
                 warn!(event = LAST_GOOD, "last good state: {why}");
             }
             fits

@@ -15,6 +15,7 @@ use xds::{Cache, Limits, RevokedClients, Server, ServerTls, TlsError, Views};
 use super::XDS_NAME;
 use super::last_good::Shown;
 use crate::cli;
+use crate::configuration::Configuration;
 use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
 use gatewright_control::envoys::{Revoke, RevokeRequest};
 use gatewright_control::event::XDS_KEYS;
@@ -31,6 +32,7 @@ const SEAL: u32 = 30;
 pub(super) struct Xds {
     pub(super) client: Client,
     pub(super) options: cli::Controller,
+    pub(super) configuration: Configuration,
     /// The service accounts whose pods are Envoys.
     pub(super) accounts: EnvoyAccounts,
     pub(super) cache: Cache,
@@ -53,10 +55,10 @@ impl Xds {
         term: watch::Receiver<Term>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<()> {
-        let overlap = Duration::from_secs(self.options.xds_ca_overlap);
+        let overlap = Duration::from_secs(self.configuration.envoys.ca_overlap_seconds);
         let (fleets, credentials) = (
             self.accounts.fleets.clone(),
-            self.options.credentials.envoy_credentials,
+            self.configuration.envoys.credentials,
         );
         let mut tending = Tending {
             keys: Keys::new(self.client, &self.options.namespace, overlap),
@@ -90,13 +92,14 @@ impl Xds {
             .await
             .with_context(|| format!("--xds {address}"))?;
         info!("xDS at {}", listener.local_addr()?);
+        let streams = self.configuration.envoys.streams;
         let limits = Limits {
-            on_demand_secrets: self.options.edge.envoy_certificates,
-            on_demand_secret_memory: self.options.edge.certificate_memory(),
-            streams_per_identity: self.options.ports.xds_streams_per_fleet as usize,
-            streams_per_instance: self.options.credentials.xds_streams_per_pod as usize,
-            streams_per_address: self.options.ports.xds_streams_per_address as usize,
-            streams_per_network: self.options.ports.xds_streams_per_address as usize * 16,
+            on_demand_secrets: self.configuration.envoys.host_certificates,
+            on_demand_secret_memory: self.configuration.envoys.certificate_memory(),
+            streams_per_identity: streams.per_fleet as usize,
+            streams_per_instance: streams.per_pod as usize,
+            streams_per_address: streams.per_address as usize,
+            streams_per_network: streams.per_address as usize * 16,
             is_temporary: gatewright_envoy::is_bind_error,
             ..Default::default()
         };

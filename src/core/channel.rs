@@ -1,10 +1,11 @@
 //! Which fields of the Gateway API are served.
 
-use clap::ValueEnum;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// A release channel of the Gateway API. The experimental one has all fields of the standard one,
 /// and more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Channel {
     /// Stable fields
     #[default]

@@ -160,23 +160,13 @@ impl Dimension {
         }
     }
 
-    /// The option with the quota of every namespace.
+    /// The path in the configuration of the quota of every namespace.
     pub fn option(self) -> &'static str {
         match self {
-            Self::Envoy => "--max-envoy-mib-per-namespace",
-            Self::Program => "--max-program-mib-per-namespace",
-            Self::Clusters => "--max-clusters-per-namespace",
-            Self::FilterChains => "--max-filter-chains-per-namespace",
-        }
-    }
-
-    /// The label of a namespace with another quota.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Envoy => "gatewright.io/quota-envoy-mib",
-            Self::Program => "gatewright.io/quota-program-mib",
-            Self::Clusters => "gatewright.io/quota-clusters",
-            Self::FilterChains => "gatewright.io/quota-filter-chains",
+            Self::Envoy => "limits.namespace.envoyMib",
+            Self::Program => "limits.namespace.programMib",
+            Self::Clusters => "limits.namespace.clusters",
+            Self::FilterChains => "limits.namespace.filterChains",
         }
     }
 

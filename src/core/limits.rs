@@ -2,127 +2,220 @@
 //!
 //! Values in an object are multiplied on the way to Envoy: a match by the hostnames of its route,
 //! the headers of a filter by the matches of its rule. The limits are on the products. A message
-//! about a limit has its name and value.
+//! about a limit has its path in the configuration and its value.
 
-use clap::Args;
+use std::collections::BTreeMap;
 
-/// The limits of an installation. Labels of a namespace may give it other quotas by cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
-#[command(next_help_heading = "Limits of a namespace")]
+use garde::Validate;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::inputs::Selector;
+
+/// The limits of an installation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
+    /// Quotas of each namespace
+    #[garde(dive)]
+    pub namespace: NamespaceLimits,
+    /// Other quotas of some namespaces. Where several select a namespace, the last one that has a
+    /// quota decides
+    #[garde(dive, length(max = 64))]
+    pub overrides: Vec<LimitOverride>,
+    /// Limits of one object
+    #[garde(dive)]
+    pub object: ObjectLimits,
+    /// Maximum number of UDP ports of an Envoy, of all namespaces; each has an equal part of
+    /// connections.udpSessions
+    #[garde(range(min = 1, max = 4096))]
+    pub udp_ports: u32,
+}
+
+/// Declares the quotas of a namespace, each with its default, and the same ones where each may be
+/// missing.
+macro_rules! quotas {
+    ($($(#[$doc:meta])* $name:ident: $default:literal,)*) => {
+        /// The quotas of a namespace.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
+        #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+        #[garde(allow_unvalidated)]
+        pub struct NamespaceLimits {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// Quotas that replace those of every namespace.
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate,
+        )]
+        #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+        #[garde(allow_unvalidated)]
+        pub struct NamespaceOverride {
+            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u64>,)*
+        }
+
+        impl Default for NamespaceLimits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+
+        impl NamespaceLimits {
+            /// No quotas: for measurements.
+            const NONE: Self = Self { $($name: u64::MAX,)* };
+
+            fn overridden(self, by: &NamespaceOverride) -> Self {
+                Self { $($name: by.$name.unwrap_or(self.$name),)* }
+            }
+        }
+    };
+}
+
+quotas! {
     /// Maximum memory that the objects of a namespace may take in an Envoy, in MiB, by the cost
     /// model
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
-    pub max_envoy_mib_per_namespace: u64,
+    envoy_mib: 256,
     /// Maximum memory that the objects of a namespace may take in this program, in MiB, by the cost
     /// model
-    #[arg(long, value_name = "MIB", default_value_t = 128)]
-    pub max_program_mib_per_namespace: u64,
+    program_mib: 128,
     /// Maximum number of clusters of the routes of a namespace: Service ports, once for each
     /// Gateway with a client certificate, and hostnames that are passed through
-    #[arg(long, value_name = "COUNT", default_value_t = 4000)]
-    pub max_clusters_per_namespace: u64,
+    clusters: 4000,
     /// Maximum number of filter chains of a namespace in the Listeners that it shares with others:
     /// wildcard hostnames with TLS, and hostnames of TLSRoutes with several backends
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    pub max_filter_chains_per_namespace: u64,
-    /// Maximum length of a regular expression, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1024)]
-    pub max_regex_length: usize,
-    /// Maximum size of a compiled regular expression, in instructions of RE2; Envoy accepts up to
-    /// 10000
-    #[arg(long, value_name = "INSTRUCTIONS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=5000))]
-    pub max_regex_size: u32,
-    /// Maximum number of regular expressions of one route
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    pub max_regexes_per_route: usize,
-    /// Maximum number of regular expressions of all routes of a namespace, each counted once for
-    /// every hostname of its route at every listener
-    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
-    pub max_regexes_per_namespace: u64,
+    filter_chains: 64,
     /// Maximum number of routes of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 2000)]
-    pub max_routes_per_namespace: u64,
+    routes: 2000,
+    /// Maximum number of regular expressions of all routes of a namespace, each counted once for
+    /// every hostname of its route at every listener: RE2 has a cache for each under traffic
+    regexes: 1024,
     /// Maximum number of ports of the Gateways and ListenerSets of a namespace, each counted once
     /// for every object that has it
-    #[arg(long, value_name = "COUNT", default_value_t = 512)]
-    pub max_ports_per_namespace: u64,
+    ports: 512,
     /// Maximum number of UDP ports of the Gateways and ListenerSets of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 8)]
-    pub max_udp_ports_per_namespace: u64,
-    /// Maximum number of UDP ports of an Envoy, of all namespaces; each has an equal part of
-    /// --udp-sessions
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub max_udp_ports: u32,
+    udp_ports: 8,
     /// Maximum number of Gateways of fleet Isolated of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 4)]
-    pub max_isolated_gateways_per_namespace: u64,
+    isolated_gateways: 4,
     /// Maximum number of default Gateways of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 4)]
-    pub max_default_gateways_per_namespace: u64,
-    /// Maximum number of endpoints of a Service: addresses times ports
-    #[arg(long, value_name = "COUNT", default_value_t = 2000)]
-    pub max_endpoints_per_service: u64,
+    default_gateways: 4,
     /// Maximum number of endpoints of all Services of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
-    pub max_endpoints_per_namespace: u64,
-    /// Maximum number of BackendTLSPolicies of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 256)]
-    pub max_backend_tls_policies_per_namespace: u64,
-    /// Maximum number of XBackendTrafficPolicies of a namespace
-    #[arg(long, value_name = "COUNT", default_value_t = 256)]
-    pub max_backend_traffic_policies_per_namespace: u64,
-    /// Maximum number of CA certificates to which a BackendTLSPolicy, or a port of a Gateway for
-    /// client certificates, refers
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    pub max_ca_certificates: usize,
+    endpoints: 10_000,
+    /// Maximum number of BackendTLSPolicies, and of XBackendTrafficPolicies, of a namespace
+    policies: 256,
+}
+
+/// The quotas of the namespaces that a selector selects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[garde(allow_unvalidated)]
+pub struct LimitOverride {
+    /// The namespaces, by their labels; kubernetes.io/metadata.name is the name
+    pub namespaces: NamespaceSelector,
+    /// Their quotas; those that are missing stay
+    #[garde(dive)]
+    pub limits: NamespaceOverride,
+}
+
+/// A label selector of namespaces, all parts of which must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NamespaceSelector {
+    /// Labels that must be equal
+    pub match_labels: BTreeMap<String, String>,
+    /// Requirements on labels
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// A requirement on a label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabelRequirement {
+    /// Name of the label
+    pub key: String,
+    /// What is required of it
+    pub operator: LabelOperator,
+    /// Values, for In and NotIn
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// What is required of a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LabelOperator {
+    /// It has one of the values
+    In,
+    /// It has none of the values
+    NotIn,
+    /// It is there
+    Exists,
+    /// It is not there
+    DoesNotExist,
+}
+
+impl NamespaceSelector {
+    /// The same selector as objects have it.
+    fn selector(&self) -> Selector {
+        let expressions = self.match_expressions.iter().map(|requirement| {
+            (
+                requirement.key.clone(),
+                format!("{:?}", requirement.operator),
+                requirement.values.clone(),
+            )
+        });
+        Selector {
+            labels: self.match_labels.clone(),
+            expressions: expressions.collect(),
+        }
+    }
+}
+
+/// The limits of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[garde(allow_unvalidated)]
+pub struct ObjectLimits {
+    /// Maximum number of endpoints of a Service: addresses times ports
+    pub service_endpoints: u64,
+    /// Maximum size of a compiled regular expression, in instructions of RE2; Envoy accepts up to
+    /// 10000
+    #[garde(range(min = 1, max = 5000))]
+    pub regex_instructions: u32,
     /// Maximum size of the CA certificates to which a BackendTLSPolicy, or a port of a Gateway for
     /// client certificates, refers, in KiB
-    #[arg(long, value_name = "KIB", default_value_t = 128)]
-    pub max_ca_kib: usize,
+    pub ca_kib: usize,
     /// Maximum number of retries of a request; a rule that asks for more gets this many
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
-    pub max_retry_attempts: u32,
+    pub retries: u32,
     /// Maximum number of filters of type RequestMirror of a rule, or of one of its backendRefs
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
-    pub max_mirrors_per_rule: usize,
+    pub mirrors: usize,
     /// Maximum value of externalAuth.forwardBody.maxSize, in KiB: Envoy buffers that much of a
     /// request's body for the authorization server
-    #[arg(long, value_name = "KIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=4096))]
-    pub max_external_auth_body_kib: u64,
+    #[garde(range(max = 4096))]
+    pub external_auth_body_kib: u64,
     /// Maximum length of the value of a header that a filter sets or adds, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
-    pub max_header_value_length: usize,
+    pub header_value_bytes: usize,
 }
 
 impl Default for Limits {
-    /// The defaults of the command line.
     fn default() -> Self {
         Self {
-            max_envoy_mib_per_namespace: 256,
-            max_program_mib_per_namespace: 128,
-            max_clusters_per_namespace: 4000,
-            max_filter_chains_per_namespace: 64,
-            max_regex_length: 1024,
-            max_regex_size: 2000,
-            max_regexes_per_route: 64,
-            max_regexes_per_namespace: 1024,
-            max_routes_per_namespace: 2000,
-            max_ports_per_namespace: 512,
-            max_udp_ports_per_namespace: 8,
-            max_udp_ports: 16,
-            max_isolated_gateways_per_namespace: 4,
-            max_default_gateways_per_namespace: 4,
-            max_endpoints_per_service: 2000,
-            max_endpoints_per_namespace: 10_000,
-            max_backend_tls_policies_per_namespace: 256,
-            max_backend_traffic_policies_per_namespace: 256,
-            max_ca_certificates: 64,
-            max_ca_kib: 128,
-            max_retry_attempts: 10,
-            max_mirrors_per_rule: 2,
-            max_external_auth_body_kib: 64,
-            max_header_value_length: 4096,
+            namespace: NamespaceLimits::default(),
+            overrides: Vec::new(),
+            object: ObjectLimits::default(),
+            udp_ports: 16,
+        }
+    }
+}
+
+impl Default for ObjectLimits {
+    fn default() -> Self {
+        Self {
+            service_endpoints: 2000,
+            regex_instructions: 2000,
+            ca_kib: 128,
+            retries: 10,
+            mirrors: 2,
+            external_auth_body_kib: 64,
+            header_value_bytes: 4096,
         }
     }
 }
@@ -130,76 +223,49 @@ impl Default for Limits {
 impl Limits {
     /// No limits: for measurements.
     pub const NONE: Self = Self {
-        max_envoy_mib_per_namespace: u64::MAX,
-        max_program_mib_per_namespace: u64::MAX,
-        max_clusters_per_namespace: u64::MAX,
-        max_filter_chains_per_namespace: u64::MAX,
-        max_regex_length: usize::MAX,
-        max_regex_size: u32::MAX,
-        max_regexes_per_route: usize::MAX,
-        max_regexes_per_namespace: u64::MAX,
-        max_routes_per_namespace: u64::MAX,
-        max_ports_per_namespace: u64::MAX,
-        max_udp_ports_per_namespace: u64::MAX,
-        max_udp_ports: u32::MAX,
-        max_isolated_gateways_per_namespace: u64::MAX,
-        max_default_gateways_per_namespace: u64::MAX,
-        max_endpoints_per_service: u64::MAX,
-        max_endpoints_per_namespace: u64::MAX,
-        max_backend_tls_policies_per_namespace: u64::MAX,
-        max_backend_traffic_policies_per_namespace: u64::MAX,
-        max_ca_certificates: usize::MAX,
-        max_ca_kib: usize::MAX,
-        max_retry_attempts: u32::MAX,
-        max_mirrors_per_rule: usize::MAX,
-        max_external_auth_body_kib: u64::MAX,
-        max_header_value_length: usize::MAX,
+        namespace: NamespaceLimits::NONE,
+        overrides: Vec::new(),
+        object: ObjectLimits {
+            service_endpoints: u64::MAX,
+            regex_instructions: u32::MAX,
+            ca_kib: usize::MAX,
+            retries: u32::MAX,
+            mirrors: usize::MAX,
+            external_auth_body_kib: u64::MAX,
+            header_value_bytes: usize::MAX,
+        },
+        udp_ports: u32::MAX,
     };
+
+    /// The quotas of a namespace with these labels.
+    pub fn of_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> NamespaceLimits {
+        self.overrides
+            .iter()
+            .filter(|one| one.namespaces.selector().matches(name, labels))
+            .fold(self.namespace, |limits, one| limits.overridden(&one.limits))
+    }
 }
 
-/// More CA certificates than one object may refer to.
+/// CA certificates that are larger than one object may refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OverCaLimit {
-    /// By their number.
-    #[error("{count} certificates, --max-ca-certificates is {limit}")]
-    Count {
-        /// The number.
-        count: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// By their size.
-    #[error("{kib} KiB of certificates, --max-ca-kib is {limit}")]
-    Size {
-        /// The size in PEM.
-        kib: usize,
-        /// The limit.
-        limit: usize,
-    },
+#[error("{kib} KiB of certificates, limits.object.caKib is {limit}")]
+pub struct OverCaLimit {
+    /// The size in PEM, in KiB.
+    pub kib: usize,
+    /// The limit.
+    pub limit: usize,
 }
 
-impl Limits {
-    /// Checks the number and the bytes of the CA certificates to which one object refers.
+impl ObjectLimits {
+    /// Checks the bytes of the CA certificates to which one object refers.
     ///
     /// # Errors
-    /// When there are more than the limits allow.
-    pub(crate) fn check_ca_certificates(
-        &self,
-        count: usize,
-        bytes: usize,
-    ) -> Result<(), OverCaLimit> {
-        if count > self.max_ca_certificates {
-            return Err(OverCaLimit::Count {
-                count,
-                limit: self.max_ca_certificates,
-            });
-        }
+    /// When there are more than the limit allows.
+    pub(crate) fn check_ca_certificates(&self, bytes: usize) -> Result<(), OverCaLimit> {
         let kib = bytes.div_ceil(1024);
-        if kib > self.max_ca_kib {
-            return Err(OverCaLimit::Size {
-                kib,
-                limit: self.max_ca_kib,
-            });
+        let limit = self.ca_kib;
+        if kib > limit {
+            return Err(OverCaLimit { kib, limit });
         }
         Ok(())
     }
@@ -207,27 +273,43 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use serde_json::json;
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Given {
-        #[command(flatten)]
-        limits: Limits,
+    fn limits(written: serde_json::Value) -> Limits {
+        serde_json::from_value(written).expect("limits")
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_command_line() {
-        assert_eq!(Given::parse_from(["x"]).limits, Limits::default());
-        let given = Given::parse_from(["x", "--max-routes-per-namespace", "7"]).limits;
-        assert_eq!(
-            given,
-            Limits {
-                max_routes_per_namespace: 7,
-                ..Limits::default()
-            }
-        );
-        assert!(Given::try_parse_from(["x", "--max-regex-size", "5001"]).is_err());
+    fn what_is_not_written_has_its_default() {
+        let written = limits(json!({"namespace": {"routes": 7}}));
+        assert_eq!(written.namespace.routes, 7);
+        assert_eq!(written.namespace.clusters, 4000);
+        assert_eq!(written.object, ObjectLimits::default());
+    }
+
+    #[test]
+    fn values_have_ranges() {
+        let wrong = limits(json!({"object": {"regexInstructions": 5001}}));
+        let error = wrong.validate().expect_err("too many").to_string();
+        assert!(error.contains("object.regex_instructions"), "{error}");
+    }
+
+    #[test]
+    fn the_last_override_that_selects_a_namespace_decides() {
+        let limits = limits(json!({"overrides": [
+            {"namespaces": {"matchLabels": {"tier": "gold"}}, "limits": {"routes": 9000, "ports": 9}},
+            {"namespaces": {"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop"]}]},
+             "limits": {"routes": 1}},
+        ]}));
+        let gold = BTreeMap::from([("tier".to_owned(), "gold".to_owned())]);
+        assert_eq!(limits.of_namespace("web", &gold).routes, 9000);
+        assert_eq!(limits.of_namespace("web", &gold).clusters, 4000);
+        assert_eq!(limits.of_namespace("shop", &gold).routes, 1);
+        assert_eq!(limits.of_namespace("shop", &gold).ports, 9);
+        let none = BTreeMap::new();
+        assert_eq!(limits.of_namespace("web", &none), limits.namespace);
     }
 }

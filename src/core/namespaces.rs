@@ -1,4 +1,4 @@
-//! The watched namespaces: all, or those of `--namespaces`.
+//! The watched namespaces: all, or those of `namespaces`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -49,7 +49,9 @@ impl Namespaces {
     pub fn note(&self, namespace: &str) -> String {
         match self {
             Self::Listed(names) if !names.contains(namespace) => {
-                format!(" (namespace {namespace} is not among --namespaces)")
+                format!(
+                    " (namespace {namespace} is not among the watched ones (namespaces of the configuration))"
+                )
             }
             _ => String::new(),
         }
@@ -69,7 +71,10 @@ mod tests {
             Namespaces::Listed(["a", "b", "own"].map(Arc::from).into())
         );
         assert_eq!(listed.note("own"), "");
-        assert_eq!(listed.note("c"), " (namespace c is not among --namespaces)");
+        assert_eq!(
+            listed.note("c"),
+            " (namespace c is not among the watched ones (namespaces of the configuration))"
+        );
         assert_eq!(Namespaces::listed(&[], "own").note("c"), "");
         assert!(Namespaces::check("team-a").is_ok());
         for wrong in ["", "A", "a.b", "a_b", "-a", "*"] {

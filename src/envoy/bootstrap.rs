@@ -100,7 +100,7 @@ pub enum Admin {
 const ADS_CLUSTER: &str = "gatewright-xds";
 
 /// The largest regular expression that Envoy accepts, in instructions of RE2: twice the maximum of
-/// `--max-regex-size`, since that option limits an estimate.
+/// `limits.object.regexInstructions`, since that option limits an estimate.
 const REGEX_INSTRUCTIONS: u32 = 10_000;
 
 /// The bootstrap as JSON, which is also YAML.

@@ -112,7 +112,7 @@ fn check(files: Option<u64>, sessions: UdpSessions, connections: u32) -> Result<
     };
     Err(format!(
         "the limit of open files is {files}, and {sessions} with {connections} connections need {needed}: raise it \
-         (LimitNOFILE, ulimits), or lower --udp-sessions"
+         (LimitNOFILE, ulimits), or lower connections.udpSessions"
     ))
 }
 

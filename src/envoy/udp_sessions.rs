@@ -52,7 +52,7 @@ impl UdpSessions {
             return Ok(());
         }
         Err(format!(
-            "{sessions} for {ports} ports: expected at least {least}, or fewer ports (--max-udp-ports)"
+            "{sessions} for {ports} ports: expected at least {least}, or fewer ports (limits.udpPorts)"
         ))
     }
 }

@@ -19,6 +19,8 @@ mod ways;
 
 pub use document::{Parsed, Problem, ProblemKind, parse};
 pub use folder::{Folder, Outcome};
+pub(crate) use place::line_of;
 pub use scan::{Safety, read, scan};
 pub use stale::{ManifestMetrics, Stale};
+pub(crate) use unique_keys::read_yaml;
 pub use watcher::{WatchError, Watcher};

@@ -12,7 +12,7 @@ struct Entry<'a> {
 
 /// Returns the line, from 0, of a field such as `spec.rules[1].port`; of the innermost field around
 /// it that is found, where it is not.
-pub(super) fn line_of(text: &str, field: &str) -> usize {
+pub(crate) fn line_of(text: &str, field: &str) -> usize {
     let entries = entries(text);
     let (mut line, mut end, mut rest) = (0, usize::MAX, field);
     let mut scope = &entries[..];

@@ -14,7 +14,7 @@ const MERGE: &str = "<<";
 ///
 /// # Errors
 /// When it is no YAML, or a mapping has two equal keys; then with the place of the second one.
-pub(super) fn read_yaml(text: &str) -> Result<Value, serde_yaml_ng::Error> {
+pub(crate) fn read_yaml(text: &str) -> Result<Value, serde_yaml_ng::Error> {
     Unique { merges: true }.deserialize(serde_yaml_ng::Deserializer::from_str(text))
 }
 

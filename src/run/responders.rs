@@ -41,7 +41,7 @@ impl Responders {
         let http = match http {
             Some(address) => {
                 let bound = TcpListener::bind(address).await;
-                Some(bound.with_context(|| format!("--acme-responder {address}"))?)
+                Some(bound.with_context(|| format!("--challenges {address}"))?)
             }
             None => None,
         };
@@ -59,7 +59,7 @@ impl Responders {
             });
         }
         if let Some(listener) = &self.http {
-            let address = listener.local_addr().context("--acme-responder")?;
+            let address = listener.local_addr().context("--challenges")?;
             sockets.push(OwnSocket {
                 address,
                 service: None,

@@ -144,7 +144,10 @@ mod tests {
             _ => None,
         });
         assert_eq!(slice.expect("it is there").ports[0].1.number, 9);
-        let settings = Settings::new(crate::cli::CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]);
+        let settings = Settings::new(
+            crate::configuration::CONTROLLER,
+            vec![Ipv4Addr::LOCALHOST.into()],
+        );
         let tenancy = tenancy::Settings {
             certificates: tenancy::Source::Acme,
             ..Default::default()

@@ -201,7 +201,7 @@ impl Authorities {
         servers.truncate(SERVER_LIMIT);
         if servers.is_empty() && private {
             let text = "are in private networks alone, which are asked only if the issuer's allowedNetworks \
-                        (--acme-allowed-network) name them";
+                        (allowedNetworks of the issuer) name them";
             return Err(unavailable(format!(
                 "the name servers of {} {text}",
                 plain(zone)

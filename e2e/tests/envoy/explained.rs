@@ -78,7 +78,7 @@ impl Site {
             state.path().display().to_string(),
         );
         let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
-        let channel = ["--gateway-api-channel", "experimental"];
+        let channel = ["--set", "gatewayApi.channel=Experimental"];
         let program = Gatewright::start(
             &[
                 &[

@@ -194,7 +194,12 @@ fn run(
         "--envoy",
         &envoy,
     ];
-    args.extend(["--tenant-http-port", &http, "--tenant-https-port", &https]);
+    args.extend([
+        "--set",
+        &format!("tenancy.httpPort={http}"),
+        "--set",
+        &format!("tenancy.httpsPort={https}"),
+    ]);
     args.extend(options.iter().map(String::as_str));
     Gatewright::start(&args)
 }

@@ -16,7 +16,7 @@ use super::site::Site;
 use super::strict::{strict, too_large};
 
 /// The experimental channel includes the standard one.
-const EXPERIMENTAL: [&str; 2] = ["--gateway-api-channel", "experimental"];
+const EXPERIMENTAL: [&str; 2] = ["--set", "gatewayApi.channel=Experimental"];
 
 /// Routes of one batch: one file, taken in at once.
 const BATCH: usize = 30;

@@ -261,7 +261,13 @@ async fn what_a_client_says_about_itself_reaches_backends_only_where_the_gateway
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn connections_that_are_idle_or_old_are_ended() -> Result<()> {
-    let site = Site::start(&["--idle-timeout", "1", "--max-connection-age", "2"]).await?;
+    let site = Site::start(&[
+        "--set",
+        "connections.idleSeconds=1",
+        "--set",
+        "connections.maxAgeSeconds=2",
+    ])
+    .await?;
     let request = b"GET / HTTP/1.1\r\nHost: alice.example.org\r\n\r\n";
     // A client that sends one request and then nothing.
     let mut idle = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
@@ -301,7 +307,7 @@ async fn connections_that_are_idle_or_old_are_ended() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_backend_that_never_answers_uses_up_its_own_connections_alone() -> Result<()> {
-    let site = Site::start(&["--backend-connections", "4"]).await?;
+    let site = Site::start(&["--set", "connections.toService=4"]).await?;
     site.save(
         "mallory.yaml",
         &route("mallory", "slow", "mallory.example.org", FORWARD),

@@ -119,7 +119,7 @@ async fn answers(site: &Site, status: u16) -> Result<()> {
 async fn the_responder_of_the_program_is_no_backend() -> Result<()> {
     let port = free_port()?;
     for bound in ["127.0.0.1", "0.0.0.0"] {
-        let site = Site::start(&["--acme-responder", &format!("{bound}:{port}")]).await?;
+        let site = Site::start(&["--challenges", &format!("{bound}:{port}")]).await?;
         site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
         site.served_by(HOST, "mallory").await?;
         for (address, endpoint) in [
@@ -188,7 +188,11 @@ async fn envoys_own_listeners_are_no_backends() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn metadata_services_and_other_special_addresses_are_no_backends() -> Result<()> {
-    let site = Site::start(&["--denied-endpoint-networks", "127.0.0.2/32,2001:db8::/32"]).await?;
+    let site = Site::start(&[
+        "--set",
+        "backends.deniedNetworks=[127.0.0.2/32, '2001:db8::/32']",
+    ])
+    .await?;
     site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
     site.served_by(HOST, "mallory").await?;
     for (address, endpoint, why) in [

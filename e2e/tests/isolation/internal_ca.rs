@@ -70,10 +70,10 @@ async fn served(site: &Site, port: u16, host: &str, backend: &str) -> Result<()>
 #[ignore = "needs Envoy"]
 async fn a_tenant_with_many_domains_takes_no_ca_from_others() -> Result<()> {
     let limits = [
-        "--internal-ca-limit",
-        "5",
-        "--internal-ca-limit-per-namespace",
-        "2",
+        "--set",
+        "internalCa.maxDomains=5",
+        "--set",
+        "internalCa.maxDomainsPerNamespace=2",
     ];
     let site = Site::start(&limits).await?;
     let (mallorys, alices) = (free_port()?, free_port()?);

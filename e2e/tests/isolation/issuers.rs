@@ -138,13 +138,14 @@ impl House {
             &issuers,
         ];
         args.extend([
-            "--acme-directory",
-            &directory,
-            "--acme-ca-bundle",
-            &ca,
-            "--acme-agree-to-terms",
+            "--set",
+            &format!("issuers.acme.directory={directory}"),
+            "--set",
+            &format!("issuers.acme.caBundle={ca}"),
+            "--set",
+            "issuers.acme.agreeToTerms=true",
         ]);
-        args.extend(["--acme-http-port", &port]);
+        args.extend(["--set", &format!("issuers.acme.httpPort={port}")]);
         args.extend(self.rules.iter().flat_map(|rule| ["--issuer-allow", rule]));
         self.program = Some(Gatewright::start(&args)?);
         Ok(())

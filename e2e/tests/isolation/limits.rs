@@ -131,7 +131,7 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_namespace_has_so_many_routes_and_the_oldest_stay() -> Result<()> {
-    let site = Site::start(&["--max-routes-per-namespace", "3"]).await?;
+    let site = Site::start(&["--set", "limits.namespace.routes=3"]).await?;
     let host = |index: usize| format!("many-{index}.example.org");
     for index in 0..4 {
         site.save(
@@ -156,7 +156,7 @@ async fn a_namespace_has_so_many_routes_and_the_oldest_stay() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_service_has_so_many_endpoints() -> Result<()> {
-    let site = Site::start(&["--max-endpoints-per-service", "10"]).await?;
+    let site = Site::start(&["--set", "limits.object.serviceEndpoints=10"]).await?;
     let mut text = service("mallory", site.mallory.address());
     let addresses: Vec<String> = (1..=100).map(|index| format!("192.0.2.{index}")).collect();
     text += &format!(

@@ -108,7 +108,7 @@ fn poison() -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn texts_that_envoy_refuses_are_told_to_their_author_and_to_nobody_else() -> Result<()> {
-    let site = Site::start(&["--max-regexes-per-namespace", "1000"]).await?;
+    let site = Site::start(&["--set", "limits.namespace.regexes=1000"]).await?;
     let rules = poison();
     let route = |(index, rules): (usize, &Value)| {
         http_route(

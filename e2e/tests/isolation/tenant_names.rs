@@ -51,7 +51,12 @@ impl Tenants {
     async fn start(options: &[&str]) -> Result<Self> {
         let (http, https) = (free_port()?.to_string(), free_port()?);
         let port = https.to_string();
-        let ports = ["--tenant-http-port", &http, "--tenant-https-port", &port];
+        let ports = [
+            "--set",
+            &format!("tenancy.httpPort={http}"),
+            "--set",
+            &format!("tenancy.httpsPort={port}"),
+        ];
         let site = Site::start(&[&ports, options].concat()).await?;
         let alices =
             namespace("alice", "alice.example") + &tenant_gateway("alice", "alice.example");
@@ -97,7 +102,7 @@ async fn a_namespace_without_a_label_publishes_nothing() -> Result<()> {
     until_told(site, "mallory", "x", "HostnameNotAllowed").await?;
     tenants.is_not_mallorys("x.alice.example").await?;
     // A setting lets namespaces publish without the label.
-    let tenants = Tenants::start(&["--unlabelled-namespaces", "allow"]).await?;
+    let tenants = Tenants::start(&["--set", "tenancy.unlabelledNamespaces=Allow"]).await?;
     tenants.site.save(
         "mallory-tenant.yaml",
         &(namespace("mallory", "") + &at("mallory", "m", host)),
@@ -192,7 +197,7 @@ fn is_given_up(site: &Site, host: &str) -> Result<bool> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_hostname_that_a_tenant_released_is_reserved_for_a_while() -> Result<()> {
-    let tenants = Tenants::start(&["--hostname-claims", "first-come"]).await?;
+    let tenants = Tenants::start(&["--set", "tenancy.hostnameClaims=FirstCome"]).await?;
     let host = "shop.m.alice.example";
     let site = &tenants.site;
     site.save("alice-shop.yaml", &at("alice", "shop", host))?;

@@ -151,8 +151,8 @@ async fn a_start_without_files_for_its_udp_sessions_is_refused() -> Result<()> {
         &state,
         "--envoy",
         &envoy,
-        "--udp-sessions",
-        "16384",
+        "--set",
+        "connections.udpSessions=16384",
     ];
     let mut program = e2e::gatewright::Gatewright::start_within_files(20_000, &args)?;
     let output = program.end().await?;

@@ -312,7 +312,8 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
     let _cert_manager =
         CertManager::start_trusting(server, pebble.nameserver(), ca.as_ref()).await?;
     let echo = Echo::start_on("shop", BACKEND).await?;
-    let mut controller = cluster.controller_with("one", &["--tenant-acme-directories", "any"])?;
+    let mut controller =
+        cluster.controller_with("one", &["--set", "tenancy.acmeDirectories=Any"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     server

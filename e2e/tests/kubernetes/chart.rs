@@ -596,7 +596,7 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
         .context("a Deployment")?;
     let (_, controller) = arguments(deployment)?;
     assert!(controller.bind.is_empty());
-    assert_eq!(controller.limits.max_envoy_mib_per_namespace, 4_000_000);
+    assert_eq!(controller.limits.namespace.envoy_mib, 4_000_000);
     Ok(())
 }
 

@@ -381,7 +381,8 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     // A replica that is not the lease holder checks tokens as well.
     let mut one = cluster.controller("one")?;
     one.line("holding the lease").await?;
-    let (mut two, _) = cluster.replica_with_xds_and("two", &["--metrics-access", "authorized"])?;
+    let (mut two, _) =
+        cluster.replica_with_xds_and("two", &["--set", "metrics.access=Authorized"])?;
     let address = probes_of(&mut two).await?;
     let read =
         async |token: Option<&str>| ask(Ipv4Addr::LOCALHOST, address, "/metrics", token).await;
@@ -420,7 +421,12 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
         made.signing_key.serialize_pem(),
     )?;
     let dir = keys.path().display().to_string();
-    let options = ["--metrics-access", "authorized", "--probes-tls-dir", &*dir];
+    let options = [
+        "--set",
+        "metrics.access=Authorized",
+        "--probes-tls-dir",
+        &*dir,
+    ];
     let (mut three, _) = cluster.replica_with_xds_and("three", &options)?;
     let line = three.line("probes and metrics at ").await?;
     let address: SocketAddr = line

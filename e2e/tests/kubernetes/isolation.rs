@@ -118,8 +118,10 @@ async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     let rule = "internal-ca=alice:*.alice.example.org";
-    let mut controller =
-        cluster.controller_with("one", &["--certificates", "own", "--issuer-allow", rule])?;
+    let mut controller = cluster.controller_with(
+        "one",
+        &["--set", "tenancy.certificates=Own", "--issuer-allow", rule],
+    )?;
     controller.line("holding the lease").await?;
     tenants(server, free_port()?, SocketAddr::from(([127, 0, 0, 1], 1))).await?;
     let listener = |host: &str, port: u16| {
@@ -210,7 +212,7 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     let server = &cluster.server;
     let echo = Echo::start_on("web", BACKEND).await?;
     let port = free_port()?;
-    let mut controller = cluster.controller_with("one", &["--max-routes-per-namespace", "6"])?;
+    let mut controller = cluster.controller_with("one", &["--set", "limits.namespace.routes=6"])?;
     controller.line("xDS at").await?;
     let (mut envoy, _keys) = cluster.envoy("envoy-a").await?;
     tenants(server, port, echo.address()).await?;
@@ -300,7 +302,7 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     until_told(
         &cluster,
         ("mallory", "r3"),
-        &["LimitReached", "--max-routes-per-namespace", "6"],
+        &["LimitReached", "--set", "limits.namespace.routes=6"],
     )
     .await?;
     alice_is_unharmed(&cluster, port, 1).await?;

@@ -855,8 +855,10 @@ async fn a_missing_right(cluster: &Cluster) -> Result<()> {
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn known_faults_of_other_controllers_do_not_occur() -> Result<()> {
     let cluster = cluster().await?;
-    let mut controller =
-        cluster.controller_with("one", &["--cert-manager-namespace", "elsewhere-cm"])?;
+    let mut controller = cluster.controller_with(
+        "one",
+        &["--set", "tenancy.certManagerNamespace=elsewhere-cm"],
+    )?;
     controller.line("holding the lease").await?;
     tokio::try_join!(
         more_than_64_hosts(&cluster),

@@ -161,7 +161,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
         server.put(route).await?;
     }
 
-    let mut one = cluster.controller_with("one", &["--namespaces", "team-a,team-b"])?;
+    let mut one = cluster.controller_with("one", &["--set", "namespaces=[team-a, team-b]"])?;
     one.line("the view is complete").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
     envoy.ready().await?;
@@ -295,7 +295,12 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     // follow when it is made.
     let mut two = cluster.controller_with(
         "two",
-        &["--namespaces", "team-a,team-b", "--namespaces", "later"],
+        &[
+            "--set",
+            "namespaces=[team-a, team-b]",
+            "--set",
+            "namespaces=[later]",
+        ],
     )?;
     two.line("the view is complete").await?;
     server

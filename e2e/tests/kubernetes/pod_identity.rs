@@ -117,9 +117,9 @@ impl World {
     fn replica(&self, number: usize, identity: &str) -> Result<(Gatewright, SocketAddr)> {
         let arguments = [
             ["--admin", &self.admin[number]],
-            ["--envoy-credentials", "pod"],
+            ["--set", "envoys.credentials=Pod"],
             ["--envoy-identity", identity],
-            ["--envoy-identity-seconds", "15"],
+            ["--set", "envoys.certificateSeconds=15"],
         ];
         self.cluster
             .replica_with_xds_and(["one", "two"][number], arguments.as_flattened())

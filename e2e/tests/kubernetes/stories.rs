@@ -517,7 +517,7 @@ async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
     let arguments: Vec<&str> = more
         .iter()
         .copied()
-        .chain(["--tenant-acme-directories", "any"])
+        .chain(["--set", "tenancy.acmeDirectories=Any"])
         .collect();
     let mut controller = cluster.controller_with("one", &arguments)?;
     controller.line("the view is complete").await?;
@@ -573,7 +573,12 @@ async fn every_story_of_our_own_certificates_is_carried_out() -> Result<()> {
         ..tenancy::Settings::default()
     };
     let count = check(
-        &["--certificates", "own", "--challenges", &challenges],
+        &[
+            "--set",
+            "tenancy.certificates=Own",
+            "--challenges",
+            &challenges,
+        ],
         settings,
     )
     .await?;
@@ -591,7 +596,7 @@ async fn every_story_of_the_internal_ca_for_all_is_carried_out() -> Result<()> {
         ..tenancy::Settings::default()
     };
     assert!(
-        check(&["--certificates", "internal-ca"], settings).await? > 0,
+        check(&["--set", "tenancy.certificates=InternalCa"], settings).await? > 0,
         "there are some"
     );
     Ok(())

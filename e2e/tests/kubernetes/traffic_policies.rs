@@ -120,7 +120,7 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
         ))
         .await?;
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("xDS at").await?;
 
     // Without the permission of its class a Gateway is no default one.

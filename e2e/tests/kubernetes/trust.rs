@@ -23,7 +23,7 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 pub(super) const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 /// The overlap of a rotation; the program accepts no shorter one.
-const OVERLAP: [&str; 2] = ["--xds-ca-overlap", "8"];
+const OVERLAP: [&str; 2] = ["--set", "envoys.caOverlapSeconds=8"];
 
 /// The content of a Secret for xDS connections.
 pub(super) struct Keys {

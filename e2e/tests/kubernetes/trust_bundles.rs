@@ -77,7 +77,7 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
                 "validation": {"hostname": "web.internal", "caCertificateRefs": [reference]}}}))
         .await?;
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
     envoy.ready().await?;

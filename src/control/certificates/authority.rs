@@ -228,7 +228,7 @@ impl Authority {
         if let Some(name) = names.iter().find(|name| !listed(name)) {
             let domains: Vec<&str> = self.limits.domains.iter().map(DnsName::as_str).collect();
             let text = format!(
-                "{name} is not in a domain of --internal-ca-domain: it issues for {}; use a name there, or add the domain",
+                "{name} is not in a domain of internalCa.domains: it issues for {}; use a name there, or add the domain",
                 domains.join(", ")
             );
             return Some((text, name));
@@ -237,7 +237,7 @@ impl Authority {
         let domain = domain(names.first());
         if !cas.contains_key(&domain) && cas.len() >= self.limits.most {
             let text = format!(
-                "{domain} would be registered domain {} with a CA of its own, and the limit of --internal-ca-limit is {}; use a \
+                "{domain} would be registered domain {} with a CA of its own, and the limit of internalCa.maxDomains is {}; use a \
                  name in a domain that has one, or raise the limit",
                 cas.len() + 1,
                 self.limits.most
@@ -251,7 +251,7 @@ impl Authority {
         {
             let text = format!(
                 "{domain} would be registered domain {} with a CA of its own that is made for {tenant}, and the limit of \
-                 --internal-ca-limit-per-namespace is {}; use a name in a domain that has one, or raise the limit",
+                 internalCa.maxDomainsPerNamespace is {}; use a name in a domain that has one, or raise the limit",
                 of_tenant() + 1,
                 self.limits.most_of_one
             );
@@ -633,7 +633,10 @@ mod tests {
             .prepare("alice", &names("a.example.net"), now)
             .await
             .expect_err("a second one");
-        assert!(refused.message.contains("--internal-ca-limit"), "{refused}");
+        assert!(
+            refused.message.contains("internalCa.maxDomains"),
+            "{refused}"
+        );
         authority
             .issue(&request("a.example.org", now))
             .await
@@ -666,13 +669,13 @@ mod tests {
         for (name, word) in [
             (
                 "xcorp.example",
-                "--internal-ca-domain: it issues for corp.example, alice.example.org",
+                "internalCa.domains: it issues for corp.example, alice.example.org",
             ),
-            ("bob.example.org", "--internal-ca-domain"),
-            ("kubernetes.default.svc", "--internal-ca-domain"),
+            ("bob.example.org", "internalCa.domains"),
+            ("kubernetes.default.svc", "internalCa.domains"),
             (
                 "www.alice.example.org",
-                "the limit of --internal-ca-limit is 1",
+                "the limit of internalCa.maxDomains is 1",
             ),
         ] {
             let refused = authority.issue(&request(name, now)).await.expect_err(name);
@@ -724,7 +727,7 @@ mod tests {
             let words = [
                 "m3.example",
                 "made for mallory",
-                "--internal-ca-limit-per-namespace is 2",
+                "internalCa.maxDomainsPerNamespace is 2",
             ];
             assert!(
                 words.iter().all(|word| refused.message.contains(word)),

@@ -591,7 +591,7 @@ impl CertificateManager {
                 Some(opened) => opened.as_ref().map(of).map_err(Clone::clone),
                 None => {
                     let known = names(&self.named);
-                    let text = "--acme-directory makes one called \"acme\"";
+                    let text = "an entry of issuers makes one";
                     Err(format!(
                         "no issuer is called {name:?}: there are {known}; {text}"
                     ))

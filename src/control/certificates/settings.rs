@@ -1,4 +1,4 @@
-//! Settings of an ACME issuer, from the command line, a file, or an object of a tenant.
+//! Settings of an ACME issuer, from the configuration, or an object of a tenant.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use acme::DeniedNetworks;
 use acme::budget::{Limits, Rate};
 use ipnet::IpNet;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 use zeroize::Zeroizing;
 
 use gatewright_core::translate::{IssuerAllow, SELF_SIGNED};
@@ -18,7 +19,7 @@ use gatewright_core::wanted::INTERNAL_CA;
 const LARGEST: u64 = 1 << 20;
 
 /// The settings of an ACME issuer.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IssuerSettings {
     /// The directory: `letsencrypt`, `letsencrypt-staging`, or a URL.
@@ -67,7 +68,7 @@ pub struct IssuerSettings {
     #[serde(default)]
     pub fallback: Vec<String>,
     /// The namespaces whose listeners may use the issuer, and for which hostnames; without a rule,
-    /// --issuers-for decides.
+    /// issuersFor decides.
     #[serde(default)]
     pub allow: Vec<IssuerAllow>,
     /// Private networks in which authoritative name servers may be queried all the same.
@@ -84,7 +85,7 @@ pub struct IssuerSettings {
 }
 
 /// The rate limits of a CA.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CaLimits {
     /// The new orders of an account.
@@ -94,7 +95,7 @@ pub struct CaLimits {
 }
 
 /// A number within a number of hours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CaLimit {
     /// The number.
@@ -121,9 +122,16 @@ impl CaLimits {
 }
 
 /// A network in CIDR notation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub struct Network(pub IpNet);
+
+impl From<Network> for String {
+    fn from(network: Network) -> Self {
+        network.0.to_string()
+    }
+}
 
 impl TryFrom<String> for Network {
     type Error = String;
@@ -136,8 +144,7 @@ impl TryFrom<String> for Network {
 }
 
 /// The effect of a finding of the pre-flight check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Preflight {
     /// A problem prevents the order
     Strict,
@@ -149,7 +156,7 @@ pub enum Preflight {
 }
 
 /// The credentials of an external account.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExternalAccount {
     /// The key identifier.
@@ -159,7 +166,7 @@ pub struct ExternalAccount {
 }
 
 /// The DNS provider that writes TXT records, exactly one, and its settings.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are the providers'")]
 pub struct DnsSettings {
@@ -188,7 +195,7 @@ pub struct DnsSettings {
 }
 
 /// A provider with a token.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Token {
@@ -198,7 +205,7 @@ pub struct Token {
 }
 
 /// Route 53; without keys, the credentials of the environment are used, as by the AWS SDKs.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are AWS's")]
 pub struct Route53 {
@@ -211,7 +218,7 @@ pub struct Route53 {
 }
 
 /// A name server with dynamic updates (RFC 2136) signed with TSIG.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Rfc2136 {
@@ -226,7 +233,7 @@ pub struct Rfc2136 {
 }
 
 /// A web service of the operator that writes records.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Webhook {
@@ -236,7 +243,7 @@ pub struct Webhook {
 }
 
 /// A program of the operator that writes records.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Exec {
@@ -246,8 +253,9 @@ pub struct Exec {
 }
 
 /// A text that settings refer to: in a file, or given directly.
-#[derive(Clone, PartialEq, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(from = "PathBuf")]
+#[schemars(with = "PathBuf")]
 pub enum Credential {
     /// The text of this file, read when the issuer is opened.
     File(PathBuf),
@@ -260,6 +268,16 @@ pub enum Credential {
 impl From<PathBuf> for Credential {
     fn from(path: PathBuf) -> Self {
         Self::File(path)
+    }
+}
+
+impl Serialize for Credential {
+    /// Only the path of a file is written, never a text.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::File(path) => path.serialize(serializer),
+            Self::Given(_) | Self::Missing(_) => serializer.serialize_none(),
+        }
     }
 }
 
@@ -377,16 +395,6 @@ fn read(path: &Path, field: &str) -> Result<Zeroizing<String>, SettingsError> {
 }
 
 impl DnsSettings {
-    /// Reads settings from a YAML file.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or its content is invalid.
-    pub fn load(path: &Path, field: &str) -> Result<Self, SettingsError> {
-        let settings: Self = yaml(path, field)?;
-        settings.check(field)?;
-        Ok(settings)
-    }
-
     fn check(&self, field: &str) -> Result<(), SettingsError> {
         if self.persist_days == Some(0) || self.persist_days.is_some() && !self.persist {
             return Err(SettingsError::value(
@@ -496,7 +504,7 @@ impl IssuerSettings {
                 .is_some_and(|address| address.contains('@'))
             {
                 let text = format!("{contact:?}: expected mailto:NAME@DOMAIN");
-                return Err(SettingsError::value(format!("{field}contact"), text));
+                return Err(SettingsError::value(format!("{field}contacts"), text));
             }
         }
         if self.tls_alpn_port.is_some() && (self.dns.is_some() || self.dns_persist) {
@@ -510,42 +518,27 @@ impl IssuerSettings {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct IssuersFile {
-    issuers: BTreeMap<String, IssuerSettings>,
-}
-
-/// Reads a file of issuers: `issuers: {NAME: {directory: …}}`.
+/// Checks the issuers of an installation.
 ///
 /// # Errors
-/// When the file cannot be read, or its content is invalid.
-pub fn issuers_from(path: &Path) -> Result<BTreeMap<String, IssuerSettings>, SettingsError> {
-    let file: IssuersFile = yaml(path, "--issuers")?;
-    for (name, settings) in &file.issuers {
+/// When a name or a setting is invalid; the error names it, as `issuers.NAME.FIELD`.
+pub fn check_issuers(issuers: &BTreeMap<String, IssuerSettings>) -> Result<(), SettingsError> {
+    for (name, settings) in issuers {
         let fits = !name.is_empty()
             && name.len() <= 63
             && name
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let field = format!("issuers.{name}");
         if !fits || [INTERNAL_CA, SELF_SIGNED].contains(&name.as_str()) {
             let text = format!(
-                "{name:?}: expected lower-case letters, digits and dashes, and not {INTERNAL_CA} or {SELF_SIGNED}"
+                "expected lower-case letters, digits and dashes, and not {INTERNAL_CA} or {SELF_SIGNED}"
             );
-            return Err(SettingsError::value("--issuers", text));
+            return Err(SettingsError::value(field, text));
         }
-        settings.check(&format!("--issuers: issuers.{name}."))?;
+        settings.check(&format!("{field}."))?;
     }
-    Ok(file.issuers)
-}
-
-fn yaml<T: serde::de::DeserializeOwned>(path: &Path, field: &str) -> Result<T, SettingsError> {
-    let text = read(path, field)?;
-    serde_yaml_ng::from_str(&text).map_err(|error| SettingsError::File {
-        field: field.to_owned(),
-        path: path.to_path_buf(),
-        problem: error.to_string(),
-    })
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use k8s_openapi::api::core::v1::ConfigMap as K8sConfigMap;
 
 use super::Meta;
-use crate::limits::{Limits, OverCaLimit};
+use crate::limits::{ObjectLimits, OverCaLimit};
 use crate::model::ObjectName;
 
 /// The key of a ConfigMap with CA certificates (Gateway API, `caCertificateRefs`).
@@ -86,9 +86,12 @@ impl ConfigMap {
 }
 
 /// Drops a bundle that is over the limits: no object may refer to it. The error says why.
-pub(super) fn drop_over_limit(bundle: &mut Result<Arc<CaBundle>, CaBundleError>, limits: &Limits) {
+pub(super) fn drop_over_limit(
+    bundle: &mut Result<Arc<CaBundle>, CaBundleError>,
+    limits: &ObjectLimits,
+) {
     if let Ok(found) = bundle
-        && let Err(over) = limits.check_ca_certificates(found.count(), found.size())
+        && let Err(over) = limits.check_ca_certificates(found.size())
     {
         *bundle = Err(over.into());
     }
@@ -233,28 +236,24 @@ mod tests {
         let text: String = (0..3).map(|number| root(&format!("ca-{number}"))).collect();
         let bundle = CaBundle::parse(text.as_bytes(), KEY).map(Arc::new);
         let size = bundle.as_ref().expect("a bundle").size();
-        let within = |max_ca_certificates, max_ca_kib| {
+        let within = |ca_kib| {
             let mut bundle = bundle.clone();
-            drop_over_limit(
-                &mut bundle,
-                &Limits {
-                    max_ca_certificates,
-                    max_ca_kib,
-                    ..Limits::NONE
-                },
-            );
+            let limits = ObjectLimits {
+                ca_kib,
+                ..ObjectLimits::default()
+            };
+            drop_over_limit(&mut bundle, &limits);
             bundle
                 .map(|bundle| bundle.count())
                 .map_err(|why| why.to_string())
         };
         let kib = size.div_ceil(1024);
-        assert_eq!(within(3, kib), Ok(3));
-        assert_eq!(
-            within(2, kib),
-            Err("has 3 certificates, --max-ca-certificates is 2".to_owned())
+        assert_eq!(within(kib), Ok(3));
+        let told = format!(
+            "has {kib} KiB of certificates, limits.object.caKib is {}",
+            kib - 1
         );
-        let told = format!("has {kib} KiB of certificates, --max-ca-kib is {}", kib - 1);
-        assert_eq!(within(3, kib - 1), Err(told));
+        assert_eq!(within(kib - 1), Err(told));
     }
 
     #[test]

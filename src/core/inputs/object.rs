@@ -17,7 +17,7 @@ use super::{
     Secret, Service, SetKind, TenantGateway, TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
-use crate::limits::Limits;
+use crate::limits::ObjectLimits;
 use crate::model::ObjectName;
 
 /// The label of routes by which cert-manager answers ACME challenges
@@ -67,7 +67,7 @@ impl Object {
 
     /// Drops content that no object may use because it is over the limits; the reason is kept in
     /// its place.
-    pub fn drop_over_limit(&mut self, limits: &Limits) {
+    pub fn drop_over_limit(&mut self, limits: &ObjectLimits) {
         match self {
             Self::ConfigMap(map) => configmap::drop_over_limit(&mut map.bundle, limits),
             Self::ClusterTrustBundle(trust) => {

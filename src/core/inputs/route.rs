@@ -167,8 +167,6 @@ pub struct RouteRule {
 pub struct Regexes {
     /// The number of expressions: Envoy compiles those of filters for every match.
     pub count: usize,
-    /// Length of the longest expression, in bytes.
-    pub longest: usize,
     /// Instructions of the largest expression, as RE2 compiles it.
     pub largest: u32,
     /// Instructions of all expressions of matches.
@@ -185,7 +183,6 @@ impl Regexes {
         };
         for text in matches.iter().flat_map(Match::regexes) {
             all.count += 1;
-            all.longest = all.longest.max(text.len());
             let size = re2::size(text)?;
             all.largest = all.largest.max(size);
             all.instructions += u64::from(size);

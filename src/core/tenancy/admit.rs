@@ -219,7 +219,7 @@ impl Admitting<'_> {
             }
             _ if self.is_reserved(namespace, hostname) => {
                 return not_allowed(format!(
-                    "{hostname} is reserved by the installation (--reserved-hostname)"
+                    "{hostname} is reserved by the installation (tenancy.reservedHostnames)"
                 ));
             }
             // A namespace without the label is denied, since the label is what permits.

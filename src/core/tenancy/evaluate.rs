@@ -130,7 +130,7 @@ impl Evaluation<'_> {
         {
             let text = format!(
                 "metadata.annotations[{DIRECTORY}]: {directory} is not one that tenants may name: add it to the \
-                 controller's --issuers, start it with --tenant-acme-directories any, or leave it out"
+                 issuers of the configuration, set tenancy.acmeDirectories Any there, or leave it out"
             );
             return Err(("DirectoryNotAllowed", text));
         }

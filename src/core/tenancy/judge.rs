@@ -81,7 +81,7 @@ impl Judging<'_> {
         sets.dedup();
         let here = format!("already claimed by another route on TenantGateway {tenant}");
         let there = "already claimed by a route on another TenantGateway".to_owned();
-        let hold = "released recently, and reserved for its previous namespace (--hostname-hold)"
+        let hold = "released recently, and reserved for its previous namespace (tenancy.hostnameHoldHours)"
             .to_owned();
         for (mut names, why) in [(lost, here), (elsewhere, there), (reserved, hold)] {
             if names.is_empty() {

@@ -646,7 +646,7 @@ mod tests {
             assert_eq!(owner(&engine), None, "{claims:?}: somebody else's");
             assert_eq!(engine.records()[&host()].released, Some(1010));
             assert!(
-                verdict(&engine, "tenant-a").contains("--hostname-hold"),
+                verdict(&engine, "tenant-a").contains("tenancy.hostnameHoldHours"),
                 "{}",
                 verdict(&engine, "tenant-a")
             );

@@ -1,34 +1,21 @@
-//! What a namespace may have: as much as every namespace, or what labels say that the platform gave
-//! it.
-
-use std::collections::BTreeMap;
+//! The quotas of a namespace as costs, and the messages about what is beyond them.
 
 use crate::cost::{Bytes, Cost, Dimension};
-use crate::limits::Limits;
+use crate::limits::NamespaceLimits;
 
 /// The part of a namespace's quota of memory that one object may have: an Envoy takes in an
 /// object's part of a route table as a whole, and the others of the namespace have room.
 const PART: u64 = 4;
 
-/// What a namespace with these labels may have. A label that is no number has no effect.
-pub(super) fn allowance(limits: &Limits, labels: &BTreeMap<String, String>) -> Cost {
-    let number = |dimension: Dimension, of_all: u64| {
-        labels
-            .get(dimension.label())
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(of_all)
-    };
-    let bytes = |dimension, of_all| u64::saturating_mul(number(dimension, of_all), 1 << 20);
+/// What a namespace with these quotas may have.
+pub(super) fn allowance(limits: &NamespaceLimits) -> Cost {
     Cost {
         bytes: Bytes {
-            envoy: bytes(Dimension::Envoy, limits.max_envoy_mib_per_namespace),
-            program: bytes(Dimension::Program, limits.max_program_mib_per_namespace),
+            envoy: limits.envoy_mib.saturating_mul(1 << 20),
+            program: limits.program_mib.saturating_mul(1 << 20),
         },
-        clusters: number(Dimension::Clusters, limits.max_clusters_per_namespace),
-        filter_chains: number(
-            Dimension::FilterChains,
-            limits.max_filter_chains_per_namespace,
-        ),
+        clusters: limits.clusters,
+        filter_chains: limits.filter_chains,
     }
 }
 
@@ -76,29 +63,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_of_a_namespace_replace_the_quotas_of_all() {
-        let labels =
-            |text: &str| BTreeMap::from([(Dimension::Envoy.label().to_owned(), text.to_owned())]);
-        let of_all = allowance(&Limits::default(), &BTreeMap::new());
-        assert_eq!(of_all.bytes.envoy, 256 << 20);
-        assert_eq!(
-            allowance(&Limits::default(), &labels("512")).bytes.envoy,
-            512 << 20
-        );
-        assert_eq!(
-            allowance(&Limits::default(), &labels("512")).clusters,
-            of_all.clusters
-        );
-        assert_eq!(
-            allowance(&Limits::default(), &labels("much")),
-            of_all,
-            "no number"
-        );
-    }
-
-    #[test]
     fn one_object_may_have_a_quarter() {
-        let allowed = allowance(&Limits::default(), &BTreeMap::new());
+        let allowed = allowance(&NamespaceLimits::default());
         let cost = |envoy| Cost {
             bytes: Bytes { envoy, program: 0 },
             ..Cost::default()

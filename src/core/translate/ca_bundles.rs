@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::certificate::rfc3339;
 use super::key::Verdict;
 use crate::inputs::{CaBundle, LocalRef};
-use crate::limits::Limits;
+use crate::limits::ObjectLimits;
 use crate::model::{ObjectName, Reason};
 use crate::store::Store;
 
@@ -98,13 +98,11 @@ pub(super) fn union<'a>(
 pub(super) fn bundle(
     others: &[Arc<CaBundle>],
     one: &CaBundle,
-    limits: &Limits,
+    limits: &ObjectLimits,
 ) -> Result<(), (Reason, String)> {
-    let all = || others.iter().map(|bundle| &**bundle).chain([one]);
-    let (count, bytes): (usize, usize) = (
-        all().map(CaBundle::count).sum(),
-        all().map(CaBundle::size).sum(),
-    );
-    let within = limits.check_ca_certificates(count, bytes);
-    within.map_err(|over| (Reason::InvalidCACertificateRef, over.to_string()))
+    let all = others.iter().map(|bundle| &**bundle).chain([one]);
+    let bytes = all.map(CaBundle::size).sum();
+    limits
+        .check_ca_certificates(bytes)
+        .map_err(|over| (Reason::InvalidCACertificateRef, over.to_string()))
 }

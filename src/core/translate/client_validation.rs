@@ -150,7 +150,7 @@ pub(super) fn union(
             permitted,
         )
         .and_then(|found| {
-            ca_bundles::bundle(before, found, &settings.limits)
+            ca_bundles::bundle(before, found, &settings.limits.object)
                 .map(|()| found)
                 .map_err(with)
         })

@@ -38,7 +38,7 @@ use super::{
 };
 use crate::channel::Channel;
 use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
-use crate::limits::Limits;
+use crate::limits::{Limits, NamespaceLimits, ObjectLimits};
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, PrivateKey, TransportPort};
 use crate::wanted::WantedCertificate;
 
@@ -155,15 +155,20 @@ fn settings(how: &str) -> Settings {
     };
     let limits = match how {
         "limited" => Limits {
-            max_routes_per_namespace: 2,
-            max_envoy_mib_per_namespace: 1,
-            max_clusters_per_namespace: 2,
-            max_filter_chains_per_namespace: 1,
-            max_endpoints_per_service: 1,
-            max_backend_tls_policies_per_namespace: 1,
-            max_backend_traffic_policies_per_namespace: 1,
-            max_default_gateways_per_namespace: 1,
-            max_isolated_gateways_per_namespace: 1,
+            namespace: NamespaceLimits {
+                routes: 2,
+                envoy_mib: 1,
+                clusters: 2,
+                filter_chains: 1,
+                policies: 1,
+                default_gateways: 1,
+                isolated_gateways: 1,
+                ..Limits::default().namespace
+            },
+            object: ObjectLimits {
+                service_endpoints: 1,
+                ..Limits::default().object
+            },
             ..Limits::default()
         },
         _ => Limits::NONE,

@@ -28,7 +28,7 @@ pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> 
     } else if settings.channel == Channel::Standard {
         refuse(
             Reason::Unsupported,
-            "it is of the experimental channel, --gateway-api-channel is standard",
+            "it is of the experimental channel, gatewayApi.channel is standard",
         )
     } else if store.is_governed(&gateway.meta.name) {
         refuse(
@@ -131,7 +131,7 @@ mod tests {
     use super::super::{Change, Engine, StatusBody};
     use super::*;
     use crate::inputs::{Object, ObjectKey};
-    use crate::limits::Limits;
+    use crate::limits::{Limits, NamespaceLimits};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -195,7 +195,10 @@ mod tests {
     #[test]
     fn filters_of_a_default_gateway_refuse_routes_there_and_nowhere_else() {
         let mut engine = engine(Limits {
-            max_envoy_mib_per_namespace: 1,
+            namespace: NamespaceLimits {
+                envoy_mib: 1,
+                ..Limits::default().namespace
+            },
             ..Limits::default()
         });
         let filter = json!({"type": "ExternalAuth",

@@ -65,9 +65,7 @@ impl EndpointPolicy {
         };
         let denied = |form: IpAddr| {
             let network = self.denied.iter().find(|network| network.contains(&form))?;
-            Some(format!(
-                "in {network}, which --denied-endpoint-networks has"
-            ))
+            Some(format!("in {network}, which backends.deniedNetworks has"))
         };
         forms(address)
             .find_map(special)
@@ -224,7 +222,7 @@ mod tests {
         };
         for address in ["10.1.2.3", "::ffff:10.1.2.3", "2001:db8::7"] {
             let told = policy.refuses(ip(address)).expect("it is denied");
-            assert!(told.contains("--denied-endpoint-networks"), "{told}");
+            assert!(told.contains("backends.deniedNetworks"), "{told}");
         }
         assert_eq!(policy.refuses(ip("11.0.0.1")), None);
     }

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use crate::channel::Channel;
 use crate::inputs::{AuthFilter, Filters, Route, RouteRule, SessionPersistence, Unsupported};
-use crate::limits::Limits;
+use crate::limits::ObjectLimits;
 use crate::model::{Session, SessionCookie};
 
 /// Checks whether the filters of a rule may be carried out. If `ExternalAuth` may not, no request
@@ -13,7 +13,7 @@ use crate::model::{Session, SessionCookie};
 pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsupported> {
     match (channel, &filters.auth) {
         (Channel::Standard, Some(_)) => {
-            let text = "filter ExternalAuth is of the experimental channel, --gateway-api-channel is standard";
+            let text = "filter ExternalAuth is of the experimental channel, gatewayApi.channel is standard";
             Err(Unsupported::Value(text.to_owned()))
         }
         (Channel::Standard | Channel::Experimental, _) => Ok(()),
@@ -23,17 +23,17 @@ pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsuppo
 /// A word where a route wants default Gateways in vain.
 pub(super) fn defaults_in_vain(route: &Route, channel: Channel) -> Option<String> {
     (route.uses_defaults && channel == Channel::Standard).then(|| {
-        "useDefaultGateways has no effect: it is of the experimental channel, --gateway-api-channel is standard"
+        "useDefaultGateways has no effect: it is of the experimental channel, gatewayApi.channel is standard"
             .to_owned()
     })
 }
 
 /// Ok if an authorization server may get as much of a request's body as its filter asks for.
-pub(super) fn body(auth: &AuthFilter, limits: &Limits) -> Result<(), String> {
-    let (body, most) = (auth.body, limits.max_external_auth_body_kib);
+pub(super) fn body(auth: &AuthFilter, limits: &ObjectLimits) -> Result<(), String> {
+    let (body, most) = (auth.body, limits.external_auth_body_kib);
     if u64::from(body) > most.saturating_mul(1024) {
         return Err(format!(
-            "externalAuth.forwardBody.maxSize is {body} bytes, --max-external-auth-body-kib is {most}"
+            "externalAuth.forwardBody.maxSize is {body} bytes, limits.object.externalAuthBodyKib is {most}"
         ));
     }
     Ok(())
@@ -50,7 +50,7 @@ pub(super) fn session(
         return Ok((None, None));
     };
     if channel == Channel::Standard {
-        let text = "sessionPersistence has no effect: it is of the experimental channel, --gateway-api-channel is standard";
+        let text = "sessionPersistence has no effect: it is of the experimental channel, gatewayApi.channel is standard";
         return Ok((None, Some(text.to_owned())));
     }
     Ok((

@@ -211,7 +211,7 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
         Some(FleetKind::Isolated) if settings.isolated.is_some() => Ok(Fleet::Isolated),
         Some(FleetKind::Isolated) => Err(
             "spec.fleet: Isolated is switched off: whoever runs the controller switches it on by \
-             --isolated-envoys (isolated.enabled of the chart); or use another fleet"
+             envoys.isolatedPodTemplate (isolated.enabled of the chart); or use another fleet"
                 .to_owned(),
         ),
     }

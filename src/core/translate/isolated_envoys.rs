@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
     use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::limits::Limits;
+    use crate::limits::{Limits, NamespaceLimits};
     use crate::model::{Condition, ConditionType, Status};
     use crate::translate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
 
@@ -94,7 +94,10 @@ mod tests {
     /// An engine with a Gateway, by these parameters of its class and its own.
     fn engine(isolated: bool, of_class: &Value, own: &Value) -> Engine {
         let limits = Limits {
-            max_isolated_gateways_per_namespace: 1,
+            namespace: NamespaceLimits {
+                isolated_gateways: 1,
+                ..Limits::default().namespace
+            },
             ..Limits::default()
         };
         let mut engine = Engine::new(Settings {
@@ -161,7 +164,8 @@ mod tests {
         for told in [class, accepted(&engine)] {
             let told = told.expect("it is refused");
             assert!(
-                told.starts_with("InvalidParameters") && told.contains("--isolated-envoys"),
+                told.starts_with("InvalidParameters")
+                    && told.contains("envoys.isolatedPodTemplate"),
                 "{told}"
             );
         }
@@ -239,7 +243,7 @@ mod tests {
         )
         .expect("one too many");
         assert!(
-            refused.contains("--max-isolated-gateways-per-namespace 1"),
+            refused.contains("limits.namespace.isolatedGateways 1"),
             "{refused}"
         );
         assert_eq!(engine.isolated_envoys().get(&newer), None);

@@ -120,7 +120,7 @@ fn without_effect(reason: Reason, text: String) -> Judged {
 fn traffic(rules: &TrafficRules, channel: Channel) -> Judged {
     let TrafficRules { budget, session } = rules;
     if channel == Channel::Standard {
-        let text = "XBackendTrafficPolicy has no effect: it is of the experimental channel, --gateway-api-channel is \
+        let text = "XBackendTrafficPolicy has no effect: it is of the experimental channel, gatewayApi.channel is \
                     standard";
         return without_effect(Reason::Invalid, text.to_owned());
     }
@@ -183,7 +183,9 @@ fn bundle(references: &[LocalRef], around: &Surroundings<'_>) -> (Option<Trusted
     let (certificates, verdict) = ca_bundles::union(references, now, |index, reference, before| {
         let found = ca_bundles::look_up(reference, (store, now), Reason::InvalidKind, |_| Ok(()));
         found
-            .and_then(|found| ca_bundles::bundle(before, found, &settings.limits).map(|()| found))
+            .and_then(|found| {
+                ca_bundles::bundle(before, found, &settings.limits.object).map(|()| found)
+            })
             .map_err(|(reason, text)| {
                 (
                     reason,

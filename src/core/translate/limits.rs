@@ -3,41 +3,27 @@
 
 use super::experimental;
 use crate::inputs::{RouteRule, Unsupported};
-use crate::limits::Limits;
+use crate::limits::ObjectLimits;
 use crate::model::Retry;
 
-/// Why a rule cannot be matched, as a sentence without the rule's name. `regexes` is the number of
-/// expressions in the rules before it, which is updated.
-pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) -> Option<String> {
+/// Why a rule cannot be matched, as a sentence without the rule's name.
+pub(super) fn unmatched(rule: &RouteRule, limits: &ObjectLimits) -> Option<String> {
     if let Some(why) = &rule.unmatched {
         return Some(why.to_string());
     }
-    let of = &rule.regexes;
-    if of.longest > limits.max_regex_length {
-        let (found, most) = (of.longest, limits.max_regex_length);
-        return Some(format!(
-            "a regular expression has {found} bytes, --max-regex-length is {most}"
-        ));
-    }
-    if of.largest > limits.max_regex_size {
-        let (found, most) = (of.largest, limits.max_regex_size);
+    let found = rule.regexes.largest;
+    let most = limits.regex_instructions;
+    if found > most {
         let text = format!(
-            "a regular expression has about {found} instructions when compiled, --max-regex-size is {most}"
+            "a regular expression has about {found} instructions when compiled, limits.object.regexInstructions is {most}"
         );
         return Some(text + ": repeat less, or match in the backend");
     }
-    if of.count > 0 && regexes.saturating_add(of.count) > limits.max_regexes_per_route {
-        let most = limits.max_regexes_per_route;
-        return Some(format!(
-            "with its regular expressions the route has more than --max-regexes-per-route, {most}"
-        ));
-    }
-    *regexes += of.count;
     None
 }
 
 /// Checks whether the actions of a rule are within the limits.
-pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupported> {
+pub(super) fn allowed(rule: &RouteRule, limits: &ObjectLimits) -> Result<(), Unsupported> {
     let refuse = |text: String| Err(Unsupported::Value(text));
     let own = rule.filters.as_ref().ok().and_then(Option::as_deref);
     let of_backends = rule
@@ -45,10 +31,10 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
         .iter()
         .filter_map(|backend| backend.filters.as_ref().ok()?.as_deref());
     for filters in own.into_iter().chain(of_backends) {
-        if filters.mirrors.len() > limits.max_mirrors_per_rule {
-            let (found, most) = (filters.mirrors.len(), limits.max_mirrors_per_rule);
+        if filters.mirrors.len() > limits.mirrors {
+            let (found, most) = (filters.mirrors.len(), limits.mirrors);
             return refuse(format!(
-                "{found} filters of type RequestMirror, --max-mirrors-per-rule is {most}"
+                "{found} filters of type RequestMirror, limits.object.mirrors is {most}"
             ));
         }
         filters
@@ -61,11 +47,11 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
             .into_iter()
             .flat_map(|edits| edits.set.iter().chain(&edits.add));
         if let Some((name, value)) =
-            values.find(|(_, value)| value.len() > limits.max_header_value_length)
+            values.find(|(_, value)| value.len() > limits.header_value_bytes)
         {
-            let (found, most) = (value.len(), limits.max_header_value_length);
+            let (found, most) = (value.len(), limits.header_value_bytes);
             return refuse(format!(
-                "the value of header {name} has {found} bytes, --max-header-value-length is {most}"
+                "the value of header {name} has {found} bytes, limits.object.headerValueBytes is {most}"
             ));
         }
     }
@@ -74,13 +60,13 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
 
 /// Returns the retries of a rule, at most as many as are allowed, and a message if it requests
 /// more: `retry.attempts` is an upper bound.
-pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Option<String>) {
+pub(super) fn retries(rule: &RouteRule, limits: &ObjectLimits) -> (Option<Retry>, Option<String>) {
     let Some(asked) = rule.retry.as_deref() else {
         return (None, None);
     };
-    let (found, most) = (asked.attempts, limits.max_retry_attempts);
+    let (found, most) = (asked.attempts, limits.retries);
     let text =
-        || format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts");
+        || format!("retry.attempts is {found}, of which {most} are made: limits.object.retries");
     (
         Some(Retry {
             attempts: found.min(most),
@@ -96,6 +82,7 @@ mod tests {
 
     use super::*;
     use crate::inputs::Object;
+    use crate::limits::Limits;
     use crate::model::Reason;
     use crate::store::Store;
     use crate::translate::resolve::resolve;
@@ -114,7 +101,7 @@ mod tests {
             panic!("a route")
         };
         let settings = Settings {
-            limits: *limits,
+            limits: limits.clone(),
             ..Settings::new("c", Vec::new())
         };
         let resolved = resolve(&route, &Store::default(), &settings);
@@ -145,7 +132,7 @@ mod tests {
         let note = resolved.note.expect("it is told");
         assert_eq!(
             note,
-            "rule 0: retry.attempts is 11, of which 10 are made: --max-retry-attempts"
+            "rule 0: retry.attempts is 11, of which 10 are made: limits.object.retries"
         );
     }
 
@@ -155,26 +142,28 @@ mod tests {
             "responseHeaderModifier": {"set": [{"name": "x-a", "value": "a".repeat(11)}]}});
         let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "b", "port": 80}}});
         let limits = Limits {
-            max_header_value_length: 10,
+            object: ObjectLimits {
+                header_value_bytes: 10,
+                ..ObjectLimits::default()
+            },
             ..Limits::default()
         };
         for (rule, expected) in [
             (
-                regex(&format!("/{}", "a".repeat(1024))),
-                "has 1025 bytes, --max-regex-length is 1024",
+                regex("/(ab){1000}"),
+                "limits.object.regexInstructions is 2000",
             ),
-            (regex("/(ab){1000}"), "--max-regex-size is 2000"),
             (
                 json!({"filters": [mirror, mirror, mirror]}),
-                "3 filters of type RequestMirror, --max-mirrors-per-rule is 2",
+                "3 filters of type RequestMirror, limits.object.mirrors is 2",
             ),
             (
                 json!({"filters": [header]}),
-                "header x-a has 11 bytes, --max-header-value-length is 10",
+                "header x-a has 11 bytes, limits.object.headerValueBytes is 10",
             ),
             (
                 json!({"backendRefs": [{"name": "b", "port": 80, "filters": [header]}]}),
-                "--max-header-value-length is 10",
+                "limits.object.headerValueBytes is 10",
             ),
         ] {
             let (reason, text) = told(&json!([rule]), 1, &limits);
@@ -187,32 +176,6 @@ mod tests {
                 "{text}"
             );
         }
-    }
-
-    #[test]
-    fn regular_expressions_of_a_route_are_counted_over_its_rules() {
-        let limits = Limits {
-            max_regexes_per_route: 2,
-            ..Limits::default()
-        };
-        let (reason, text) = told(
-            &json!([regex("/a"), regex("/b"), regex("/c"), {"name": "good"}]),
-            1,
-            &limits,
-        );
-        assert!(
-            reason.is_none() && text.contains("rule 2: ") && !text.contains("rule 1: "),
-            "{text}"
-        );
-        // Patterns of origins are compiled for each match.
-        let cors = json!({"type": "CORS", "cors": {"allowOrigins": ["https://*.a.org"]}});
-        let matches = json!([{"path": {"value": "/a"}}, {"path": {"value": "/b"}}, {"path": {"value": "/c"}}]);
-        let (reason, text) = told(
-            &json!([{"matches": matches, "filters": [cors]}]),
-            1,
-            &limits,
-        );
-        assert_eq!(reason, Some(Reason::UnsupportedValue), "{text}");
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Guard {
         let mut accepted = match (around.settings.channel, protocol) {
             (Channel::Standard, _) => {
                 let text =
-                    "filters are of the experimental channel, --gateway-api-channel is standard"
+                    "filters are of the experimental channel, gatewayApi.channel is standard"
                         .to_owned();
                 Err((Reason::UnsupportedValue, text))
             }
@@ -91,7 +91,7 @@ impl Guard {
                             referrer.auth(auth, &format!("{field}.externalAuth.backendRef"));
                         servers.extend(found.as_ref().ok().cloned());
                         resolved = resolved.and(found.map(|_| ()).map_err(unresolved));
-                        let allowed = experimental::body(auth, &around.settings.limits);
+                        let allowed = experimental::body(auth, &around.settings.limits.object);
                         let refused = |text| (Reason::UnsupportedValue, format!("{field}.{text}"));
                         accepted = accepted.and(allowed.map_err(refused));
                     }

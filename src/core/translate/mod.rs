@@ -128,7 +128,7 @@ pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use named_service::{NamedPort, NamedService};
 pub use ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
 pub use parent::{Parent, ParentListener};
-pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
+pub use policy::{IssuerAllow, IssuerPolicy, Unlisted};
 pub use protocol::{Family, Protocol};
 pub use quotas::QuotaUse;
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};

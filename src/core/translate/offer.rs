@@ -114,7 +114,7 @@ pub(super) fn listener_set(
     let accepted = if (set.kind, around.settings.channel)
         == (SetKind::Experimental, Channel::Standard)
     {
-        let text = "an XListenerSet is served with --gateway-api-channel experimental only: use a ListenerSet";
+        let text = "an XListenerSet is served with gatewayApi.channel Experimental only: use a ListenerSet";
         Err((Reason::Invalid, text.to_owned()))
     } else if !gateway.allowed_listeners.admits(
         &base.placement.gateway.namespace,

@@ -50,7 +50,7 @@ impl Policing<'_> {
             policy.and_then(|policy| next_time(roots_of(policy), self.store, self.now)),
         );
         let new = policy.map(|policy| {
-            let judged = match self.quotas.policy_beyond(key, &self.settings.limits) {
+            let judged = match self.quotas.policy_beyond(key) {
                 Some(error) => Judged::refused(policy, error),
                 None => Judged::of(policy, &around),
             };

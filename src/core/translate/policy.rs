@@ -8,12 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::tls_options::SELF_SIGNED;
 use crate::model::{Hostname, Reason};
+use crate::wanted::INTERNAL_CA;
 
 /// The namespaces and hostnames that each issuer issues for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,22 +34,25 @@ pub enum Unlisted {
 }
 
 /// A rule: these namespaces may have certificates for these hostnames.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Written", into = "Written")]
+#[schemars(with = "Written")]
 pub struct IssuerAllow {
     namespaces: Vec<NamespacePattern>,
     hostnames: Vec<HostnamePattern>,
     wildcards: bool,
 }
 
-/// A rule as written in a file.
-#[derive(Deserialize)]
+/// Namespaces that may have certificates for hostnames.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Written {
+    /// Names of namespaces; one that ends in * is every namespace with that prefix
     namespaces: Vec<String>,
+    /// Hostnames; *.example.org is all names below example.org, * is every name
     hostnames: Vec<String>,
-    /// True if wildcard certificates are issued too: one is valid for names that others may own
-    /// later.
+    /// Whether wildcard certificates are issued too: one is valid for names that others may own
+    /// later
     #[serde(default)]
     wildcards: bool,
 }
@@ -105,14 +109,19 @@ impl IssuerPolicy {
             return Ok(());
         }
         let wildcards = if hostname.is_wildcard() {
-            ":wildcards"
+            ", wildcards: true"
         } else {
             ""
         };
+        let field = if issuer == INTERNAL_CA {
+            "internalCa.allow".to_owned()
+        } else {
+            format!("issuers.{issuer}.allow")
+        };
         let text = format!(
             "issuer {issuer} does not issue certificates for {hostname} to listeners of namespace {namespace}: refer to a \
-             Secret of your own in tls.certificateRefs, or have whoever runs Gatewright allow it with --issuer-allow \
-             '{issuer}={namespace}:{hostname}{wildcards}'"
+             Secret of your own in tls.certificateRefs, or have whoever runs Gatewright allow it in the configuration, in {field}: \
+             {{namespaces: [{namespace}], hostnames: ['{hostname}']{wildcards}}}"
         );
         Err((Reason::HostnameNotAllowed, text))
     }
@@ -209,45 +218,32 @@ impl TryFrom<Written> for IssuerAllow {
     }
 }
 
-/// A rule as written on the command line:
-/// `ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerRule {
-    /// The issuer.
-    pub issuer: String,
-    /// The namespaces and hostnames that it issues for.
-    pub allow: IssuerAllow,
+impl From<IssuerAllow> for Written {
+    fn from(rule: IssuerAllow) -> Self {
+        Self {
+            namespaces: rule.namespaces.iter().map(ToString::to_string).collect(),
+            hostnames: rule.hostnames.iter().map(ToString::to_string).collect(),
+            wildcards: rule.wildcards,
+        }
+    }
 }
 
-impl FromStr for IssuerRule {
-    type Err = String;
+impl fmt::Display for NamespacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("*"),
+            Self::Exact(name) => f.write_str(name),
+            Self::Prefix(prefix) => write!(f, "{prefix}*"),
+        }
+    }
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = "expected ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]";
-        let wrong = || format!("{text:?}: {form}");
-        let (issuer, rest) = text
-            .split_once('=')
-            .filter(|(issuer, _)| !issuer.is_empty())
-            .ok_or_else(wrong)?;
-        let mut parts = rest.split(':');
-        let (Some(namespaces), Some(hostnames)) = (parts.next(), parts.next()) else {
-            return Err(wrong());
-        };
-        let wildcards = match (parts.next(), parts.next()) {
-            (None, _) => false,
-            (Some("wildcards"), None) => true,
-            _ => return Err(wrong()),
-        };
-        let list = |text: &str| text.split(',').map(str::to_owned).collect();
-        let written = Written {
-            namespaces: list(namespaces),
-            hostnames: list(hostnames),
-            wildcards,
-        };
-        Ok(Self {
-            issuer: issuer.to_owned(),
-            allow: written.try_into()?,
-        })
+impl fmt::Display for HostnamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("*"),
+            Self::Exact(name) | Self::Below(name) => name.fmt(f),
+        }
     }
 }
 
@@ -262,24 +258,32 @@ impl fmt::Display for Unlisted {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn policy(rules: &[&str]) -> IssuerPolicy {
-        let mut policy = IssuerPolicy::new(Unlisted::Nobody);
-        for rule in rules {
-            let IssuerRule { issuer, allow } = rule.parse().expect(rule);
-            policy.allow(&issuer, allow);
-        }
-        policy
+    fn rule(written: serde_json::Value) -> IssuerAllow {
+        serde_json::from_value(written).expect("a rule")
     }
 
     #[test]
     fn a_rule_permits_its_namespaces_its_hostnames_and_no_others() {
-        let policy = policy(&[
-            "acme=alice,team-*:app.example.org,*.alice.example.org",
-            "internal-ca=bob:*.corp.example:wildcards",
-            "open=*:*",
-        ]);
+        let mut policy = IssuerPolicy::new(Unlisted::Nobody);
+        policy.allow(
+            "acme",
+            rule(json!({"namespaces": ["alice", "team-*"],
+                "hostnames": ["app.example.org", "*.alice.example.org"]})),
+        );
+        policy.allow(
+            "internal-ca",
+            rule(
+                json!({"namespaces": ["bob"], "hostnames": ["*.corp.example"], "wildcards": true}),
+            ),
+        );
+        policy.allow(
+            "open",
+            rule(json!({"namespaces": ["*"], "hostnames": ["*"]})),
+        );
         for (issuer, namespace, hostname, permitted) in [
             ("acme", "alice", "app.example.org", true),
             ("acme", "alice", "www.alice.example.org", true),
@@ -323,28 +327,37 @@ mod tests {
             "issuer acme",
             "for a.example.org",
             "namespace mallory",
-            "'acme=mallory:a.example.org'",
+            "in issuers.acme.allow: {namespaces: [mallory], hostnames: ['a.example.org']}",
         ] {
             assert!(refused.1.contains(word), "{}", refused.1);
         }
     }
 
     #[test]
+    fn a_rule_is_written_as_it_was_read() {
+        let written = json!({"namespaces": ["*", "a", "team-*"],
+            "hostnames": ["*", "a.example", "*.a.example"], "wildcards": true});
+        let read = rule(written.clone());
+        assert_eq!(serde_json::to_value(read).expect("JSON"), written);
+    }
+
+    #[test]
     fn an_invalid_rule_is_named() {
-        for (text, word) in [
-            ("acme", "expected ISSUER="),
-            ("=a:b.example", "expected ISSUER="),
-            ("acme=alice", "expected ISSUER="),
-            ("acme=alice:a.example:wild", "expected ISSUER="),
-            ("acme=alice:a.example:wildcards:x", "expected ISSUER="),
-            ("acme=Alice:a.example", "namespace \"Alice\""),
-            ("acme=a*b:a.example", "namespace \"a*b\""),
-            ("acme=alice:A.example", "upper-case"),
-            ("acme=alice:", "hostname \"\""),
-            ("acme=:a.example", "namespace \"\""),
+        for (namespaces, hostnames, word) in [
+            (
+                json!(["Alice"]),
+                json!(["a.example"]),
+                "namespace \"Alice\"",
+            ),
+            (json!(["a*b"]), json!(["a.example"]), "namespace \"a*b\""),
+            (json!([""]), json!(["a.example"]), "namespace \"\""),
+            (json!(["alice"]), json!(["A.example"]), "upper-case"),
+            (json!(["alice"]), json!([""]), "hostname \"\""),
+            (json!([]), json!(["a.example"]), "at least one"),
         ] {
-            let error = text.parse::<IssuerRule>().expect_err(text);
-            assert!(error.contains(word), "{text}: {error}");
+            let written = json!({"namespaces": namespaces, "hostnames": hostnames});
+            let error = serde_json::from_value::<IssuerAllow>(written).expect_err(word);
+            assert!(error.to_string().contains(word), "{error}");
         }
     }
 }

@@ -109,6 +109,18 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
         self.groups.get(group).map_or(0, |ledger| ledger.used)
     }
 
+    /// The members of a group.
+    pub(super) fn of_group(&self, group: &G) -> impl Iterator<Item = &K> {
+        let ledger = self.groups.get(group).into_iter();
+        ledger.flat_map(|ledger| {
+            ledger
+                .within
+                .keys()
+                .chain(ledger.beyond.keys())
+                .map(|(_, key)| key)
+        })
+    }
+
     /// The groups with members.
     pub(super) fn groups(&self) -> impl Iterator<Item = &G> {
         self.groups.keys()

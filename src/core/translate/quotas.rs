@@ -24,15 +24,15 @@ use super::shared_parts::SharedParts;
 use super::udp_ports::UdpPorts;
 use crate::cost::{self, Cost, Dimension};
 use crate::inputs::{EndpointSlice, Kind, ObjectKey, Route};
-use crate::limits::Limits;
+use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{FrontendId, ObjectName, Reason, clipped};
 use crate::store::{Store, targets};
 
 /// The objects of each namespace that are within its quotas.
 pub(super) struct Quotas {
     limits: Limits,
-    /// What namespaces may have, where labels say so.
-    allowances: BTreeMap<Arc<str>, Cost>,
+    /// The limits of namespaces that have others than every namespace.
+    overridden: BTreeMap<Arc<str>, NamespaceLimits>,
     /// Routes in the dimensions of the cost model, and what each takes.
     routes: CostQuotas<RouteKey>,
     charges: BTreeMap<RouteKey, Charged>,
@@ -106,10 +106,10 @@ impl Charged {
 
 impl Quotas {
     pub(super) fn new(limits: &Limits) -> Self {
-        let allowed = allowance(limits, &BTreeMap::new());
+        let allowed = allowance(&limits.namespace);
         Self {
-            limits: *limits,
-            allowances: BTreeMap::new(),
+            limits: limits.clone(),
+            overridden: BTreeMap::new(),
             routes: CostQuotas::new(allowed),
             charges: BTreeMap::new(),
             clusters: SharedParts::default(),
@@ -117,17 +117,17 @@ impl Quotas {
             parents: CostQuotas::new(allowed),
             parent_charges: BTreeMap::new(),
             frontends: SharedParts::default(),
-            number_of_routes: Quota::new(limits.max_routes_per_namespace),
-            regexes: Quota::new(limits.max_regexes_per_namespace),
+            number_of_routes: Quota::new(limits.namespace.routes),
+            regexes: Quota::new(limits.namespace.regexes),
             at_defaults: Quota::new(allowed.bytes.envoy),
-            ports: Quota::new(limits.max_ports_per_namespace),
-            isolated: Quota::new(limits.max_isolated_gateways_per_namespace),
-            defaults: Quota::new(limits.max_default_gateways_per_namespace),
+            ports: Quota::new(limits.namespace.ports),
+            isolated: Quota::new(limits.namespace.isolated_gateways),
+            defaults: Quota::new(limits.namespace.default_gateways),
             udp_ports: UdpPorts::new(limits),
-            of_service: Quota::new(limits.max_endpoints_per_service),
-            of_namespace: Quota::new(limits.max_endpoints_per_namespace),
-            tls_policies: Quota::new(limits.max_backend_tls_policies_per_namespace),
-            traffic_policies: Quota::new(limits.max_backend_traffic_policies_per_namespace),
+            of_service: Quota::new(limits.object.service_endpoints),
+            of_namespace: Quota::new(limits.namespace.endpoints),
+            tls_policies: Quota::new(limits.namespace.policies),
+            traffic_policies: Quota::new(limits.namespace.policies),
         }
     }
 
@@ -145,12 +145,16 @@ impl Quotas {
         self.of_service.has(slice) && self.of_namespace.has(slice)
     }
 
-    /// What a namespace may have.
-    fn allowed(&self, namespace: &Arc<str>) -> Cost {
-        self.allowances
+    /// The limits of a namespace.
+    fn limits_of(&self, namespace: &Arc<str>) -> &NamespaceLimits {
+        self.overridden
             .get(namespace)
-            .copied()
-            .unwrap_or_else(|| allowance(&self.limits, &BTreeMap::new()))
+            .unwrap_or(&self.limits.namespace)
+    }
+
+    /// What a namespace may have by the cost model.
+    fn allowed(&self, namespace: &Arc<str>) -> Cost {
+        allowance(self.limits_of(namespace))
     }
 
     /// What the objects of each namespace take that are within its quotas, and what it may have.
@@ -180,7 +184,9 @@ impl Quotas {
         dirty: &mut Dirty,
     ) {
         match key.kind {
-            Kind::Namespace => self.note_namespace(&key.name.name, store, dirty),
+            Kind::Namespace => {
+                self.note_namespace(&key.name.name, store, service_endpoints, dirty);
+            }
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
                 let group = key.name.namespace.clone();
@@ -200,19 +206,30 @@ impl Quotas {
         }
     }
 
-    /// Takes down what a namespace may have, which its labels may say.
-    fn note_namespace(&mut self, namespace: &Arc<str>, store: &Store, dirty: &mut Dirty) {
-        let before = self.allowed(namespace);
-        let allowed = allowance(&self.limits, store.labels(namespace));
-        if allowed == before {
+    /// Takes down the limits of a namespace, which its labels may select.
+    fn note_namespace(
+        &mut self,
+        namespace: &Arc<str>,
+        store: &Store,
+        service_endpoints: &ServiceEndpoints,
+        dirty: &mut Dirty,
+    ) {
+        let limits = self.limits.of_namespace(namespace, store.labels(namespace));
+        if limits == *self.limits_of(namespace) {
             return;
         }
-        self.allowances.insert(namespace.clone(), allowed);
-        if allowed == allowance(&self.limits, &BTreeMap::new()) {
-            self.allowances.remove(namespace);
+        if limits == self.limits.namespace {
+            self.overridden.remove(namespace);
+        } else {
+            self.overridden.insert(namespace.clone(), limits);
         }
-        dirty.parents.extend(self.parents.allow(namespace, allowed));
+        self.allow(namespace, &limits, dirty);
         self.leave_to_routes(namespace, dirty);
+        let cut = self.of_namespace.allow(namespace, limits.endpoints);
+        let services = cut.iter().filter_map(|slice| store.service_of_slice(slice));
+        for service in services.collect::<BTreeSet<_>>() {
+            touch_endpoints(&service, store, service_endpoints, dirty);
+        }
         // Messages name what is allowed, and so does what is too large.
         dirty.parents.extend(
             self.parent_charges
@@ -222,6 +239,28 @@ impl Quotas {
         );
         dirty.charged.extend(store.routes_in(namespace));
         dirty.routes.extend(store.routes_in(namespace));
+    }
+
+    /// Sets what the objects of a namespace may have, and marks those whose verdict changes.
+    fn allow(&mut self, namespace: &Arc<str>, limits: &NamespaceLimits, dirty: &mut Dirty) {
+        let parents = [
+            self.parents.allow(namespace, allowance(limits)),
+            self.ports.allow(namespace, limits.ports),
+            self.isolated.allow(namespace, limits.isolated_gateways),
+            self.defaults.allow(namespace, limits.default_gateways),
+            self.udp_ports.allow(namespace, limits.udp_ports),
+        ];
+        dirty.parents.extend(parents.into_iter().flatten());
+        let routes = [
+            self.number_of_routes.allow(namespace, limits.routes),
+            self.regexes.allow(namespace, limits.regexes),
+        ];
+        dirty.routes.extend(routes.into_iter().flatten());
+        for quota in [&mut self.tls_policies, &mut self.traffic_policies] {
+            quota.allow(namespace, limits.policies);
+            // Messages name what is allowed.
+            dirty.policies.extend(quota.of_group(namespace).cloned());
+        }
     }
 
     /// Leaves to the routes of a namespace what its Gateways and ListenerSets do not take.
@@ -365,8 +404,8 @@ impl Quotas {
         let (own, theirs) = (name.namespace.clone(), parent.key.name().namespace.clone());
         let text = format!(
             "the routes of namespace {own} up to this one, the oldest first, exceed at the default Gateways of namespace \
-             {theirs} --max-envoy-mib-per-namespace {}",
-            self.limits.max_envoy_mib_per_namespace
+             {theirs} limits.namespace.envoyMib {}",
+            self.limits.namespace.envoy_mib
         );
         let member = Member {
             group: (own, theirs),
@@ -441,10 +480,7 @@ impl Quotas {
             services.extend(before.into_iter().chain(store.service_of_slice(name)));
         }
         for service in services {
-            service_endpoints.touch_endpoints(&service, dirty);
-            dirty
-                .routes
-                .extend(store.indexes().routes_by_service(&service).cloned());
+            touch_endpoints(&service, store, service_endpoints, dirty);
         }
     }
 
@@ -455,7 +491,7 @@ impl Quotas {
             .slices(service)
             .map(|slice| slice.endpoints() as u64)
             .fold(0, u64::saturating_add);
-        let rounded = rounded(endpoints.min(self.limits.max_endpoints_per_service));
+        let rounded = rounded(endpoints.min(self.limits.object.service_endpoints));
         let before = match rounded {
             Some(rounded) => self.endpoints.insert(service.clone(), rounded),
             None => self.endpoints.remove(service),
@@ -468,33 +504,17 @@ impl Quotas {
     }
 
     /// Why a policy is one too many.
-    pub(super) fn policy_beyond(
-        &self,
-        key: &ObjectKey,
-        limits: &Limits,
-    ) -> Option<(Reason, String)> {
-        let (quota, limit, most) = match key.kind {
-            Kind::XBackendTrafficPolicy => {
-                let most = limits.max_backend_traffic_policies_per_namespace;
-                (
-                    &self.traffic_policies,
-                    "--max-backend-traffic-policies-per-namespace",
-                    most,
-                )
-            }
-            _ => {
-                let most = limits.max_backend_tls_policies_per_namespace;
-                (
-                    &self.tls_policies,
-                    "--max-backend-tls-policies-per-namespace",
-                    most,
-                )
-            }
+    pub(super) fn policy_beyond(&self, key: &ObjectKey) -> Option<(Reason, String)> {
+        let quota = match key.kind {
+            Kind::XBackendTrafficPolicy => &self.traffic_policies,
+            _ => &self.tls_policies,
         };
         (!quota.has(key)).then(|| {
             let namespace = &key.name.namespace;
+            let most = self.limits_of(namespace).policies;
             let text = format!(
-                "the policies of namespace {namespace} up to this one, the oldest first, exceed {limit} {most}"
+                "the policies of namespace {namespace} up to this one, the oldest first, exceed \
+                 limits.namespace.policies {most}"
             );
             (Reason::LimitReached, text)
         })
@@ -514,7 +534,8 @@ impl Quotas {
         mut resolved: Resolved,
         store: &Store,
     ) -> Resolved {
-        let (limits, namespace) = (&self.limits, &key.name.namespace);
+        let namespace = &key.name.namespace;
+        let limits = self.limits_of(namespace);
         if resolved.invalid.is_some() {
             return resolved;
         }
@@ -527,15 +548,9 @@ impl Quotas {
             return resolved;
         }
         let exceeded = if !self.number_of_routes.has(key) {
-            Some(format!(
-                "--max-routes-per-namespace {}",
-                limits.max_routes_per_namespace
-            ))
+            Some(format!("limits.namespace.routes {}", limits.routes))
         } else if !self.regexes.has(key) {
-            Some(format!(
-                "--max-regexes-per-namespace {}",
-                limits.max_regexes_per_namespace
-            ))
+            Some(format!("limits.namespace.regexes {}", limits.regexes))
         } else if !self.routes.has(key) {
             Some(beyond(
                 self.routes.beyond(key),
@@ -560,11 +575,11 @@ impl Quotas {
         cut.dedup();
         if !cut.is_empty() {
             let text = format!(
-                "Service {}: only its oldest endpoints are used, --max-endpoints-per-service is {} and \
-                 --max-endpoints-per-namespace {}",
+                "Service {}: only its oldest endpoints are used, limits.object.serviceEndpoints is {} and \
+                 limits.namespace.endpoints {}",
                 cut.join(", "),
-                limits.max_endpoints_per_service,
-                limits.max_endpoints_per_namespace
+                self.limits.object.service_endpoints,
+                limits.endpoints
             );
             resolved.partial = Some(clipped(match resolved.partial {
                 Some(before) => format!("{before}; {text}"),
@@ -583,8 +598,10 @@ impl Quotas {
         settings: &Settings,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
-        let mut new = self.within_quotas(key, new, &settings.limits, dirty);
-        self.udp_ports.limit(key, new.as_mut(), settings, dirty);
+        let mut new = self.within_quotas(key, new, dirty);
+        let limits = *self.limits_of(&key.name().namespace);
+        self.udp_ports
+            .limit(key, new.as_mut(), &limits, settings, dirty);
         new
     }
 
@@ -592,7 +609,6 @@ impl Quotas {
         &mut self,
         key: &ParentKey,
         new: Option<Parent>,
-        limits: &Limits,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
         self.charge_parent(key, new.as_ref(), dirty);
@@ -616,30 +632,28 @@ impl Quotas {
         });
         dirty.parents.extend(self.defaults.set(key, default));
         let mut new = new?;
+        let namespace = &key.name().namespace;
+        let limits = *self.limits_of(namespace);
         if new.is_default() && !self.defaults.has(key) {
             let text = format!(
                 "spec.defaultScope has no effect: the default Gateways of namespace {} up to this one, the oldest first, exceed \
-                 --max-default-gateways-per-namespace {}",
+                 limits.namespace.defaultGateways {}",
                 key.name().namespace,
-                limits.max_default_gateways_per_namespace
+                limits.default_gateways
             );
             new.default = Some(Err((Reason::LimitReached, text)));
         }
         if new.accepted.is_ok() && !self.isolated.has(key) {
             let text = format!(
                 "the Gateways of fleet Isolated of namespace {} up to this one, the oldest first, exceed \
-                 --max-isolated-gateways-per-namespace {}",
+                 limits.namespace.isolatedGateways {}",
                 key.name().namespace,
-                limits.max_isolated_gateways_per_namespace
+                limits.isolated_gateways
             );
             new.accepted = Err((Reason::LimitReached, text));
         }
-        let namespace = &key.name().namespace;
         let exceeded = if !self.ports.has(key) {
-            Some(format!(
-                "--max-ports-per-namespace {}",
-                limits.max_ports_per_namespace
-            ))
+            Some(format!("limits.namespace.ports {}", limits.ports))
         } else if !self.parents.has(key) {
             Some(beyond(
                 self.parents.beyond(key),
@@ -696,6 +710,19 @@ impl Quotas {
         }
         self.leave_to_routes(namespace, dirty);
     }
+}
+
+/// Marks a Service of which other endpoints are within the quotas, and its routes.
+fn touch_endpoints(
+    service: &ObjectName,
+    store: &Store,
+    service_endpoints: &ServiceEndpoints,
+    dirty: &mut Dirty,
+) {
+    service_endpoints.touch_endpoints(service, dirty);
+    dirty
+        .routes
+        .extend(store.indexes().routes_by_service(service).cloned());
 }
 
 #[cfg(test)]

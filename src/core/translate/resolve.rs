@@ -59,8 +59,8 @@ impl Resolving<'_> {
 
 /// Resolves all rules of a route.
 pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Resolved {
-    let (limits, channel) = (&settings.limits, settings.channel);
-    let mut regexes = 0;
+    let limits = &settings.limits.object;
+    let channel = settings.channel;
     let mut resolver = Resolver {
         route,
         store,
@@ -73,7 +73,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
     let (mut refused, mut notes) = (Vec::new(), Vec::new());
     for (index, rule) in route.rules.iter().enumerate() {
         let label = label(index, rule);
-        match limits::unmatched(rule, &mut regexes, limits) {
+        match limits::unmatched(rule, limits) {
             Some(text) => problems.push(format!("rule {label}: {text}")),
             None => {
                 let matches = &rule.matches;

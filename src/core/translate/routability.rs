@@ -228,7 +228,7 @@ pub(super) fn unusable(
         .position(|request| scoped(&request))?;
     if settings.channel == Channel::Standard {
         let text = format!(
-            "spec.addresses[{first}].routability is of the experimental channel, --gateway-api-channel is standard; \
+            "spec.addresses[{first}].routability is of the experimental channel, gatewayApi.channel is standard; \
              nothing is served, so that nothing is reached from where it is not to be"
         );
         return Some((Reason::AddressNotAssigned, text));

@@ -9,7 +9,7 @@ use super::key::ParentKey;
 use super::parent::{Parent, ParentListener};
 use super::quota::{Member, Quota};
 use super::settings::{DedicatedEnvoys, Settings};
-use crate::limits::Limits;
+use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{EnvoyFleet, FrontendId, Reason, Transport};
 use crate::multimap::MultiMap;
 
@@ -28,11 +28,16 @@ pub(super) struct UdpPorts {
 impl UdpPorts {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            of_namespace: Quota::new(limits.max_udp_ports_per_namespace),
-            of_envoys: Quota::new(limits.max_udp_ports.into()),
+            of_namespace: Quota::new(limits.namespace.udp_ports),
+            of_envoys: Quota::new(limits.udp_ports.into()),
             asking: MultiMap::default(),
             asked: BTreeMap::new(),
         }
+    }
+
+    /// Sets how many ports a namespace may have. Returns the objects whose verdict changed.
+    pub(super) fn allow(&mut self, namespace: &Arc<str>, most: u64) -> Vec<ParentKey> {
+        self.of_namespace.allow(namespace, most)
     }
 
     /// Refuses the UDP listeners of a Gateway or ListenerSet that are beyond a quota; its other
@@ -41,6 +46,7 @@ impl UdpPorts {
         &mut self,
         key: &ParentKey,
         new: Option<&mut Parent>,
+        limits: &NamespaceLimits,
         settings: &Settings,
         dirty: &mut Dirty,
     ) {
@@ -64,16 +70,15 @@ impl UdpPorts {
         let Some(parent) = new.filter(|parent| parent.accepted.is_ok()) else {
             return;
         };
-        let limits = &settings.limits;
         let beyond_namespace = format!(
             "the UDP ports of this object ({count}) exceed, with those of older Gateways and ListenerSets of namespace \
-             {namespace}, --max-udp-ports-per-namespace {}: remove UDP listeners",
-            limits.max_udp_ports_per_namespace
+             {namespace}, limits.namespace.udpPorts {}: remove UDP listeners",
+            limits.udp_ports
         );
         let beyond_envoys = format!(
-            "the UDP ports of these Envoys up to this one, the oldest first, exceed --max-udp-ports {}, which divides \
+            "the UDP ports of these Envoys up to this one, the oldest first, exceed limits.udpPorts {}, which divides \
              their UDP sessions: remove UDP listeners, or ask whoever runs the Envoys",
-            limits.max_udp_ports
+            settings.limits.udp_ports
         );
         let frontends: Vec<FrontendId> = parent
             .listeners
@@ -171,7 +176,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::limits::Limits;
+    use crate::limits::{Limits, NamespaceLimits};
     use crate::model::ObjectName;
     use crate::translate::{Change, Engine, Settings, StatusBody};
 
@@ -184,8 +189,11 @@ mod tests {
     /// An engine of which a namespace may have two UDP ports, and an Envoy three.
     fn engine() -> Engine {
         let limits = Limits {
-            max_udp_ports_per_namespace: 2,
-            max_udp_ports: 3,
+            namespace: NamespaceLimits {
+                udp_ports: 2,
+                ..Limits::default().namespace
+            },
+            udp_ports: 3,
             ..Limits::default()
         };
         let mut engine = Engine::new(Settings {

@@ -311,11 +311,12 @@ mod tests {
         put("Gateway", namespace, created, spec)
     }
 
-    fn engine(rules: &[&str]) -> Engine {
+    /// An engine whose issuer acme issues for these namespaces and hostnames.
+    fn engine(rules: &[(&str, &[&str])]) -> Engine {
         let mut issuers = IssuerPolicy::new(Unlisted::Nobody);
-        for rule in rules {
-            let rule: crate::translate::IssuerRule = rule.parse().expect("a rule");
-            issuers.allow(&rule.issuer, rule.allow);
+        for (namespace, hostnames) in rules {
+            let rule = json!({"namespaces": [namespace], "hostnames": hostnames});
+            issuers.allow("acme", serde_json::from_value(rule).expect("a rule"));
         }
         let mut engine = Engine::new(Settings {
             issuers,
@@ -345,8 +346,8 @@ mod tests {
     fn a_certificate_is_wished_for_by_whom_the_issuer_is_allowed_and_who_has_hostname_and_port() {
         let now = SystemTime::UNIX_EPOCH;
         let mut engine = engine(&[
-            "acme=alice:a.example.org",
-            "acme=mallory:a.example.org,m.example.org",
+            ("alice", &["a.example.org"]),
+            ("mallory", &["a.example.org", "m.example.org"]),
         ]);
         engine.apply(vec![gateway("alice", 5, 443, "a.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice"]);
@@ -530,7 +531,7 @@ mod tests {
     #[test]
     fn challenges_are_answered_where_who_asked_has_the_host() {
         let now = SystemTime::UNIX_EPOCH;
-        let mut engine = engine(&["acme=*:*"]);
+        let mut engine = engine(&[("*", &["*"])]);
         engine.apply(
             vec![
                 gateway("alice", 5, 443, "a.example.org"),

@@ -223,9 +223,11 @@ impl CaRotation {
     /// Returns the name and description of the step.
     pub fn step(&self) -> &'static str {
         match (&self.next, self.older.is_empty()) {
-            (Some(_), _) => "announced: the next CA is trusted, and signs after --xds-ca-overlap",
+            (Some(_), _) => {
+                "announced: the next CA is trusted, and signs after envoys.caOverlapSeconds"
+            }
             (None, false) => {
-                "switched: the new CA signs, and the previous one is trusted for --xds-ca-overlap"
+                "switched: the new CA signs, and the previous one is trusted for envoys.caOverlapSeconds"
             }
             (None, true) => "settled: one CA signs and is trusted",
         }

@@ -62,7 +62,7 @@ impl KubernetesRuntime {
         match body {
             Body::There(mut object) => {
                 // Before it waits for others, together with all that were read.
-                object.drop_over_limit(self.live.engine().limits());
+                object.drop_over_limit(self.live.engine().object_limits());
                 Some(Change::put(*object))
             }
             // The watch reports the deletion.

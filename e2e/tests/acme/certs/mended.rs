@@ -64,11 +64,12 @@ async fn the_roots_of_a_ca_that_is_not_trusted_are_mended_and_no_restart_is_need
     let directory = site.pebble.directory();
     let bundle_path = bundle.display().to_string();
     site.start_with(&[
-        "--acme-directory",
-        &directory,
-        "--acme-ca-bundle",
-        &bundle_path,
-        "--acme-agree-to-terms",
+        "--set",
+        &format!("issuers.acme.directory={directory}"),
+        "--set",
+        &format!("issuers.acme.caBundle={bundle_path}"),
+        "--set",
+        "issuers.acme.agreeToTerms=true",
     ])?;
     site.row(HOST, says("certificate")).await?;
     mended(&site, &bundle, &right).await?;
@@ -121,8 +122,8 @@ async fn the_key_of_a_dns_provider_is_mended_and_no_restart_is_needed() -> Resul
     site.start(&[
         "--acme-dns",
         &dns.display().to_string(),
-        "--acme-resolver",
-        &bind.address().to_string(),
+        "--set",
+        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;
     site.row(HOST, |row| row["lastError"].is_string()).await?;
     ensure!(site.pebble.orders() == 0, "it is found before an order");

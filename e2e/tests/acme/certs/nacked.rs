@@ -96,7 +96,12 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
     let directory = ca.directory();
-    let options = ["--acme-directory", &directory, "--acme-preflight", "skip"];
+    let options = [
+        "--set",
+        &format!("issuers.acme.directory={directory}"),
+        "--set",
+        "issuers.acme.preflight=Skip",
+    ];
     site.publish(&[(HOST, "acme")])?;
     site.start_with(&options)?;
     let first = served(&site).await?;
@@ -162,7 +167,12 @@ async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
     let directory = ca.directory();
-    let options = ["--acme-directory", &directory, "--acme-preflight", "skip"];
+    let options = [
+        "--set",
+        &format!("issuers.acme.directory={directory}"),
+        "--set",
+        "issuers.acme.preflight=Skip",
+    ];
     issue(&ca, false);
     site.publish(&[(HOST, "acme")])?;
     site.start_with(&options)?;

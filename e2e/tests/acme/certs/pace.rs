@@ -27,12 +27,12 @@ async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
     let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), "acme")).collect();
     site.publish(&hosts[..1])?;
     let start = Instant::now();
-    site.start(&["--acme-preflight", "strict"])?;
+    site.start(&["--set", "issuers.acme.preflight=Strict"])?;
     site.served(&names[0]).await?;
     let first = start.elapsed();
     if preflight != "strict" {
         site.program = None;
-        site.start(&["--acme-preflight", preflight])?;
+        site.start(&["--set", &format!("issuers.acme.preflight={preflight}")])?;
         site.served(&names[0]).await?;
     }
     let start = Instant::now();

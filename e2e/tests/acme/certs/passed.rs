@@ -20,7 +20,7 @@ use super::site::{LIMIT, Site};
 async fn a_backend_proves_its_own_name_through_the_port_where_ours_are_proven() -> Result<()> {
     let mut site = Site::new().await?;
     site.port = site.pebble.tls_port;
-    let option = format!("--acme-tls-alpn={}", site.port);
+    let option = format!("--set=issuers.acme.tlsAlpnPort={}", site.port);
     site.start(&[&option])?;
     let port = free_port()?;
     let backend = Arc::new(AlpnResponder::start(port).await?);

@@ -23,8 +23,8 @@ const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ
 async fn tls_alpn_01_needs_port_443_alone_and_disturbs_nobody() -> Result<()> {
     let mut site = Site::new().await?;
     site.port = site.pebble.tls_port;
-    let option = format!("--acme-tls-alpn={}", site.port);
-    site.start(&[&option, "--acme-preflight", "strict"])?;
+    let option = format!("--set=issuers.acme.tlsAlpnPort={}", site.port);
+    site.start(&[&option, "--set", "issuers.acme.preflight=Strict"])?;
     site.publish(&[
         ("inside.example.com", "internal-ca"),
         ("a.example.com", "acme"),
@@ -112,8 +112,8 @@ async fn dns_01_by_an_option_covers_host_and_wildcard() -> Result<()> {
     site.start(&[
         "--acme-dns",
         &dns,
-        "--acme-resolver",
-        &bind.address().to_string(),
+        "--set",
+        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;
     site.publish(&[("*.example.test", "acme"), ("example.test", "acme")])?;
     ensure!(site.served("x.example.test").await?.status == 200);
@@ -143,10 +143,10 @@ async fn a_zone_we_may_not_write_costs_no_order() -> Result<()> {
     site.start(&[
         "--acme-dns",
         &dns,
-        "--acme-resolver",
-        &bind.address().to_string(),
-        "--acme-preflight",
-        "skip",
+        "--set",
+        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
+        "--set",
+        "issuers.acme.preflight=Skip",
     ])?;
     ensure!(site.served("a.example.test").await?.status == 200);
     for (host, word) in [
@@ -227,10 +227,10 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
     let more = [
         "--issuers",
         &issuers.display().to_string(),
-        "--tenant-http-port",
-        &http,
-        "--tenant-https-port",
-        &https,
+        "--set",
+        &format!("tenancy.httpPort={http}"),
+        "--set",
+        &format!("tenancy.httpsPort={https}"),
     ];
     site.start_with(&more)?;
     let is_told = |row: &serde_json::Value| {
@@ -255,8 +255,8 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
     site.start(&[
         "--acme-dns",
         &dns,
-        "--acme-resolver",
-        &bind.address().to_string(),
+        "--set",
+        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;
     site.publish(&[("a.example.test", "acme")])?;
     let first = site.served("a.example.test").await?;
@@ -311,8 +311,8 @@ async fn a_zone_that_is_answered_with_servfail_costs_its_own_hosts_alone() -> Re
     site.start(&[
         "--acme-dns",
         &dns,
-        "--acme-resolver",
-        &bind.address().to_string(),
+        "--set",
+        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;
     // Each has failed: five failures of five hosts would trip the breaker of the dependency that
     // they were attributed to.

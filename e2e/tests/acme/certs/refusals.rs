@@ -37,7 +37,7 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
         fs::write(&path, text)?;
         Ok(path.display().to_string())
     };
-    let le = ["--acme-directory", "letsencrypt"];
+    let le = ["--set", "issuers.acme.directory=letsencrypt"];
     let empty = file("empty", "")?;
     let nonsense = file("nonsense.pem", "no certificate")?;
     let two = file(
@@ -52,54 +52,59 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
     )?;
     let cases: &[(&[&str], &str)] = &[
         (
-            &["--acme-directory", "lets-encrypt"],
+            &["--set", "issuers.acme.directory=lets-encrypt"],
             "--acme-directory: \"lets-encrypt\": expected letsencrypt",
         ),
         (
-            &["--acme-directory", "http://ca.example.com/dir"],
+            &["--set", "issuers.acme.directory=http://ca.example.com/dir"],
             "it must begin with https://",
         ),
         (
             &[
-                "--acme-directory",
-                "letsencrypt",
-                "--acme-ca-bundle",
-                "/nowhere",
+                "--set",
+                "issuers.acme.directory=letsencrypt",
+                "--set",
+                "issuers.acme.caBundle=/nowhere",
             ],
             "caBundle: /nowhere: No such file",
         ),
         (
             &[
-                "--acme-directory",
-                "letsencrypt",
-                "--acme-ca-bundle",
-                &nonsense,
+                "--set",
+                "issuers.acme.directory=letsencrypt",
+                "--set",
+                &format!("issuers.acme.caBundle={nonsense}"),
             ],
             "expected certificates in PEM",
         ),
         (
-            &["--acme-directory", "letsencrypt", "--acme-contact", "me"],
+            &[
+                "--set",
+                "issuers.acme.directory=letsencrypt",
+                "--set",
+                "issuers.acme.contacts=[me]",
+            ],
             "--acme-contact: \"me\": expected mailto:",
         ),
         (
             &[
-                "--acme-directory",
-                "letsencrypt",
-                "--acme-eab-key-id",
-                "k",
-                "--acme-eab-key-file",
-                &empty,
+                "--set",
+                "issuers.acme.directory=letsencrypt",
+                "--set",
+                "issuers.acme.externalAccount.keyId=k",
+                "--set",
+                &format!("issuers.acme.externalAccount.keyFile={empty}"),
             ],
             ": it is empty",
         ),
         (
             &[
-                "--acme-directory",
-                "letsencrypt",
-                "--acme-eab-key-id",
-                "k",
-                "--acme-eab-key-file",
-                &nonsense,
+                "--set",
+                "issuers.acme.directory=letsencrypt",
+                "--set",
+                "issuers.acme.externalAccount.keyId=k",
+                "--set",
+                &format!("issuers.acme.externalAccount.keyFile={nonsense}"),
             ],
             "the MAC key is neither base64url nor base64",
         ),
@@ -119,7 +124,10 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
             &[le[0], le[1], "--acme-dns", &tsig],
             "dns.rfc2136.algorithm: \"hmac-md5\": expected hmac-sha256",
         ),
-        (&["--acme-ca-bundle", &nonsense], "--acme-directory"),
+        (
+            &["--set", &format!("issuers.acme.caBundle={nonsense}")],
+            "--acme-directory",
+        ),
     ];
     for (args, word) in cases {
         let said = refused(args)?;

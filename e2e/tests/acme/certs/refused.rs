@@ -77,10 +77,10 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     site.start_with(&[
         "--issuers",
         &issuers,
-        "--tenant-http-port",
-        &http,
-        "--tenant-https-port",
-        &https,
+        "--set",
+        &format!("tenancy.httpPort={http}"),
+        "--set",
+        &format!("tenancy.httpsPort={https}"),
     ])?;
     site.row("a.inside.test", |row| row["expires"].is_string())
         .await?;

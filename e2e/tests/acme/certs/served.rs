@@ -116,7 +116,7 @@ async fn a_host_that_is_published_is_served_renewed_and_survives_a_new_account_k
 #[ignore = "needs Envoy and Pebble"]
 async fn the_list_of_certificates_shows_a_certificate_when_it_is_issued() -> Result<()> {
     let mut site = Site::new().await?;
-    site.start(&["--acme-preflight", "strict"])?;
+    site.start(&["--set", "issuers.acme.preflight=Strict"])?;
     // The admin socket answers before anything is published.
     let until = Instant::now() + LIMIT;
     while site.ask(&["certs"])?.0 != 0 {
@@ -207,7 +207,10 @@ async fn killed_in_the_middle_it_takes_the_same_order_up() -> Result<()> {
     // The CA is still validating when the program is killed.
     ca.behave(|b| b.stuck = HashSet::from([host.to_owned()]));
     site.publish(&[(host, "acme")])?;
-    site.start_with(&["--acme-directory", &ca.directory()])?;
+    site.start_with(&[
+        "--set",
+        &format!("issuers.acme.directory={}", ca.directory()),
+    ])?;
     let until = Instant::now() + LIMIT;
     while ca.counts().challenges == 0 {
         ensure!(
@@ -226,7 +229,10 @@ async fn killed_in_the_middle_it_takes_the_same_order_up() -> Result<()> {
     );
     site.program = None;
     ca.behave(|b| b.stuck.clear());
-    site.start_with(&["--acme-directory", &ca.directory()])?;
+    site.start_with(&[
+        "--set",
+        &format!("issuers.acme.directory={}", ca.directory()),
+    ])?;
     site.row(host, |row| row["expires"].is_string()).await?;
     while !site
         .get(host)

@@ -116,11 +116,12 @@ impl Site {
     pub(crate) fn start_at(&mut self, directory: &str, more: &[&str]) -> Result<()> {
         let ca = self.state.path().join("pebble.pem").display().to_string();
         let own = [
-            "--acme-directory",
-            directory,
-            "--acme-ca-bundle",
-            &ca,
-            "--acme-agree-to-terms",
+            "--set",
+            &format!("issuers.acme.directory={directory}"),
+            "--set",
+            &format!("issuers.acme.caBundle={ca}"),
+            "--set",
+            "issuers.acme.agreeToTerms=true",
         ];
         self.start_with(&[&own[..], more].concat())
     }
@@ -141,11 +142,15 @@ impl Site {
             &dir,
             "--state-dir",
             &private,
-            "--acme-http-port",
-            &port,
+            "--set",
+            &format!("issuers.acme.httpPort={port}"),
         ];
         // The name servers of these tests are on loopback.
-        let own = [&own[..], &["--acme-allowed-network", "127.0.0.0/8"]].concat();
+        let own = [
+            &own[..],
+            &["--set", "issuers.acme.allowedNetworks=[127.0.0.0/8]"],
+        ]
+        .concat();
         self.program = Some(Gatewright::start(&[&own[..], options].concat())?);
         Ok(())
     }

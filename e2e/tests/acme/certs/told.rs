@@ -115,10 +115,10 @@ async fn a_refusal_of_the_account_is_reported_with_the_remedy() -> Result<()> {
     let ca = TestCa::start().await?;
     site.publish(&[(HOST, "acme")])?;
     site.start_with(&[
-        "--acme-directory",
-        &ca.directory(),
-        "--acme-preflight",
-        "skip",
+        "--set",
+        &format!("issuers.acme.directory={}", ca.directory()),
+        "--set",
+        "issuers.acme.preflight=Skip",
     ])?;
     site.row(HOST, |row| row["expires"].is_string()).await?;
     ca.behave(|b| b.deactivated = true);
@@ -218,12 +218,12 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
     fs::write(&nonsense, "no certificate")?;
     let nonsense = nonsense.display().to_string();
     for (more, word) in [
-        (["--acme-ca-bundle", "/nowhere"], "No such file"),
+        (["--set", "issuers.acme.caBundle=/nowhere"], "No such file"),
         (
-            ["--acme-ca-bundle", &nonsense],
+            ["--set", &format!("issuers.acme.caBundle={nonsense}")],
             "expected certificates in PEM",
         ),
-        (["--acme-contact", "me"], "expected mailto:"),
+        (["--set", "issuers.acme.contacts=[me]"], "expected mailto:"),
         (["--issuers", "/nowhere/issuers.yaml"], "No such file"),
     ] {
         let args = [
@@ -232,8 +232,8 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
             "--no-envoy",
             "--state-dir",
             &private,
-            "--acme-directory",
-            "letsencrypt",
+            "--set",
+            "issuers.acme.directory=letsencrypt",
         ];
         let output = Gatewright::run(&[&args[..], &more].concat())?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

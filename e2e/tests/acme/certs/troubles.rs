@@ -42,11 +42,12 @@ async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -
     let mut site = Site::with(pebble).await?;
     let resolver = bind.address().to_string();
     let dns = [
-        "--acme-resolver",
-        &resolver,
-        "--acme-address",
-        "127.0.0.1",
-        "--acme-preflight",
+        "--set",
+        &format!("issuers.acme.resolvers=['{resolver}']"),
+        "--set",
+        "issuers.acme.addresses=[127.0.0.1]",
+        "--set",
+        &format!("issuers.acme.preflight={}",),
     ];
     let bad = [
         ("elsewhere.example.test", "192.0.2.9"),
@@ -106,7 +107,7 @@ async fn a_port_80_that_does_not_speak_http_is_named_and_costs_no_order() -> Res
          tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n"
     );
     site.publish_beside(&[("a.example.com", "acme")], &tls)?;
-    site.start(&["--acme-preflight", "strict"])?;
+    site.start(&["--set", "issuers.acme.preflight=Strict"])?;
     let row = site
         .row("a.example.com", |row| row["lastError"].is_string())
         .await?;
@@ -142,10 +143,10 @@ async fn after_a_failure_a_trial_elsewhere_comes_first() -> Result<()> {
     let orders = |ca: &TestCa| ca.counts().orders.values().sum::<usize>();
     site.publish(&[(host, "acme")])?;
     site.start_with(&[
-        "--acme-directory",
-        &main.directory(),
-        "--acme-trial",
-        &trial.directory(),
+        "--set",
+        &format!("issuers.acme.directory={}", main.directory()),
+        "--set",
+        &format!("issuers.acme.trial={}", trial.directory()),
     ])?;
     site.row(host, |row| {
         row["lastError"].is_string() && !said(row, "trial")
@@ -260,14 +261,15 @@ async fn where_envoy_is_not_ours_the_program_answers_for_the_hosts_it_knows() ->
     let (directory, responder) = (site.pebble.directory(), address.to_string());
     site.start_before(&[
         "--no-envoy",
-        "--acme-directory",
-        &directory,
-        "--acme-ca-bundle",
-        &ca,
-        "--acme-agree-to-terms",
-        "--acme-preflight",
-        "strict",
-        "--acme-responder",
+        "--set",
+        &format!("issuers.acme.directory={directory}"),
+        "--set",
+        &format!("issuers.acme.caBundle={ca}"),
+        "--set",
+        "issuers.acme.agreeToTerms=true",
+        "--set",
+        "issuers.acme.preflight=Strict",
+        "--challenges",
         &responder,
     ])?;
     let row = site

@@ -59,10 +59,10 @@ async fn start(bind: &Bind, skip: &str) -> Result<Site> {
     site.start(&[
         "--acme-dns",
         &dns.display().to_string(),
-        "--acme-resolver",
-        &resolver,
-        "--acme-preflight",
-        "skip",
+        "--set",
+        &format!("issuers.acme.resolvers=['{resolver}']"),
+        "--set",
+        "issuers.acme.preflight=Skip",
     ])?;
     Ok(site)
 }

@@ -64,12 +64,12 @@ async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Res
             .await?;
     }
     let arguments = [
-        "--certificates",
-        "own",
-        "--tenant-acme-directories",
-        "any",
-        "--acme-preflight",
-        "skip",
+        "--set",
+        "tenancy.certificates=Own",
+        "--set",
+        "tenancy.acmeDirectories=Any",
+        "--set",
+        "issuers.acme.preflight=Skip",
     ];
     let mut controller = cluster.controller_with("one", &arguments)?;
     controller.line("holding the lease").await?;
@@ -100,7 +100,7 @@ async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Res
     // The connection would have come there.
     let arguments = [
         &arguments[..],
-        &["--tenant-allowed-networks", "127.0.0.0/8"],
+        &["--set", "tenancy.allowedNetworks=[127.0.0.0/8]"],
     ]
     .concat();
     let mut controller = cluster.controller_with("two", &arguments)?;

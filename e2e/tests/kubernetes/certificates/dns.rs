@@ -37,12 +37,12 @@ async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
     let issuers = issuers.display().to_string();
     // The name server of this test is on loopback.
     let arguments = [
-        "--certificates",
-        "own",
+        "--set",
+        "tenancy.certificates=Own",
         "--issuers",
         &issuers,
-        "--tenant-denied-networks",
-        "169.254.0.0/16",
+        "--set",
+        "tenancy.deniedNetworks=[169.254.0.0/16]",
     ];
     let mut controller = place.cluster.controller_with("one", &arguments)?;
     controller.line("xDS at").await?;

@@ -81,12 +81,12 @@ async fn a_claim_that_loses_has_neither_an_order_nor_a_secret() -> Result<()> {
         .await?;
     let directory = ca.directory();
     let arguments = [
-        "--certificates",
-        "own",
-        "--acme-directory",
-        &directory,
-        "--acme-preflight",
-        "skip",
+        "--set",
+        "tenancy.certificates=Own",
+        "--set",
+        &format!("issuers.acme.directory={directory}"),
+        "--set",
+        "issuers.acme.preflight=Skip",
     ];
     let allowed = ["--issuer-allow", "acme=*:*"];
     let mut controller = cluster.controller_with("one", &[&arguments[..], &allowed].concat())?;

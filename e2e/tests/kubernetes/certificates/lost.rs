@@ -98,7 +98,12 @@ async fn told(
 }
 
 async fn controller(cluster: &Cluster, identity: &str) -> Result<Gatewright> {
-    let arguments = ["--hostname-hold", "0", "--issuer-allow", "internal-ca=*:*"];
+    let arguments = [
+        "--set",
+        "tenancy.hostnameHoldHours=0",
+        "--issuer-allow",
+        "internal-ca=*:*",
+    ];
     let mut controller = cluster.controller_with(identity, &arguments)?;
     controller.line("holding the lease").await?;
     Ok(controller)

@@ -67,7 +67,7 @@ async fn roots_are_published_from_the_start_where_only_certificates_were_left() 
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
     namespace(server, TENANT, "a.example.org").await?;
-    let first = cluster.controller_with("one", &["--certificates", "own"])?;
+    let first = cluster.controller_with("one", &["--set", "tenancy.certificates=Own"])?;
     let mut object = tenant(
         TENANT,
         json!({"apex": "a.example.org", "gatewayClassName": "gatewright"}),
@@ -85,7 +85,10 @@ async fn roots_are_published_from_the_start_where_only_certificates_were_left() 
     delete_all(&cluster).await?;
     let admin = tempfile::tempdir()?;
     let socket = admin.path().join("admin.sock").display().to_string();
-    let _second = cluster.controller_with("two", &["--certificates", "own", "--admin", &socket])?;
+    let _second = cluster.controller_with(
+        "two",
+        &["--set", "tenancy.certificates=Own", "--admin", &socket],
+    )?;
     let new = roots(&cluster).await?;
     ensure!(new != old, "the key of the old root is gone");
     ensure!(

@@ -87,13 +87,14 @@ impl Place {
         let bundle = self.bundle.path().display().to_string();
         let directory = self.pebble.directory();
         [
-            "--certificates",
-            "own",
-            "--acme-directory",
-            &directory,
-            "--acme-ca-bundle",
-            &bundle,
-            "--acme-agree-to-terms",
+            "--set",
+            "tenancy.certificates=Own",
+            "--set",
+            &format!("issuers.acme.directory={directory}"),
+            "--set",
+            &format!("issuers.acme.caBundle={bundle}"),
+            "--set",
+            "issuers.acme.agreeToTerms=true",
         ]
         .map(str::to_owned)
         .to_vec()

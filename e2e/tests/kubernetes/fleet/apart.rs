@@ -27,7 +27,7 @@ use crate::trust::{Keys, LIMIT, keys};
 
 const NAMESPACE: &str = "gatewright-system";
 const SERVICE: &str = "gatewright-envoy-dedicated";
-const APART: [&str; 2] = ["--dedicated-envoys", SERVICE];
+const APART: [&str; 2] = ["--set", &format!("envoys.dedicatedService={SERVICE}")];
 
 /// Returns the keys of a fleet, once the controller has made them.
 async fn keys_of(cluster: &Cluster, secret: &str) -> Result<Keys> {
@@ -406,7 +406,12 @@ async fn an_envoy_reports_about_objects_of_its_own_fleet_alone() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> {
-    const JOINED: [&str; 4] = ["--dedicated-envoys", SERVICE, "--fleet-views", "joined"];
+    const JOINED: [&str; 4] = [
+        "--set",
+        &format!("envoys.dedicatedService={SERVICE}"),
+        "--set",
+        "envoys.views=Joined",
+    ];
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;

@@ -170,7 +170,8 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
     // A name that one gives up is the next one's at once.
-    let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
+    let mut controller =
+        cluster.controller_with("one", &["--set", "tenancy.hostnameHoldHours=0"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let port = free_port()?;

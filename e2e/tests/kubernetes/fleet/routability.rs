@@ -64,7 +64,7 @@ async fn an_address_is_reachable_from_where_it_is_asked_for_and_from_nowhere_els
         .await?;
     dedicated(&cluster).await?;
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let claims = |class: &Value| {

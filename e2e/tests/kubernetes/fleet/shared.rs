@@ -19,7 +19,8 @@ async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()
         Echo::start_on("bob", BACKEND).await?,
     );
     // A name that one gives up is the next one's at once.
-    let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
+    let mut controller =
+        cluster.controller_with("one", &["--set", "tenancy.hostnameHoldHours=0"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     cluster

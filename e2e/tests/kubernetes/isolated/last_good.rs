@@ -158,9 +158,12 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
     let identity = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let identity_text = identity.to_string();
     let arguments = [
-        ["--dedicated-envoys", DEDICATED],
-        ["--isolated-envoys", "gatewright-envoy-isolated"],
-        ["--envoy-credentials", "both"],
+        ["--set", &format!("envoys.dedicatedService={DEDICATED}")],
+        [
+            "--set",
+            "envoys.isolatedPodTemplate=gatewright-envoy-isolated",
+        ],
+        ["--set", "envoys.credentials=Both"],
         ["--envoy-identity", &*identity_text],
     ];
     let (file, arguments) = (volume.file(), volume.arguments(arguments.as_flattened()));

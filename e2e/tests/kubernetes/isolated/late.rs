@@ -34,8 +34,11 @@ async fn a_view_whose_envoys_hang_is_named_and_the_replica_is_ready_for_the_othe
     let identity = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let identity_text = identity.to_string();
     let arguments = [
-        ["--isolated-envoys", "gatewright-envoy-isolated"],
-        ["--envoy-credentials", "both"],
+        [
+            "--set",
+            "envoys.isolatedPodTemplate=gatewright-envoy-isolated",
+        ],
+        ["--set", "envoys.credentials=Both"],
         ["--envoy-identity", &*identity_text],
     ];
     let mut controller = cluster.controller_with("one", arguments.as_flattened())?;

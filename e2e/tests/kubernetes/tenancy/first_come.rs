@@ -19,7 +19,8 @@ const STRANGER: &str = "tenant-first-a";
 const HOST: &str = "x.first.example.org";
 
 async fn controller(cluster: &Cluster, identity: &str) -> Result<Gatewright> {
-    let mut controller = cluster.controller_with(identity, &["--hostname-claims", "first-come"])?;
+    let mut controller =
+        cluster.controller_with(identity, &["--set", "tenancy.hostnameClaims=FirstCome"])?;
     controller.line("holding the lease").await?;
     Ok(controller)
 }
@@ -155,7 +156,7 @@ async fn the_first_claimant_keeps_a_hostname_over_restarts_and_leaders() -> Resu
 
     // Another leader, which has watched all the time, decides by the same record.
     let mut three = cluster
-        .replica_with_xds_and("three", &["--hostname-claims", "first-come"])?
+        .replica_with_xds_and("three", &["--set", "tenancy.hostnameClaims=FirstCome"])?
         .0;
     three.line("the view is complete").await?;
     drop(two);

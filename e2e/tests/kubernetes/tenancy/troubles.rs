@@ -286,7 +286,7 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
         .delete("cozystack", &Default::default())
         .await?;
     let before = cluster.writes()?.len();
-    let mut controller = cluster.controller_with("two", &["--leave-tenant-gateways"])?;
+    let mut controller = cluster.controller_with("two", &["--set", "tenancy.enabled=false"])?;
     controller.line("holding the lease").await?;
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let written = cluster.writes()?[before..].to_vec();

@@ -27,7 +27,7 @@ async fn a_class_lists_the_features_whose_fields_are_defined() -> Result<()> {
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("xDS at").await?;
     let class = async |good: &dyn Fn(&Value) -> bool| {
         cluster
@@ -78,7 +78,7 @@ async fn a_class_does_not_list_what_an_older_bundle_lacks() -> Result<()> {
         "spec": {"controllerName": "gatewright.io/gateway-controller"}});
     cluster.server.put(class).await?;
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("xDS at").await?;
     let told = cluster
         .until(GATEWAY, "GatewayClass", "", "gatewright", |class| {

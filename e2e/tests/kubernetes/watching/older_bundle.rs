@@ -105,7 +105,7 @@ async fn kinds_of_version_1_4_are_read_in_the_versions_that_it_has() -> Result<(
     .await?;
 
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let served = |gateway: &Value| {
@@ -232,7 +232,7 @@ async fn an_xlistenerset_of_version_1_4_is_served_as_a_listener_set() -> Result<
     .await?;
 
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
     let set_is = async |good: &dyn Fn(&Value) -> bool| {

@@ -143,7 +143,7 @@ async fn all_else_is_served_without_the_right_to_read_a_kind_of_the_experimental
         .await?;
     server.put(gateway()).await?;
     let mut controller =
-        cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+        cluster.controller_with("one", &["--set", "gatewayApi.channel=Experimental"])?;
     controller.line("the view is complete").await?;
     cluster
         .until(GATEWAY, "Gateway", "default", "edge", |o| {

@@ -35,7 +35,8 @@ async fn a_replica_that_cannot_renew_the_lease_writes_nothing_when_another_may_h
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
     let proxy = Proxy::start(server, ACCOUNT).await?;
-    let mut controller = cluster.replica_through_with("one", &proxy, &["--lease-seconds", "9"])?;
+    let mut controller =
+        cluster.replica_through_with("one", &proxy, &["--set", "lease.seconds=9"])?;
     controller.line("holding the lease").await?;
     server.put(gateway(0)).await?;
     let told = |o: &Value| is_true(&o["status"], "Accepted");

@@ -384,8 +384,10 @@ fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
 /// change one of them, to change the one that is first, and to add an older one.
 fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> {
     let limits = Limits {
-        max_backend_tls_policies_per_namespace: 2,
-        max_backend_traffic_policies_per_namespace: 2,
+        namespace: NamespaceLimits {
+            policies: 2,
+            ..Limits::NONE.namespace
+        },
         ..Limits::NONE
     };
     let mut engine = Engine::new(Settings {

@@ -14,7 +14,7 @@ impl Engine {
     pub(super) fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         let (key, replaced) = match change {
             Change::Object(ObjectChange::Put(mut object)) => {
-                object.drop_over_limit(&self.settings.limits);
+                object.drop_over_limit(&self.settings.limits.object);
                 self.store.share(&mut object);
                 (object.key(), self.store.put(object))
             }

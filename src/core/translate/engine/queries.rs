@@ -26,7 +26,7 @@ use super::super::status::ObjectStatus;
 use super::super::wanted_index::ListenerOutcomes;
 use super::Engine;
 use crate::inputs::ObjectKey;
-use crate::limits::Limits;
+use crate::limits::ObjectLimits;
 use crate::model::{
     Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname, ObjectName, Reason,
     SecretName,
@@ -40,9 +40,9 @@ impl Engine {
         &self.store
     }
 
-    /// The limits of tenants' objects.
-    pub fn limits(&self) -> &Limits {
-        &self.settings.limits
+    /// The limits of one object.
+    pub fn object_limits(&self) -> &ObjectLimits {
+        &self.settings.limits.object
     }
 
     /// The digest of all emitted resources: engines with equal inputs have the same.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::internal_ports::INTERNAL;
 use crate::inputs::{EXPOSES, Kind, MANAGED_BY, MANAGER, Object, ObjectKey};
-use crate::limits::Limits;
+use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{ConditionType, ObjectName, TransportPort};
 use crate::translate::{Change, Engine, Fleet, ServiceIntent, Settings, StatusBody};
 
@@ -17,7 +17,10 @@ impl Site {
     fn new() -> Self {
         let settings = Settings {
             limits: Limits {
-                max_isolated_gateways_per_namespace: 1,
+                namespace: NamespaceLimits {
+                    isolated_gateways: 1,
+                    ..Limits::NONE.namespace
+                },
                 ..Limits::NONE
             },
             fleet: Fleet::Shared,

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::inputs::{Kind, MANAGED_BY, MANAGER, Object, ObjectKey, SLICES_BY};
-use crate::limits::Limits;
+use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{Condition, ConditionType, Frontend, ObjectName, Status, TransportPort};
 use crate::translate::{
     Change, Counters, DedicatedEnvoys, Delta, Engine, Fleet, Resource, ResourceKey, ServiceIntent,
@@ -456,7 +456,10 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
 #[test]
 fn a_namespace_gets_as_many_target_ports_as_the_limit_says_and_no_more() {
     let mut site = Site::within(Limits {
-        max_ports_per_namespace: 2,
+        namespace: NamespaceLimits {
+            ports: 2,
+            ..Limits::default().namespace
+        },
         ..Limits::default()
     });
     let ports: Vec<(u16, Value)> = (0..3).map(|n| (80 + n, json!(20_001 + n))).collect();
@@ -466,7 +469,7 @@ fn a_namespace_gets_as_many_target_ports_as_the_limit_says_and_no_more() {
     }
     assert!(site.write("a", "one") && site.write("a", "two"));
     assert!(
-        site.told("a", "three")[0].contains("--max-ports-per-namespace 2"),
+        site.told("a", "three")[0].contains("limits.namespace.ports 2"),
         "{:?}",
         site.told("a", "three")
     );

@@ -104,7 +104,10 @@ fn edits(matches: usize, edits: usize) -> Value {
 #[test]
 fn envoys_memory_counts_for_each_hostname_and_match_and_the_oldest_have_it() {
     let mut told = Told::within(Limits {
-        max_envoy_mib_per_namespace: 4,
+        namespace: NamespaceLimits {
+            envoy_mib: 4,
+            ..Limits::default().namespace
+        },
         ..Limits::default()
     });
     for (index, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
@@ -129,7 +132,7 @@ fn envoys_memory_counts_for_each_hostname_and_match_and_the_oldest_have_it() {
     let text = told.told(Kind::HTTPRoute, "e");
     assert!(
         text.contains(
-            "--max-envoy-mib-per-namespace, 4 MiB of an Envoy's memory, this one needs 1 MiB"
+            "limits.namespace.envoyMib, 4 MiB of an Envoy's memory, this one needs 1 MiB"
         ),
         "{text}"
     );
@@ -144,7 +147,10 @@ fn envoys_memory_counts_for_each_hostname_and_match_and_the_oldest_have_it() {
 #[test]
 fn a_route_that_is_too_large_for_itself_leaves_room_for_the_others_of_its_namespace() {
     let mut told = Told::within(Limits {
-        max_envoy_mib_per_namespace: 4,
+        namespace: NamespaceLimits {
+            envoy_mib: 4,
+            ..Limits::default().namespace
+        },
         ..Limits::default()
     });
     told.route("HTTPRoute", "large", 0, &["a.org"], json!([edits(64, 16)]));
@@ -152,7 +158,7 @@ fn a_route_that_is_too_large_for_itself_leaves_room_for_the_others_of_its_namesp
     let text = told.told(Kind::HTTPRoute, "large");
     assert!(
         text.contains(
-            "one object may need 1 MiB of an Envoy's memory, a quarter of --max-envoy-mib"
+            "one object may need 1 MiB of an Envoy's memory, a quarter of limits.namespace.envoyMib"
         ),
         "{text}"
     );
@@ -167,26 +173,35 @@ fn a_route_that_is_too_large_for_itself_leaves_room_for_the_others_of_its_namesp
 
 #[test]
 fn a_label_of_the_namespace_gives_it_another_quota() {
+    let gold = json!({"namespaces": {"matchLabels": {"tier": "gold"}}, "limits": {"envoyMib": 16}});
+    let gold = serde_json::from_value(gold).expect("an override");
     let mut told = Told::within(Limits {
-        max_envoy_mib_per_namespace: 4,
+        namespace: NamespaceLimits {
+            envoy_mib: 4,
+            ..Limits::default().namespace
+        },
+        overrides: vec![gold],
         ..Limits::default()
     });
     told.route("HTTPRoute", "large", 0, &["a.org"], json!([edits(64, 16)]));
     let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": labels}});
-    told.put(namespace(json!({"gatewright.io/quota-envoy-mib": "16"})));
+    told.put(namespace(json!({"tier": "gold"})));
     assert_eq!(told.told(Kind::HTTPRoute, "large"), "");
     told.put(namespace(json!({})));
     assert_ne!(
         told.told(Kind::HTTPRoute, "large"),
         "",
-        "without the label it has the quota of all"
+        "without the label it has the quota of all namespaces"
     );
 }
 
 #[test]
 fn every_listener_has_the_matches_of_a_route_again() {
     let mut told = Told::within(Limits {
-        max_envoy_mib_per_namespace: 64,
+        namespace: NamespaceLimits {
+            envoy_mib: 64,
+            ..Limits::default().namespace
+        },
         ..Limits::default()
     });
     let listener = |index: u16| json!({"name": format!("l{index}"), "protocol": "HTTP", "port": 80, "hostname": format!("h{index}.org")});
@@ -208,7 +223,10 @@ fn every_listener_has_the_matches_of_a_route_again() {
 #[test]
 fn a_cluster_is_counted_once_and_its_oldest_user_pays_for_it() {
     let mut told = Told::within(Limits {
-        max_clusters_per_namespace: 2,
+        namespace: NamespaceLimits {
+            clusters: 2,
+            ..Limits::default().namespace
+        },
         ..Limits::default()
     });
     told.route(
@@ -235,7 +253,7 @@ fn a_cluster_is_counted_once_and_its_oldest_user_pays_for_it() {
     assert_eq!(told.told(Kind::HTTPRoute, "same"), "");
     let text = told.told(Kind::HTTPRoute, "third");
     assert!(
-        text.contains("--max-clusters-per-namespace, 2 clusters, this one needs 1 cluster:"),
+        text.contains("limits.namespace.clusters, 2 clusters, this one needs 1 cluster:"),
         "{text}"
     );
     // Who shares the clusters of a route that is refused would have Envoys get them.
@@ -261,7 +279,10 @@ fn a_cluster_is_counted_once_and_its_oldest_user_pays_for_it() {
 #[test]
 fn a_weighted_hostname_that_is_passed_through_has_a_filter_chain() {
     let mut told = Told::within(Limits {
-        max_filter_chains_per_namespace: 2,
+        namespace: NamespaceLimits {
+            filter_chains: 2,
+            ..Limits::default().namespace
+        },
         ..Limits::default()
     });
     let weighted = json!([{"backendRefs": [backend("x"), backend("y")]}]);
@@ -278,7 +299,7 @@ fn a_weighted_hostname_that_is_passed_through_has_a_filter_chain() {
     assert_eq!(told.told(Kind::TLSRoute, "single"), "");
     let text = told.told(Kind::TLSRoute, "third");
     assert!(
-        text.contains("--max-filter-chains-per-namespace, 2 filter chains, this one needs 1"),
+        text.contains("limits.namespace.filterChains, 2 filter chains, this one needs 1"),
         "{text}"
     );
 }
@@ -286,7 +307,10 @@ fn a_weighted_hostname_that_is_passed_through_has_a_filter_chain() {
 #[test]
 fn routes_have_what_gateways_leave() {
     let mut told = Told::within(Limits {
-        max_envoy_mib_per_namespace: 4,
+        namespace: NamespaceLimits {
+            envoy_mib: 4,
+            ..Limits::default().namespace
+        },
         ..Limits::default()
     });
     told.route("HTTPRoute", "r", 0, &["a.org"], json!([edits(32, 16)]));

@@ -1,0 +1,68 @@
+//! The internal CA.
+
+use acme::DnsName;
+use garde::Validate;
+use gatewright_control::certificates::AuthorityLimits;
+use gatewright_core::translate::IssuerAllow;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The internal CA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[garde(allow_unvalidated)]
+pub struct InternalCa {
+    /// Domains for which it issues certificates, with all names below them. Empty: any domain that
+    /// its users are allowed
+    #[serde(deserialize_with = "domains")]
+    pub domains: Vec<String>,
+    /// Maximum number of registered domains with an internal CA; each has its own keys, and a root
+    /// that clients have to trust
+    #[garde(range(min = 1, max = 512))]
+    pub max_domains: u16,
+    /// Maximum number of registered domains for which one namespace may be the first to ask
+    #[garde(range(min = 1, max = 512))]
+    pub max_domains_per_namespace: u16,
+    /// The namespaces whose listeners may use it, and for which hostnames; without a rule,
+    /// issuersFor decides
+    pub allow: Vec<IssuerAllow>,
+}
+
+impl Default for InternalCa {
+    fn default() -> Self {
+        Self {
+            domains: Vec::new(),
+            max_domains: 256,
+            max_domains_per_namespace: 32,
+            allow: Vec::new(),
+        }
+    }
+}
+
+impl InternalCa {
+    /// Its limits as the CA has them.
+    pub fn limits(&self) -> AuthorityLimits {
+        let names = self.domains.iter().filter_map(|name| domain(name).ok());
+        AuthorityLimits {
+            domains: names.collect(),
+            most: usize::from(self.max_domains),
+            most_of_one: usize::from(self.max_domains_per_namespace),
+        }
+    }
+}
+
+fn domain(text: &str) -> Result<DnsName, String> {
+    let name = DnsName::parse(text).map_err(|error| error.to_string())?;
+    if name.is_wildcard() {
+        return Err("expected a domain, without *: names below are meant as well".to_owned());
+    }
+    Ok(name)
+}
+
+fn domains<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    for name in &names {
+        domain(name).map_err(serde::de::Error::custom)?;
+    }
+    Ok(names)
+}

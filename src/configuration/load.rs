@@ -1,0 +1,256 @@
+//! The configuration from a file and from `--set`.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use garde::Validate;
+use gatewright_control::certificates::{SettingsError, check_issuers};
+use serde_json::Value;
+
+use super::Configuration;
+use super::override_path::Override;
+use crate::manifest::{line_of, read_yaml};
+
+/// The maximum size of the file.
+const LARGEST: u64 = 1 << 20;
+
+/// Why there is no configuration: where, and what is wrong there.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {problem}")]
+pub struct ConfigurationError {
+    place: String,
+    problem: String,
+}
+
+/// Reads the configuration of a file, with the fields that `--set` gives.
+///
+/// # Errors
+/// When the file cannot be read, is no YAML, or has an unknown field or an invalid value; the error
+/// names file, line and field.
+pub fn load(file: Option<&Path>, set: &[String]) -> Result<Configuration, ConfigurationError> {
+    let source = Source::read(file, set)?;
+    let mut document = source.document.clone();
+    for one in &source.overrides {
+        one.put(&mut document)
+            .map_err(|problem| source.error(&one.path, problem))?;
+    }
+    let document = without_nulls(document);
+    let configuration: Configuration = serde_path_to_error::deserialize(document)
+        .map_err(|error| source.error(&error.path().to_string(), error.into_inner()))?;
+    if let Err(report) = configuration.validate() {
+        let mut problems = report.iter();
+        if let Some((path, problem)) = problems.next() {
+            return Err(source.error(&camel(&path.to_string()), problem));
+        }
+    }
+    match check_issuers(&configuration.issuers) {
+        Err(SettingsError::Value { field, problem }) => Err(source.error(&field, problem)),
+        Err(other) => Err(source.error("issuers", other)),
+        Ok(()) => Ok(configuration),
+    }
+}
+
+/// What the configuration is read from.
+struct Source<'a> {
+    file: Option<&'a Path>,
+    text: String,
+    document: Value,
+    overrides: Vec<Override>,
+}
+
+impl<'a> Source<'a> {
+    fn read(file: Option<&'a Path>, set: &[String]) -> Result<Self, ConfigurationError> {
+        let overrides = set.iter().map(|text| {
+            Override::parse(text).map_err(|problem| ConfigurationError {
+                place: format!("--set {text}"),
+                problem,
+            })
+        });
+        let overrides = overrides.collect::<Result<_, _>>()?;
+        let mut source = Self {
+            file,
+            text: String::new(),
+            document: Value::Object(serde_json::Map::new()),
+            overrides,
+        };
+        let Some(path) = file else {
+            return Ok(source);
+        };
+        let failed = |problem: String| ConfigurationError {
+            place: path.display().to_string(),
+            problem,
+        };
+        let size = fs::metadata(path)
+            .map_err(|error| failed(error.to_string()))?
+            .len();
+        if size > LARGEST {
+            return Err(failed("larger than 1 MiB".to_owned()));
+        }
+        source.text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        source.document = read_yaml(&source.text).map_err(|error| failed(error.to_string()))?;
+        for field in ["apiVersion", "kind"] {
+            if source.document.get(field).is_none() {
+                return Err(failed(format!(
+                    "{field} is missing: expected apiVersion: config.gatewright.io/v1alpha1 and kind: Configuration"
+                )));
+            }
+        }
+        Ok(source)
+    }
+
+    /// An error at a field: with the line of the file, or the argument that gives it.
+    fn error(&self, field: &str, problem: impl fmt::Display) -> ConfigurationError {
+        let given = self
+            .overrides
+            .iter()
+            .find(|one| is_within(field, &one.path));
+        let place = match (given, self.file) {
+            (Some(one), _) if one.path == field => format!("--set {field}"),
+            (Some(one), _) => format!("--set {}: {field}", one.path),
+            (None, Some(file)) => {
+                let line = line_of(&self.text, field) + 1;
+                format!("{}:{line}: {field}", file.display())
+            }
+            (None, None) => field.to_owned(),
+        };
+        ConfigurationError {
+            place,
+            problem: problem.to_string(),
+        }
+    }
+}
+
+/// True if a field is another one, or a part of it.
+fn is_within(field: &str, other: &str) -> bool {
+    field
+        .strip_prefix(other)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// A field without a value has its default, as an empty section of YAML (`limits:`).
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(name, value)| (name, without_nulls(value)))
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+/// The path of a field as the document has it.
+fn camel(path: &str) -> String {
+    let mut camel = String::with_capacity(path.len());
+    let mut after_underscore = false;
+    for character in path.chars() {
+        if character == '_' {
+            after_underscore = true;
+        } else if std::mem::take(&mut after_underscore) {
+            camel.extend(character.to_uppercase());
+        } else {
+            camel.push(character);
+        }
+    }
+    camel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\n";
+
+    fn read(text: &str, set: &[&str]) -> Result<Configuration, String> {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(file.path(), text).expect("written");
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        let name = file.path().display().to_string();
+        load(Some(file.path()), &set).map_err(|error| error.to_string().replace(&name, "FILE"))
+    }
+
+    #[test]
+    fn an_empty_document_has_the_defaults() {
+        assert_eq!(read(HEAD, &[]), Ok(Configuration::default()));
+        assert_eq!(
+            load(None, &[]).expect("without a file"),
+            Configuration::default()
+        );
+        assert_eq!(
+            read(&format!("{HEAD}limits:\n"), &[]),
+            Ok(Configuration::default()),
+            "an empty section"
+        );
+    }
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        let printed = serde_yaml_ng::to_string(&Configuration::default()).expect("YAML");
+        assert_eq!(read(&printed, &[]), Ok(Configuration::default()));
+    }
+
+    #[test]
+    fn an_error_names_line_and_field() {
+        for (text, expected) in [
+            (
+                "limits:\n  namespace:\n    routs: 5\n",
+                "FILE:5: limits.namespace.routs: unknown field `routs`, expected one of ",
+            ),
+            (
+                "lease:\n  seconds: 2\n",
+                "FILE:4: lease.seconds: lower than 3",
+            ),
+            (
+                "envoys:\n  streams: {perPod: no}\n",
+                "FILE:4: envoys.streams.perPod: invalid type: string \"no\", expected u32",
+            ),
+            (
+                "issuers:\n  le:\n    directory: lets\n",
+                "FILE:5: issuers.le.directory: \"lets\": expected letsencrypt",
+            ),
+            ("lease: 3\n", "FILE:3: lease: invalid type"),
+            (
+                "lease: {}\nlease: {}\n",
+                "FILE: duplicate key \"lease\" at line 4",
+            ),
+            (
+                "tenancy:\n  reservedHostnames:\n  - hostname: A\n",
+                "FILE:5: tenancy.reservedHostnames[0].hostname: ",
+            ),
+        ] {
+            let error = read(&format!("{HEAD}{text}"), &[]).expect_err(text);
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let error = read("kind: Configuration\n", &[]).expect_err("no version");
+        assert!(error.starts_with("FILE: apiVersion is missing"), "{error}");
+    }
+
+    #[test]
+    fn set_overrides_the_file_and_is_named_in_errors() {
+        let text = format!("{HEAD}limits: {{namespace: {{routes: 5, ports: 6}}}}\n");
+        let read_with = |set: &[&str]| read(&text, set);
+        let limits = read_with(&["limits.namespace.routes=7"])
+            .expect("it is fine")
+            .limits;
+        assert_eq!(limits.namespace.routes, 7);
+        assert_eq!(limits.namespace.ports, 6);
+        for (set, expected) in [
+            ("lease.seconds=2", "--set lease.seconds: lower than 3"),
+            (
+                "lease={seconds: 2}",
+                "--set lease: lease.seconds: lower than 3",
+            ),
+            (
+                "leese.seconds=2",
+                "--set leese.seconds: leese: unknown field `leese`",
+            ),
+            ("lease", "--set lease: expected PATH=VALUE"),
+        ] {
+            let error = read_with(&[set]).expect_err(set);
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}
