@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use gatewright::cli::Cli;
-use gatewright_control::certificates::{DnsSettings, issuers_from};
+use gatewright::configuration;
+use gatewright_control::certificates::DnsSettings;
 use gatewright_core::inputs::Kind;
 
 /// Pages, or parts of them, and the test that runs their marked blocks: file and function.
@@ -568,29 +569,51 @@ fn the_program_accepts_every_command_line_of_the_pages() {
     check("the program accepts it", &broken);
 }
 
-#[test]
-fn the_program_reads_the_settings_of_issuers() {
-    let page = fs::read_to_string(root().join("docs/certificates.md")).expect("a page");
-    let yaml: Vec<&str> = page
-        .split("```yaml\n")
+/// Returns the YAML blocks of a page.
+fn yaml(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```yaml\n")
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
+}
+
+/// Blocks that are a whole configuration, or one section of it.
+#[test]
+fn the_program_reads_every_configuration() {
+    let head = "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\n";
+    let sections: BTreeSet<String> = configuration::reference()
+        .into_iter()
+        .filter(|field| !field.path.contains('.'))
+        .map(|field| field.path + ":")
         .collect();
-    let of = |field: &str| {
-        yaml.iter()
-            .find(|text| text.trim_start().starts_with(field))
-            .expect(field)
-            .to_string()
-    };
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    // The limits are those of one issuer; here of the last one.
-    fs::write(file.path(), of("issuers:") + &of("limits:")).expect("written");
-    let issuers = issuers_from(file.path()).expect("a file for --issuers");
-    assert_eq!(
-        issuers.keys().collect::<Vec<_>>(),
-        ["bound", "corp", "public"]
-    );
-    let providers = of("cloudflare:");
+    let mut count = 0;
+    let mut broken = Vec::new();
+    for (page, text) in pages() {
+        for block in yaml(&text) {
+            let first = block.split_whitespace().next().unwrap_or_default();
+            let whole = match block {
+                whole if whole.contains("kind: Configuration") => whole.to_owned(),
+                section if sections.contains(first) && first != "apiVersion:" => {
+                    head.to_owned() + section
+                }
+                _ => continue,
+            };
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            fs::write(file.path(), whole).expect("written");
+            count += 1;
+            let read = configuration::load(Some(file.path()), &[]);
+            broken.extend(read.err().map(|error| format!("{page}: {error}")));
+        }
+    }
+    assert!(count > 8, "configurations are found: {count}");
+    check("the program reads it", &broken);
+}
+
+#[test]
+fn the_program_reads_the_settings_of_dns_providers() {
+    let page = fs::read_to_string(root().join("docs/certificates.md")).expect("a page");
+    let providers = yaml(&page)
+        .find(|text| text.starts_with("cloudflare:"))
+        .expect("the providers");
     for line in providers.lines() {
         serde_yaml_ng::from_str::<DnsSettings>(line)
             .unwrap_or_else(|error| panic!("{line}: {error}"));

@@ -13,7 +13,7 @@ use acme::client::Roots;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::bind::{Bind, BindKey, BindZone};
 use e2e::echo::Echo;
-use e2e::gatewright::Gatewright;
+use e2e::gatewright::{CONFIGURATION, Gatewright};
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::{Probe, roots_of};
 use e2e::usage::processor_time;
@@ -67,7 +67,7 @@ pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<(
         &Case {
             way: Way::Http,
             names: 1,
-            preflight: "warn",
+            preflight: "Warn",
         },
         1,
     )
@@ -85,7 +85,7 @@ pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<(
             continue;
         }
         for names in [1, 25] {
-            for preflight in ["skip", "warn"] {
+            for preflight in ["Skip", "Warn"] {
                 let Ok(run) = measured(
                     &Case {
                         way,
@@ -96,13 +96,11 @@ pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<(
                 )
                 .await
                 else {
-                    println!(
-                        "  {told:<13} {names:>2} a certificate, --acme-preflight {preflight}: void"
-                    );
+                    println!("  {told:<13} {names:>2} a certificate, preflight {preflight}: void");
                     continue;
                 };
                 println!(
-                    "  {told:<13} {names:>2} a certificate, --acme-preflight {preflight}: {:6.1} hosts/s, {:5.2} s, \
+                    "  {told:<13} {names:>2} a certificate, preflight {preflight}: {:6.1} hosts/s, {:5.2} s, \
                      {:6.2} ms of processor a certificate ({} of {} orders)",
                     hosts as f64 / run.all.as_secs_f64(),
                     run.all.as_secs_f64(),
@@ -157,7 +155,7 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     };
     let issuers = state.path().join("issuers.yaml");
     let warm = Case {
-        preflight: "warn",
+        preflight: "Warn",
         ..*case
     };
     fs::write(
@@ -181,7 +179,7 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
         &private,
         "--envoy",
         &envoy,
-        "--issuers",
+        "--config",
         &issuers,
     ];
     let start = Instant::now();
@@ -226,7 +224,7 @@ fn private() -> Result<TempDir> {
     Ok(state)
 }
 
-/// Returns the content of the file of `--issuers`. Names share a certificate only where the CA's
+/// Returns the content of the configuration. Names share a certificate only where the CA's
 /// limit requires it.
 fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -> Result<String> {
     let Roots::Pem(ca) = pebble.roots() else {
@@ -235,7 +233,7 @@ fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -
     fs::write(dir.join("pebble.pem"), ca)?;
     fs::write(dir.join("tsig"), SECRET)?;
     let mut text = format!(
-        "issuers:\n  acme:\n    directory: \"{}\"\n    caBundle: {}\n    agreeToTerms: true\n    preflight: {}\n",
+        "{CONFIGURATION}issuers:\n  acme:\n    directory: \"{}\"\n    caBundle: {}\n    agreeToTerms: true\n    preflight: {}\n",
         pebble.directory(),
         dir.join("pebble.pem").display(),
         case.preflight

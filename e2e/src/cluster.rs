@@ -210,11 +210,13 @@ impl Cluster {
             "--probes",
             "127.0.0.1:0",
         ];
-        arguments.extend(address.iter().flat_map(|address| ["--address", address]));
-        if !more.contains(&"--lease-seconds") {
+        let address = address.map(|address| format!("envoys.addresses=['{address}']"));
+        arguments.extend(address.iter().flat_map(|address| ["--set", address]));
+        let sets = |field: &str| more.iter().any(|argument| argument.starts_with(field));
+        if !sets("lease.seconds=") {
             arguments.extend(["--set", "lease.seconds=3"]);
         }
-        if !more.contains(&"--max-routes-per-namespace") {
+        if !sets("limits.namespace.routes=") {
             // Benchmarks have all routes in one namespace.
             arguments.extend([
                 "--set",

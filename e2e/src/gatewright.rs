@@ -14,6 +14,9 @@ use crate::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
+/// The head of a file with the configuration (`--config`).
+pub const CONFIGURATION: &str = "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\n";
+
 /// A running `gatewright`; killed on drop, its output shown when the test panics.
 #[derive(Debug)]
 pub struct Gatewright {

@@ -48,6 +48,52 @@ pub fn explain(path: &str) -> Option<String> {
     Some(text)
 }
 
+/// A field of the document, for the reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its path, with `[]` for the items of a list and `NAME` for the values of a map.
+    pub path: String,
+    /// Its type.
+    pub kind: String,
+    /// Its default, if it is a value.
+    pub default: Option<String>,
+    /// What it means, and what each of its values means.
+    pub description: String,
+}
+
+/// All fields of the document, each before those below it.
+pub fn reference() -> Vec<Field> {
+    let mut all = Vec::new();
+    collect(&schema(), "", &mut all);
+    all
+}
+
+fn collect(schema: &Value, path: &str, all: &mut Vec<Field>) {
+    for (name, of) in fields(schema) {
+        let values = inner(schema).get("properties").is_none();
+        let path = match path {
+            "" => name.clone(),
+            path if values => format!("{path}.NAME.{name}"),
+            path => format!("{path}.{name}"),
+        };
+        let mut lines: Vec<String> = description(of).into_iter().collect();
+        lines.extend(
+            choices(of)
+                .into_iter()
+                .map(|choice| format!("`{}`", choice.replacen(": ", "`: ", 1))),
+        );
+        all.push(Field {
+            path: path.clone(),
+            kind: kind(of),
+            default: default(of),
+            description: lines.join(". "),
+        });
+        let is_list = of.get("items").is_some();
+        let below = if is_list { format!("{path}[]") } else { path };
+        collect(of, &below, all);
+    }
+}
+
 /// The schema of a field of an object, of the objects of a list, or of the values of a map.
 fn field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let schema = inner(schema);
@@ -88,7 +134,7 @@ fn is_null(schema: &Value) -> bool {
 }
 
 /// The type of a value, for people.
-pub fn kind(schema: &Value) -> String {
+fn kind(schema: &Value) -> String {
     if let Some(items) = schema.get("items") {
         return format!("list of {}", kind(items));
     }
@@ -148,13 +194,13 @@ fn details(schema: &Value) -> Vec<String> {
 }
 
 /// The description of a field, as one line.
-pub fn description(schema: &Value) -> Option<String> {
+fn description(schema: &Value) -> Option<String> {
     let text = schema.get("description")?.as_str()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// The default of a value that is no object.
-pub fn default(schema: &Value) -> Option<String> {
+fn default(schema: &Value) -> Option<String> {
     match schema.get("default")? {
         Value::Null | Value::Object(_) => None,
         Value::Array(items) if items.is_empty() => None,
@@ -165,7 +211,7 @@ pub fn default(schema: &Value) -> Option<String> {
 }
 
 /// The values that a field may have, with what each means.
-pub fn choices(schema: &Value) -> Vec<String> {
+fn choices(schema: &Value) -> Vec<String> {
     let of = inner(schema).get("oneOf").and_then(Value::as_array);
     let described = of.into_iter().flatten().filter_map(|choice| {
         let name = choice.get("const")?.as_str()?;

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::connections::Connections;
 pub use self::envoys::{Credentials, Envoys, FleetView};
-pub use self::explain::{explain, schema};
+pub use self::explain::{Field, explain, reference, schema};
 pub use self::internal_ca::InternalCa;
 pub use self::issuance::IssuersFor;
 pub use self::load::{ConfigurationError, load};

@@ -184,7 +184,10 @@ fn run(
         manifests.path().display().to_string(),
         state.path().display().to_string(),
     );
-    let (http, https) = (http.to_string(), https.to_string());
+    let (http, https) = (
+        format!("tenancy.httpPort={http}"),
+        format!("tenancy.httpsPort={https}"),
+    );
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
     let mut args = vec![
         "standalone",
@@ -194,12 +197,7 @@ fn run(
         "--envoy",
         &envoy,
     ];
-    args.extend([
-        "--set",
-        &format!("tenancy.httpPort={http}"),
-        "--set",
-        &format!("tenancy.httpsPort={https}"),
-    ]);
+    args.extend(["--set", &http, "--set", &https]);
     args.extend(options.iter().map(String::as_str));
     Gatewright::start(&args)
 }

@@ -82,7 +82,7 @@ async fn a_tenant_with_many_domains_takes_no_ca_from_others() -> Result<()> {
         .collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     site.save("mallory-gateway.yaml", &gateway("mallory", mallorys, &many))?;
-    let words = ["--internal-ca-limit-per-namespace is 2"];
+    let words = ["internalCa.maxDomainsPerNamespace is 2"];
     let refused = told(&site, "mallory", &words).await?;
     ensure!(!refused.contains("alice"), "{refused}");
     // There is a CA left for alice, and new hosts of hers in a domain with a CA need none.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use acme::client::Roots;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
-use e2e::gatewright::Gatewright;
+use e2e::gatewright::{CONFIGURATION, Gatewright};
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::{Probe, roots_of};
 use e2e::testca::TestCa;
@@ -21,6 +21,9 @@ use tokio::time::{Instant, sleep};
 use crate::site::{LIMIT, service};
 
 const CHALLENGE: &str = "/.well-known/acme-challenge/0123456789abcdefghij";
+
+/// The rule by which every namespace may have any hostname of the issuer acme.
+const EVERYBODY: &str = "issuers.acme.allow=[{namespaces: ['*'], hostnames: ['*']}]";
 
 /// Pebble, a CA that can misbehave, and the program with manifests of two tenants with Gateways of
 /// their own.
@@ -89,7 +92,7 @@ impl House {
         fs::write(
             house.state.path().join("issuers.yaml"),
             format!(
-                "issuers:\n  other: {{directory: \"{}\", agreeToTerms: true}}\n",
+                "{CONFIGURATION}issuers:\n  other: {{directory: \"{}\", agreeToTerms: true}}\n",
                 house.other.directory()
             ),
         )?;
@@ -125,7 +128,9 @@ impl House {
             text(self.state.path().join("pebble.pem")),
             text(self.state.path().join("issuers.yaml")),
         );
-        let (directory, port) = (self.pebble.directory(), self.pebble.http_port.to_string());
+        let directory = format!("issuers.acme.directory={}", self.pebble.directory());
+        let bundle = format!("issuers.acme.caBundle={ca}");
+        let port = format!("issuers.acme.httpPort={}", self.pebble.http_port);
         let envoy = text(e2e::envoy::binary()?.canonicalize()?);
         let mut args = vec![
             "standalone",
@@ -134,19 +139,19 @@ impl House {
             &private,
             "--envoy",
             &envoy,
-            "--issuers",
+            "--config",
             &issuers,
         ];
         args.extend([
             "--set",
-            &format!("issuers.acme.directory={directory}"),
+            &directory,
             "--set",
-            &format!("issuers.acme.caBundle={ca}"),
+            &bundle,
             "--set",
             "issuers.acme.agreeToTerms=true",
         ]);
-        args.extend(["--set", &format!("issuers.acme.httpPort={port}")]);
-        args.extend(self.rules.iter().flat_map(|rule| ["--issuer-allow", rule]));
+        args.extend(["--set", &port]);
+        args.extend(self.rules.iter().flat_map(|rule| ["--set", rule]));
         self.program = Some(Gatewright::start(&args)?);
         Ok(())
     }
@@ -261,8 +266,8 @@ fn collect(value: &Value, into: &mut Vec<String>) {
 #[ignore = "needs Envoy and Pebble"]
 async fn an_issuer_gives_nothing_to_whom_nobody_allowed_it() -> Result<()> {
     let rules = [
-        "acme=alice:alice.example.com",
-        "internal-ca=alice:*.example.com",
+        "issuers.acme.allow=[{namespaces: ['alice'], hostnames: ['alice.example.com']}]",
+        "internalCa.allow=[{namespaces: ['alice'], hostnames: ['*.example.com']}]",
     ];
     let mut house = House::open(&rules).await?;
     let orders = house.pebble.orders();
@@ -289,7 +294,7 @@ async fn an_issuer_gives_nothing_to_whom_nobody_allowed_it() -> Result<()> {
                             "HostnameNotAllowed",
                             &refusal,
                             "namespace mallory",
-                            "--issuer-allow",
+                            ".allow: {namespaces: [mallory]",
                         ])
                         .await?;
                     let rows = house.rows()?;
@@ -329,7 +334,11 @@ async fn an_issuer_gives_nothing_to_whom_nobody_allowed_it() -> Result<()> {
 #[ignore = "needs Envoy and Pebble"]
 async fn another_namespace_does_not_have_a_host_proven_where_it_is_not_served() -> Result<()> {
     // These rules allow everybody every name.
-    let house = House::open(&["acme=*:*", "other=*:*"]).await?;
+    let house = House::open(&[
+        EVERYBODY,
+        "issuers.other.allow=[{namespaces: ['*'], hostnames: ['*']}]",
+    ])
+    .await?;
     let before = house
         .thumbprint("alice.example.com")
         .await?
@@ -383,7 +392,7 @@ async fn another_namespace_does_not_have_a_host_proven_where_it_is_not_served() 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy and Pebble"]
 async fn a_listener_that_lost_its_hostname_or_its_port_has_nothing_ordered() -> Result<()> {
-    let house = House::open(&["acme=*:*"]).await?;
+    let house = House::open(&[EVERYBODY]).await?;
     let orders = house.pebble.orders();
     // The hostname at alice's Gateway, and the port by a Gateway of her own.
     house.save(
@@ -435,8 +444,8 @@ async fn a_listener_that_lost_its_hostname_or_its_port_has_nothing_ordered() -> 
 #[ignore = "needs Envoy and Pebble"]
 async fn a_ca_that_asks_about_a_name_of_somebody_else_gets_no_answer() -> Result<()> {
     let house = House::open(&[
-        "acme=alice:alice.example.com",
-        "other=mallory:mallory.example.com",
+        "issuers.acme.allow=[{namespaces: ['alice'], hostnames: ['alice.example.com']}]",
+        "issuers.other.allow=[{namespaces: ['mallory'], hostnames: ['mallory.example.com']}]",
     ])
     .await?;
     let before = house
@@ -513,9 +522,9 @@ fn crowd(port: u16, hosts: &[String]) -> String {
 #[ignore = "needs Envoy and Pebble"]
 async fn a_thousand_hosts_that_fail_take_nobody_elses_turn() -> Result<()> {
     let mut house = House::open(&[
-        "acme=alice:*.example.com",
-        "other=alice:*.example.com",
-        "other=mallory:*.example.net",
+        "issuers.acme.allow=[{namespaces: ['alice'], hostnames: ['*.example.com']}]",
+        "issuers.other.allow=[{namespaces: ['alice'], hostnames: ['*.example.com']}, \
+         {namespaces: ['mallory'], hostnames: ['*.example.net']}]",
     ])
     .await?;
     let hosts = stuck_hosts();

@@ -75,12 +75,27 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
     let nested = "([ab][cd][ef][gh][ij][kl][mn][op]){1000}";
     let allowed = "(?:ab.){390}";
     for (step, (bomb, reason)) in [
-        (bomb(nested, 1, 16, 16, 16), "--max-regex-size is 2000"),
-        (bomb(".{1,1000}", 16, 8, 16, 8), "--max-regex-size is 2000"),
-        (bomb(nested, 1, 1, 15, 16), "--max-regex-size is 2000"),
-        (bomb(".{1,1000}", 1, 1, 15, 16), "--max-regex-size is 2000"),
+        (
+            bomb(nested, 1, 16, 16, 16),
+            "limits.object.regexInstructions is 2000",
+        ),
+        (
+            bomb(".{1,1000}", 16, 8, 16, 8),
+            "limits.object.regexInstructions is 2000",
+        ),
+        (
+            bomb(nested, 1, 1, 15, 16),
+            "limits.object.regexInstructions is 2000",
+        ),
+        (
+            bomb(".{1,1000}", 1, 1, 15, 16),
+            "limits.object.regexInstructions is 2000",
+        ),
         // Each of these is allowed, together they are not.
-        (bomb(allowed, 1, 8, 16, 1), "--max-regexes-per-route, 64"),
+        (
+            bomb(allowed, 1, 8, 16, 16),
+            "one object may need 64 MiB of an Envoy's memory",
+        ),
         (
             bomb(allowed, 1, 2, 15, 16),
             "one object may need 64 MiB of an Envoy's memory",
@@ -142,7 +157,7 @@ async fn a_namespace_has_so_many_routes_and_the_oldest_stay() -> Result<()> {
     let told = site
         .told("mallory", "many-3", "Accepted=False LimitReached")
         .await?;
-    ensure!(told.contains("--max-routes-per-namespace 3"), "{told}");
+    ensure!(told.contains("limits.namespace.routes 3"), "{told}");
     for index in 0..3 {
         site.served_by(&host(index), "mallory").await?;
     }
@@ -170,7 +185,7 @@ async fn a_service_has_so_many_endpoints() -> Result<()> {
         "mallory.yaml",
         &route("mallory", "web", "mallory.example.org", FORWARD),
     )?;
-    site.told("mallory", "web", "--max-endpoints-per-service is 10")
+    site.told("mallory", "web", "limits.object.serviceEndpoints is 10")
         .await?;
     // The slice that fits is served, and no address of the other.
     let until = Instant::now() + LIMIT;

@@ -113,8 +113,9 @@ async fn a_namespace_without_a_label_publishes_nothing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn reserved_hostnames_are_for_one_namespace_or_for_nobody() -> Result<()> {
-    let reserved = "vault.alice.example=alice,*.platform.alice.example";
-    let tenants = Tenants::start(&["--reserved-hostname", reserved]).await?;
+    let reserved = "tenancy.reservedHostnames=[{hostname: vault.alice.example, namespace: alice}, \
+                    {hostname: '*.platform.alice.example'}]";
+    let tenants = Tenants::start(&["--set", reserved]).await?;
     let site = &tenants.site;
     // Mallory comes first, and has the whole apex by its label.
     let hosts = [

@@ -489,7 +489,7 @@ async fn without_the_switch_a_class_says_which_one_it_takes() -> Result<()> {
             let text = condition["message"].as_str().unwrap_or_default();
             condition["status"] == "False"
                 && condition["reason"] == "InvalidParameters"
-                && text.contains("--isolated-envoys")
+                && text.contains("envoys.isolatedPodTemplate")
                 && text.contains("isolated.enabled")
         })
     };

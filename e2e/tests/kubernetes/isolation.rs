@@ -117,11 +117,9 @@ async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<
 async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    let rule = "internal-ca=alice:*.alice.example.org";
-    let mut controller = cluster.controller_with(
-        "one",
-        &["--set", "tenancy.certificates=Own", "--issuer-allow", rule],
-    )?;
+    let rule = "internalCa.allow=[{namespaces: ['alice'], hostnames: ['*.alice.example.org']}]";
+    let mut controller =
+        cluster.controller_with("one", &["--set", "tenancy.certificates=Own", "--set", rule])?;
     controller.line("holding the lease").await?;
     tenants(server, free_port()?, SocketAddr::from(([127, 0, 0, 1], 1))).await?;
     let listener = |host: &str, port: u16| {
@@ -172,7 +170,7 @@ async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
             .until(GATEWAY, "Gateway", "mallory", name, refused)
             .await?;
         let message = object["status"]["listeners"][0].to_string();
-        ensure!(message.contains("--issuer-allow"), "{message}");
+        ensure!(message.contains("internalCa.allow"), "{message}");
     }
     cluster
         .until(GATEWAY, "Gateway", "alice", "wide", refused)
@@ -219,35 +217,6 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     alice_is_unharmed(&cluster, port, 0).await?;
     envoy.ready().await?;
 
-    let many: Vec<String> = (0..8).map(|number| format!("/{number}/[a-z]+")).collect();
-    let many = vec![matching(&many); 16];
-    server
-        .put(route(
-            "mallory",
-            "many",
-            "many.mallory.example.org",
-            &json!(many),
-        ))
-        .await?;
-    until_told(
-        &cluster,
-        ("mallory", "many"),
-        &["UnsupportedValue", "--max-regexes-per-route, 64"],
-    )
-    .await?;
-    // A path has at most 1024 characters, by the API server's schema.
-    let header = json!({"type": "RegularExpression", "name": "x-long", "value": "a".repeat(1025)});
-    let long =
-        json!([{"matches": [{"headers": [header]}], "backendRefs": [{"name": "web", "port": 80}]}]);
-    server
-        .put(route("mallory", "long", "long.mallory.example.org", &long))
-        .await?;
-    until_told(
-        &cluster,
-        ("mallory", "long"),
-        &["UnsupportedValue", "--max-regex-length is 1024"],
-    )
-    .await?;
     let large = "/([ab][cd][ef][gh]){500}".to_owned();
     server
         .put(route(
@@ -260,7 +229,10 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     until_told(
         &cluster,
         ("mallory", "large"),
-        &["UnsupportedValue", "--max-regex-size is 2000"],
+        &[
+            "UnsupportedValue",
+            "limits.object.regexInstructions is 2000",
+        ],
     )
     .await?;
 

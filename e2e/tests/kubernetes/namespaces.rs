@@ -184,7 +184,9 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     );
     let text = resolved["message"].as_str().unwrap_or_default();
     assert!(
-        text.ends_with("(namespace other is not among --namespaces)"),
+        text.ends_with(
+            "(namespace other is not among the watched ones (namespaces of the configuration))"
+        ),
         "{text}"
     );
     until_answers(address, "other.example.org", 404).await?;
@@ -293,15 +295,8 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
 
     // A namespace and Roles that do not exist yet: objects of the others are served, and its own
     // follow when it is made.
-    let mut two = cluster.controller_with(
-        "two",
-        &[
-            "--set",
-            "namespaces=[team-a, team-b]",
-            "--set",
-            "namespaces=[later]",
-        ],
-    )?;
+    let mut two =
+        cluster.controller_with("two", &["--set", "namespaces=[team-a, team-b, later]"])?;
     two.line("the view is complete").await?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}}))

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use e2e::gatewright::Gatewright;
+use e2e::gatewright::{CONFIGURATION, Gatewright};
 use e2e::testca::TestCa;
 use e2e::world::free_port;
 use tokio::time::{Instant, sleep};
@@ -61,13 +61,13 @@ async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Res
     fs::write(
         &issuers,
         format!(
-            "issuers:\n  public:\n    directory: \"{}\"\n    agreeToTerms: true\n    preflight: skip\n    \
+            "{CONFIGURATION}issuers:\n  public:\n    directory: \"{}\"\n    agreeToTerms: true\n    preflight: Skip\n    \
              limits: {{orders: {{count: 100, hours: 1}}}}\n",
             ca.directory()
         ),
     )?;
     site.save("mallory.yaml", &tenant("mallory", &hers, site.port))?;
-    site.start_before(&["--no-envoy", "--issuers", &issuers.display().to_string()])?;
+    site.start_before(&["--no-envoy", "--config", &issuers.display().to_string()])?;
     let orders = || ca.counts().orders.values().sum::<usize>();
     let until = Instant::now() + LIMIT;
     while orders() < LEFT {

@@ -120,8 +120,8 @@ async fn the_key_of_a_dns_provider_is_mended_and_no_restart_is_needed() -> Resul
     )?;
     site.publish(&[(HOST, "acme")])?;
     site.start(&[
-        "--acme-dns",
-        &dns.display().to_string(),
+        "--set",
+        &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
         &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;

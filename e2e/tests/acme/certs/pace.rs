@@ -30,7 +30,7 @@ async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
     site.start(&["--set", "issuers.acme.preflight=Strict"])?;
     site.served(&names[0]).await?;
     let first = start.elapsed();
-    if preflight != "strict" {
+    if preflight != "Strict" {
         site.program = None;
         site.start(&["--set", &format!("issuers.acme.preflight={preflight}")])?;
         site.served(&names[0]).await?;
@@ -42,7 +42,7 @@ async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
     }
     let all = start.elapsed();
     ensure!(
-        preflight == "skip" || site.pebble.orders() == HOSTS,
+        preflight == "Skip" || site.pebble.orders() == HOSTS,
         "{} orders",
         site.pebble.orders()
     );
@@ -61,8 +61,8 @@ async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy and Pebble"]
 async fn a_self_check_waits_for_nothing_but_the_answer() -> Result<()> {
-    let (first, with) = until_served("strict").await?;
-    let (_, without) = until_served("skip").await?;
+    let (first, with) = until_served("Strict").await?;
+    let (_, without) = until_served("Skip").await?;
     // When each self-check waited for the end of its connection, it took ten times as long.
     ensure!(
         with < without * 2 + Duration::from_secs(2),

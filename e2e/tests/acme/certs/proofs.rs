@@ -9,7 +9,7 @@ use acme::challenge::dns::DnsView;
 use acme::dns::{Authorities, Resolver};
 use anyhow::{Context, Result, ensure};
 use e2e::bind::{Bind, BindKey, BindZone};
-use e2e::gatewright::Gatewright;
+use e2e::gatewright::{CONFIGURATION, Gatewright};
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::Probe;
 use tokio::time::{Instant, sleep};
@@ -110,8 +110,8 @@ async fn dns_01_by_an_option_covers_host_and_wildcard() -> Result<()> {
     let mut site = site_beside(&bind).await?;
     let dns = rfc2136(&site, &bind, "")?;
     site.start(&[
-        "--acme-dns",
-        &dns,
+        "--set",
+        &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
         &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;
@@ -141,8 +141,8 @@ async fn a_zone_we_may_not_write_costs_no_order() -> Result<()> {
         ("a.example.test", "acme"),
     ])?;
     site.start(&[
-        "--acme-dns",
-        &dns,
+        "--set",
+        &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
         &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
         "--set",
@@ -185,7 +185,7 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
     fs::write(
         &issuers,
         format!(
-            "issuers: {{pebble: {{directory: \"{}\", caBundle: {}, agreeToTerms: true, preflight: skip, resolvers: [\"{}\"], \
+            "{CONFIGURATION}issuers: {{pebble: {{directory: \"{}\", caBundle: {}, agreeToTerms: true, preflight: Skip, resolvers: [\"{}\"], \
              dns: {{rfc2136: {{nameserver: \"127.0.0.1:1\", keyName: x, keyFile: {}}}, \
              authorityPort: {}}}}}}}\n",
             site.pebble.directory(),
@@ -225,7 +225,7 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
     site.save("tenant.yaml", &tenant("d3Jvbmc="))?;
     let (http, https) = (e2e::world::free_port()?.to_string(), site.port.to_string());
     let more = [
-        "--issuers",
+        "--config",
         &issuers.display().to_string(),
         "--set",
         &format!("tenancy.httpPort={http}"),
@@ -253,8 +253,8 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
     let mut site = site_beside(&bind).await?;
     let dns = rfc2136(&site, &bind, "persist: true\npersistDays: 30\n")?;
     site.start(&[
-        "--acme-dns",
-        &dns,
+        "--set",
+        &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
         &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;
@@ -309,8 +309,8 @@ async fn a_zone_that_is_answered_with_servfail_costs_its_own_hosts_alone() -> Re
     let mut hosts: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "acme")).collect();
     site.publish(&hosts)?;
     site.start(&[
-        "--acme-dns",
-        &dns,
+        "--set",
+        &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
         &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
     ])?;

@@ -40,20 +40,18 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
     let le = ["--set", "issuers.acme.directory=letsencrypt"];
     let empty = file("empty", "")?;
     let nonsense = file("nonsense.pem", "no certificate")?;
-    let two = file(
-        "two.yaml",
-        "{cloudflare: {tokenFile: /t}, exec: {program: /bin/true}}",
-    )?;
-    let unknown = file("unknown.yaml", "cloudfare: {tokenFile: /t}")?;
-    let missing = file("missing.yaml", "cloudflare: {tokenFile: /nowhere/token}")?;
-    let tsig = file(
-        "tsig.yaml",
-        "rfc2136: {nameserver: 127.0.0.1, keyName: k, algorithm: hmac-md5, keyFile: /t}",
-    )?;
+    let two =
+        "issuers.acme.dns={cloudflare: {tokenFile: /t}, exec: {program: /bin/true}}".to_owned();
+    let unknown = "issuers.acme.dns={cloudfare: {tokenFile: /t}}".to_owned();
+    let missing = "issuers.acme.dns={cloudflare: {tokenFile: /nowhere/token}}".to_owned();
+    let tsig =
+        "issuers.acme.dns={rfc2136: {nameserver: 127.0.0.1, keyName: k, algorithm: hmac-md5, \
+                keyFile: /t}}"
+            .to_owned();
     let cases: &[(&[&str], &str)] = &[
         (
             &["--set", "issuers.acme.directory=lets-encrypt"],
-            "--acme-directory: \"lets-encrypt\": expected letsencrypt",
+            "--set issuers.acme.directory: \"lets-encrypt\": expected letsencrypt",
         ),
         (
             &["--set", "issuers.acme.directory=http://ca.example.com/dir"],
@@ -84,7 +82,7 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
                 "--set",
                 "issuers.acme.contacts=[me]",
             ],
-            "--acme-contact: \"me\": expected mailto:",
+            "--set issuers.acme.contacts: \"me\": expected mailto:",
         ),
         (
             &[
@@ -109,24 +107,24 @@ fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
             "the MAC key is neither base64url nor base64",
         ),
         (
-            &[le[0], le[1], "--acme-dns", &two],
-            "--acme-dns: 2 providers: expected one of cloudflare",
+            &[le[0], le[1], "--set", &two],
+            "--set issuers.acme.dns: 2 providers: expected one of cloudflare",
         ),
         (
-            &[le[0], le[1], "--acme-dns", &unknown],
+            &[le[0], le[1], "--set", &unknown],
             "unknown field `cloudfare`",
         ),
         (
-            &[le[0], le[1], "--acme-dns", &missing],
+            &[le[0], le[1], "--set", &missing],
             "dns.cloudflare.tokenFile: /nowhere/token: No such file",
         ),
         (
-            &[le[0], le[1], "--acme-dns", &tsig],
+            &[le[0], le[1], "--set", &tsig],
             "dns.rfc2136.algorithm: \"hmac-md5\": expected hmac-sha256",
         ),
         (
             &["--set", &format!("issuers.acme.caBundle={nonsense}")],
-            "--acme-directory",
+            "issuers.acme: missing field `directory`",
         ),
     ];
     for (args, word) in cases {

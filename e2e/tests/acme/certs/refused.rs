@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::gatewright::Gatewright;
+use e2e::gatewright::{CONFIGURATION, Gatewright};
 use tokio::time::{Instant, sleep};
 
 use super::site::{LIMIT, Site};
@@ -64,7 +64,7 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     fs::write(
         &issuers,
         format!(
-            "issuers: {{pebble: {{directory: \"{}\", caBundle: {}, agreeToTerms: true, httpPort: {}}}}}\n",
+            "{CONFIGURATION}issuers: {{pebble: {{directory: \"{}\", caBundle: {}, agreeToTerms: true, httpPort: {}}}}}\n",
             site.pebble.directory(),
             site.state.path().join("pebble.pem").display(),
             site.pebble.http_port,
@@ -75,7 +75,7 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     let (http, https) = (site.pebble.http_port.to_string(), site.port.to_string());
     let issuers = issuers.display().to_string();
     site.start_with(&[
-        "--issuers",
+        "--config",
         &issuers,
         "--set",
         &format!("tenancy.httpPort={http}"),

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use e2e::gatewright::{Gatewright, binary};
+use e2e::gatewright::{CONFIGURATION, Gatewright, binary};
 use e2e::testca::TestCa;
 use e2e::world::free_port;
 
@@ -54,13 +54,13 @@ async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_to
     fs::write(
         &issuers,
         format!(
-            "issuers: {{public: {{directory: \"{}\", caBundle: {}, agreeToTerms: true, preflight: skip, httpPort: {}}}}}\n",
+            "{CONFIGURATION}issuers: {{public: {{directory: \"{}\", caBundle: {}, agreeToTerms: true, preflight: Skip, httpPort: {}}}}}\n",
             site.pebble.directory(),
             site.state.path().join("pebble.pem").display(),
             free_port()?
         ),
     )?;
-    site.start_with(&["--issuers", &issuers.display().to_string()])?;
+    site.start_with(&["--config", &issuers.display().to_string()])?;
     let row = site.row(HOST, |row| row["lastError"].is_string()).await?;
     let error = row["lastError"].as_str().context("an error")?;
     ensure!(
@@ -148,15 +148,15 @@ async fn the_reserve_of_a_limit_and_who_issued_are_told() -> Result<()> {
     fs::write(
         &issuers,
         format!(
-            "issuers:\n  first:\n    directory: \"{}\"\n    preflight: skip\n    fallback: [second]\n    \
+            "{CONFIGURATION}issuers:\n  first:\n    directory: \"{}\"\n    preflight: Skip\n    fallback: [second]\n    \
              limits: {{certificatesPerDomain: {{count: 10, hours: 168}}}}\n  \
-             second: {{directory: \"{}\", preflight: skip}}\n",
+             second: {{directory: \"{}\", preflight: Skip}}\n",
             ca.directory(),
             second.directory()
         ),
     )?;
     site.publish(&[(HOST, "first")])?;
-    site.start_with(&["--issuers", &issuers.display().to_string()])?;
+    site.start_with(&["--config", &issuers.display().to_string()])?;
     let row = site.row(HOST, |row| row["expires"].is_string()).await?;
     ensure!(row["issuedBy"].is_null(), "{row}");
     let (_, table) = site.ask(&["certs"])?;
@@ -224,7 +224,7 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
             "expected certificates in PEM",
         ),
         (["--set", "issuers.acme.contacts=[me]"], "expected mailto:"),
-        (["--issuers", "/nowhere/issuers.yaml"], "No such file"),
+        (["--config", "/nowhere/gatewright.yaml"], "No such file"),
     ] {
         let args = [
             "standalone",
@@ -242,8 +242,9 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
             "{more:?}: {text}"
         );
         // The message names the issuer once, and the file.
-        let named = more[0] != "--acme-ca-bundle"
-            || text.contains(&format!("issuer acme: caBundle: {}: ", more[1]));
+        let named = more[1]
+            .strip_prefix("issuers.acme.caBundle=")
+            .is_none_or(|file| text.contains(&format!("issuer acme: caBundle: {file}: ")));
         ensure!(
             named && text.matches("issuer acme").count() <= 1,
             "{more:?}: {text}"

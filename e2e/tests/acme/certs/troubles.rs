@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::bind::{Bind, BindZone};
-use e2e::gatewright::Gatewright;
+use e2e::gatewright::{CONFIGURATION, Gatewright};
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::Probe;
 use e2e::testca::TestCa;
@@ -47,7 +47,6 @@ async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -
         "--set",
         "issuers.acme.addresses=[127.0.0.1]",
         "--set",
-        &format!("issuers.acme.preflight={}",),
     ];
     let bad = [
         ("elsewhere.example.test", "192.0.2.9"),
@@ -59,7 +58,7 @@ async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -
     ];
     let hosts: Vec<(&str, &str)> = bad.iter().map(|(host, _)| (*host, "acme")).collect();
     site.publish(&[&hosts[..], &[("good.example.test", "acme")]].concat())?;
-    site.start(&[&dns[..], &["strict"]].concat())?;
+    site.start(&[&dns[..], &["issuers.acme.preflight=Strict"]].concat())?;
     ensure!(site.served("good.example.test").await?.status == 200);
     for (host, word) in bad {
         let row = site.row(host, |row| row["lastError"].is_string()).await?;
@@ -78,7 +77,7 @@ async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -
     // With strictness `warn` the order is placed all the same, and the finding is reported.
     site.program = None;
     site.publish(&[("caa.example.test", "acme")])?;
-    site.start(&[&dns[..], &["warn"]].concat())?;
+    site.start(&[&dns[..], &["issuers.acme.preflight=Warn"]].concat())?;
     // A finding is cached for a while, unless an operator asks.
     site.row("caa.example.test", |row| row["lastError"].is_string())
         .await?;
@@ -207,7 +206,7 @@ async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() 
     fs::write(
         &file,
         format!(
-            "issuers:\n  first: {{directory: \"{}\", agreeToTerms: true, httpPort: {port}, fallback: [pebble]}}\n  \
+            "{CONFIGURATION}issuers:\n  first: {{directory: \"{}\", agreeToTerms: true, httpPort: {port}, fallback: [pebble]}}\n  \
              pebble: {{directory: \"{}\", caBundle: {}, agreeToTerms: true, httpPort: {port}}}\n  \
              closed: {{directory: \"{}\", agreeToTerms: true, httpPort: {port}, fallback: [internal-ca]}}\n",
             first.directory(),
@@ -217,7 +216,7 @@ async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() 
         ),
     )?;
     site.publish(&[("a.example.com", "first"), ("b.example.com", "closed")])?;
-    site.start_with(&["--issuers", &file.display().to_string()])?;
+    site.start_with(&["--config", &file.display().to_string()])?;
     // Port 80 answers with the account of the issuer that validates.
     ensure!(site.served("a.example.com").await?.status == 200);
     ensure!(site.pebble.issued() == 1);

@@ -57,8 +57,8 @@ async fn start(bind: &Bind, skip: &str) -> Result<Site> {
     fs::write(&dns, settings)?;
     let resolver = bind.address().to_string();
     site.start(&[
-        "--acme-dns",
-        &dns.display().to_string(),
+        "--set",
+        &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
         &format!("issuers.acme.resolvers=['{resolver}']"),
         "--set",

@@ -68,8 +68,6 @@ async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Res
         "tenancy.certificates=Own",
         "--set",
         "tenancy.acmeDirectories=Any",
-        "--set",
-        "issuers.acme.preflight=Skip",
     ];
     let mut controller = cluster.controller_with("one", &arguments)?;
     controller.line("holding the lease").await?;

@@ -32,14 +32,19 @@ async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
     let dns = json!({"rfc2136": {"nameserver": "127.0.0.1:1", "keyName": "x", "keyFile": installed},
         "authorityPort": bind.address().port()});
     let pebble = json!({"directory": place.pebble.directory(), "caBundle": place.bundle(), "agreeToTerms": true,
-        "preflight": "skip", "resolvers": [bind.address()], "dns": dns});
-    std::fs::write(&issuers, json!({"issuers": {"pebble": pebble}}).to_string())?;
+        "preflight": "Skip", "resolvers": [bind.address()], "dns": dns});
+    std::fs::write(
+        &issuers,
+        json!({"apiVersion": "config.gatewright.io/v1alpha1", "kind": "Configuration",
+            "issuers": {"pebble": pebble}})
+        .to_string(),
+    )?;
     let issuers = issuers.display().to_string();
     // The name server of this test is on loopback.
     let arguments = [
         "--set",
         "tenancy.certificates=Own",
-        "--issuers",
+        "--config",
         &issuers,
         "--set",
         "tenancy.deniedNetworks=[169.254.0.0/16]",

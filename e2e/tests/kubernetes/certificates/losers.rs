@@ -88,7 +88,10 @@ async fn a_claim_that_loses_has_neither_an_order_nor_a_secret() -> Result<()> {
         "--set",
         "issuers.acme.preflight=Skip",
     ];
-    let allowed = ["--issuer-allow", "acme=*:*"];
+    let allowed = [
+        "--set",
+        "issuers.acme.allow=[{namespaces: ['*'], hostnames: ['*']}]",
+    ];
     let mut controller = cluster.controller_with("one", &[&arguments[..], &allowed].concat())?;
     controller.line("holding the lease").await?;
     let mut object = tenant(

@@ -101,8 +101,8 @@ async fn controller(cluster: &Cluster, identity: &str) -> Result<Gatewright> {
     let arguments = [
         "--set",
         "tenancy.hostnameHoldHours=0",
-        "--issuer-allow",
-        "internal-ca=*:*",
+        "--set",
+        "internalCa.allow=[{namespaces: ['*'], hostnames: ['*']}]",
     ];
     let mut controller = cluster.controller_with(identity, &arguments)?;
     controller.line("holding the lease").await?;

@@ -1,5 +1,5 @@
 //! The first claimant of a hostname keeps it, over restarts and changes of the leader:
-//! `--hostname-claims first-come`.
+//! `tenancy.hostnameClaims: FirstCome`.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{Cluster, NAMESPACE, condition};
@@ -189,7 +189,9 @@ async fn the_first_claimant_keeps_a_hostname_over_restarts_and_leaders() -> Resu
     server.put(route(STRANGER, "web", OWNER, &[HOST])).await?;
     let lost = until_told(&cluster, STRANGER, "web", "HostnameConflict").await?;
     assert!(
-        lost["status"].to_string().contains("--hostname-hold"),
+        lost["status"]
+            .to_string()
+            .contains("tenancy.hostnameHoldHours"),
         "{lost}"
     );
     server.put(route(EARLY, "again", OWNER, &[HOST])).await?;
