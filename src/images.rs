@@ -104,9 +104,13 @@ fn merge(under: &mut Value, over: Value) {
         (Value::Mapping(under), Value::Mapping(over)) => {
             for (key, value) in over {
                 match (under.get_mut(&key), value) {
-                    (_, Value::Null) => drop(under.remove(&key)),
+                    (_, Value::Null) => {
+                        under.remove(&key);
+                    }
                     (Some(there), value) => merge(there, value),
-                    (None, value) => drop(under.insert(key, value)),
+                    (None, value) => {
+                        under.insert(key, value);
+                    }
                 }
             }
         }

@@ -124,7 +124,8 @@ mod tests {
             ended(async { Err(anyhow!("no disk")) }).await,
             "the task this one: no disk"
         );
-        let (number, text) = (7, "text");
+        let number = 7;
+        let text = "text";
         assert_eq!(
             ended(async move { panic!("{number} of {text}") }).await,
             "the task this one panicked: 7 of text"

@@ -125,12 +125,13 @@ fn change() -> impl Strategy<Value = (Object, bool)> {
         proptest::collection::vec(hosts, 0..3),
         any::<bool>(),
     )
-        .prop_map(
-            |(namespace, name, parent, hosts, tls)| match tls && !hosts.is_empty() {
-                true => route("TLSRoute", namespace, name, parent, &hosts),
-                false => route("HTTPRoute", namespace, name, parent, &hosts),
-            },
-        );
+        .prop_map(|(namespace, name, parent, hosts, tls)| {
+            if tls && !hosts.is_empty() {
+                route("TLSRoute", namespace, name, parent, &hosts)
+            } else {
+                route("HTTPRoute", namespace, name, parent, &hosts)
+            }
+        });
     prop_oneof![8 => (routes, proptest::bool::weighted(0.25)), 1 => (0usize..4).prop_map(|mode| (tenant(mode), false))]
 }
 

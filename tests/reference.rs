@@ -237,7 +237,8 @@ fn definition(path: &Path, body: &mut String) {
     let crd: Value = serde_yaml_ng::from_str(&text).expect("YAML");
     let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for version in crd["spec"]["versions"].as_sequence().expect("versions") {
-        let (kind, group) = (of(&crd["spec"]["names"]["kind"]), of(&crd["spec"]["group"]));
+        let kind = of(&crd["spec"]["names"]["kind"]);
+        let group = of(&crd["spec"]["group"]);
         let schema = &version["schema"]["openAPIV3Schema"];
         let heading = format!(
             "\n## {kind} ({group}/{})\n\n{}\n",
@@ -256,9 +257,10 @@ fn fields(at: &str, schema: &Value, body: &mut String) {
     };
     for (name, field) in properties {
         let name = format!("{at}.{}", name.as_str().unwrap_or_default());
-        let (item, list) = match field["items"].is_null() {
-            true => (field, ""),
-            false => (&field["items"], "[]"),
+        let (item, list) = if field["items"].is_null() {
+            (field, "")
+        } else {
+            (&field["items"], "[]")
         };
         let kind = item["type"].as_str().unwrap_or("any");
         let words = |key: &str| {

@@ -244,7 +244,8 @@ fn depends(want: &Wanted, dependency: &Dependency) -> bool {
 }
 
 fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String {
-    let (failures, last) = (breaker.failures, &breaker.last);
+    let failures = breaker.failures;
+    let last = &breaker.last;
     match dependency {
         Dependency::Ca => format!("{issuer} does not answer, {failures} attempts in a row: {last}"),
         Dependency::Account => {
@@ -321,7 +322,8 @@ mod tests {
 
     /// Returns the hosts whose orders go through.
     fn go(breakers: &Breakers, now: Timestamp) -> Vec<String> {
-        let (wanted, budgets) = (hosts(), Budgets::new());
+        let wanted = hosts();
+        let budgets = Budgets::new();
         let failures = |id: &CertificateId| u32::from(id.as_str().contains(".bad."));
         let steps = breakers.hold(plan(&wanted, &[], &budgets, now), failures, |_| false, now);
         assert_eq!(steps.len(), wanted.len());
@@ -339,7 +341,8 @@ mod tests {
     #[test]
     fn the_breaker_of_a_silent_ca_opens_is_probed_once_and_closes_at_the_first_answer() {
         let mut breakers = Breakers::default();
-        let (now, ca) = (start(), silent(Dependency::Ca));
+        let now = start();
+        let ca = silent(Dependency::Ca);
         fail(&mut breakers, &ca, TRIPS_AT as usize - 1, now);
         assert_eq!(go(&breakers, now).len(), 10, "not yet");
         fail(&mut breakers, &ca, 1, now);
@@ -392,10 +395,8 @@ mod tests {
 
     #[test]
     fn a_provider_that_fails_for_one_zone_is_asked_for_the_others() {
-        let (mut breakers, provider) = (
-            Breakers::default(),
-            silent(Dependency::Provider("rfc2136".to_owned())),
-        );
+        let mut breakers = Breakers::default();
+        let provider = silent(Dependency::Provider("rfc2136".to_owned()));
         fail_for(&mut breakers, &hosts()[..5], &provider, 20, start());
         assert_eq!(
             go(&breakers, start()),
@@ -451,7 +452,8 @@ mod tests {
     fn a_renewal_can_be_the_probe() {
         let mut breakers = Breakers::default();
         fail(&mut breakers, &silent(Dependency::Ca), 5, start());
-        let (wanted, day) = (hosts(), SignedDuration::from_hours(24));
+        let wanted = hosts();
+        let day = SignedDuration::from_hours(24);
         let held: Vec<Held> = wanted
             .iter()
             .map(|w| Held {

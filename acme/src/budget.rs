@@ -276,7 +276,8 @@ impl Budget {
         endpoint: Endpoint,
         now: Timestamp,
     ) -> Result<Timestamp, Wait> {
-        let (scope, rate) = (Scope::Requests(endpoint), self.limits.requests.of(endpoint));
+        let scope = Scope::Requests(endpoint);
+        let rate = self.limits.requests.of(endpoint);
         self.check(&scope, None, now)?;
         let at = rate
             .and_then(|r| self.slot(&scope, r, 0, now))

@@ -495,7 +495,8 @@ impl<'a> Candidate<'a> {
         if let Some((until, because)) = hold {
             return Err(wait(*until, because));
         }
-        let (id, issuer) = (self.id(), &self.serves[0].issuer);
+        let id = self.id();
+        let issuer = &self.serves[0].issuer;
         let underway = progress
             .underway(issuer, &id)
             .filter(|order| order.names == self.names);
@@ -652,7 +653,8 @@ fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Ca
                 *full = most.min(*full);
             }
             _ => {
-                let (names, serves) = (want.names.clone(), vec![want]);
+                let names = want.names.clone();
+                let serves = vec![want];
                 packs.push((
                     most,
                     Candidate {

@@ -398,7 +398,8 @@ impl Cluster {
     /// When it does not stop.
     pub async fn quiet(&self) -> Result<usize> {
         let deadline = Instant::now() + LIMIT;
-        let (mut before, mut since) = (self.writes()?.len(), Instant::now());
+        let mut before = self.writes()?.len();
+        let mut since = Instant::now();
         while since.elapsed() < QUIET {
             sleep(Duration::from_millis(200)).await;
             let all = self.writes()?;

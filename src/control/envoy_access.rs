@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn an_account_is_of_a_fleet_for_as_long_as_its_gateway_has_a_view() {
-        let (access, edge) = (EnvoyAccess::default(), ObjectName::new("a", "edge"));
+        let access = EnvoyAccess::default();
+        let edge = ObjectName::new("a", "edge");
         let account = isolated_name(&edge);
         assert_eq!(access.fleet_of_account(&account), None);
         access.clone().admit(&edge, View::new("v"));

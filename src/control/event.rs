@@ -435,7 +435,8 @@ mod tests {
 
     #[test]
     fn a_fault_of_an_author_is_a_warning_and_progress_is_not() {
-        let (broken, waits) = (condition("BackendNotFound"), condition("Pending"));
+        let broken = condition("BackendNotFound");
+        let waits = condition("Pending");
         assert_eq!(
             (broken.severity(), waits.severity()),
             (Severity::Warn, Severity::Info)

@@ -42,7 +42,8 @@ impl FleetViews {
     }
 
     fn of_views(views: Vec<View>) -> Self {
-        let (are_apart, next) = (views.len() > 1, views.len() as u64);
+        let are_apart = views.len() > 1;
+        let next = views.len() as u64;
         let views = (0..).map(ViewId).zip(views).collect();
         Self {
             views,
@@ -284,7 +285,8 @@ mod tests {
 
     #[test]
     fn each_fleet_sees_its_own_view_or_all_see_one() {
-        let (one, apart) = (FleetViews::from(View::new("v")), FleetViews::apart());
+        let one = FleetViews::from(View::new("v"));
+        let apart = FleetViews::apart();
         for fleet in EnvoyFleet::OF_MANY {
             let only = Fleets::from(fleet.clone());
             assert_eq!(
@@ -316,7 +318,8 @@ mod tests {
     #[test]
     fn the_view_of_a_gateway_comes_and_goes_and_no_id_is_given_twice() {
         for mut views in [FleetViews::from(View::new("v")), FleetViews::apart()] {
-            let (before, edge) = (views.clone(), ObjectName::new("a", "edge"));
+            let before = views.clone();
+            let edge = ObjectName::new("a", "edge");
             let fleet = EnvoyFleet::Isolated(edge.clone());
             assert_eq!(
                 (views.id(&fleet), views.ids(&fleet.clone().into())),

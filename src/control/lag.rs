@@ -53,7 +53,8 @@ mod tests {
 
     #[test]
     fn it_lasts_until_all_have_what_was_lacked() {
-        let (mut lag, at) = (Lag::default(), Duration::from_secs);
+        let mut lag = Lag::default();
+        let at = Duration::from_secs;
         let mut note = |published, acknowledged: &[Generation], second| {
             lag.note(published, &progress(acknowledged), at(second));
             lag.age(at(second)).as_secs()

@@ -30,9 +30,10 @@ pub struct IsolatedResources(BTreeMap<ResourceKey, BTreeSet<ViewId>>);
 impl IsolatedResources {
     /// Sets the views that have a resource. Returns the views that had it and no longer do.
     fn set(&mut self, key: &ResourceKey, now: BTreeSet<ViewId>) -> BTreeSet<ViewId> {
-        let before = match now.is_empty() {
-            true => self.0.remove(key),
-            false => self.0.insert(key.clone(), now.clone()),
+        let before = if now.is_empty() {
+            self.0.remove(key)
+        } else {
+            self.0.insert(key.clone(), now.clone())
         };
         before
             .map(|before| before.difference(&now).copied().collect())
@@ -159,11 +160,9 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
         let Err(text) = verdict(resource) else {
             return true;
         };
-        let (kind, name, version) = (
-            resource.kind(),
-            resource.name().to_owned(),
-            resource.version().to_owned(),
-        );
+        let kind = resource.kind();
+        let name = resource.name().to_owned();
+        let version = resource.version().to_owned();
         let one = |part, text: &str| Withheld {
             kind,
             name: name.clone(),

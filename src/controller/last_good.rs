@@ -268,7 +268,9 @@ impl Standby {
             return None;
         }
         let file = self.file.take()?;
-        let (at, count, shown) = (file.at, file.count(), file.shown.clone());
+        let at = file.at;
+        let count = file.count();
+        let shown = file.shown.clone();
         let Kept { mut views, ends } =
             usable(blocking("last good state", move || file.load()).await)?;
         views.retain(|view| self.view_access.serves(view.gateway.as_ref()));
@@ -483,7 +485,9 @@ impl Keeper {
             if written.as_ref() == Some(&generations) && !is_new {
                 continue;
             }
-            let (begun, at, paths) = (Instant::now(), SystemTime::now(), self.paths.clone());
+            let begun = Instant::now();
+            let at = SystemTime::now();
+            let paths = self.paths.clone();
             let ended = blocking("last good state", move || {
                 save(&paths, at, &shown, &views, MAX_BYTES)
             })
@@ -541,7 +545,8 @@ mod tests {
             .chain(isolated)
             .collect();
         save(&paths, SystemTime::now(), &good, &all, MAX_BYTES).expect("written");
-        let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
+        let cache = Cache::new();
+        let live = FleetViews::from(View::new("shared"));
         let granted = Views::new();
         let access = EnvoyAccess::new(granted.clone());
         let read_for = async |views: FleetViews, isolated: Option<EnvoyAccess>| {

@@ -171,7 +171,8 @@ impl FairQueue {
             waiting.supersede(change);
             return;
         }
-        let (number, namespace) = (self.next, subject.namespace(&change));
+        let number = self.next;
+        let namespace = subject.namespace(&change);
         self.next += 1;
         self.numbers.insert(number);
         let queue = self.queues.entry(namespace.clone()).or_default();
@@ -237,7 +238,9 @@ impl FairQueue {
         self.under_way.retain(|_, (publication, since)| {
             *publication > acknowledged && now < *since + ACK_TIMEOUT
         });
-        let (mut batch, mut left, mut held) = (Batch::default(), BATCH, VecDeque::new());
+        let mut batch = Batch::default();
+        let mut left = BATCH;
+        let mut held = VecDeque::new();
         while left > 0
             && let Some(namespace) = self.order.pop_front()
         {
@@ -376,7 +379,8 @@ mod tests {
     /// and however often they change.
     #[test]
     fn a_change_waits_for_no_more_than_a_share_of_each_other_namespace() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         queue.push(flood(1));
         assert_eq!(queue.take(0, now).changes.len(), 64, "a bounded batch");
         queue.push(flood(2));
@@ -394,7 +398,8 @@ mod tests {
 
     #[test]
     fn many_who_change_much_have_one_share_each_before_anybody_has_two() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         for number in 0..100 {
             queue.push(
                 (0..20)
@@ -418,8 +423,10 @@ mod tests {
 
     #[test]
     fn the_newest_version_takes_the_place_of_the_one_that_waits() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
-        let (old, new) = (route("a", "one", 1), route("a", "one", 2));
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let old = route("a", "one", 1);
+        let new = route("a", "one", 2);
         queue.push(vec![old.clone(), route("a", "two", 1)]);
         queue.push(vec![new.clone()]);
         assert_eq!(
@@ -442,8 +449,10 @@ mod tests {
 
     #[test]
     fn an_urgent_change_replaces_the_queued_one() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
-        let (old, new) = (route("a", "one", 1), route("a", "one", 2));
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let old = route("a", "one", 1);
+        let new = route("a", "one", 2);
         queue.push(vec![old.clone(), route("a", "two", 1)]);
         let mark = queue.mark();
         assert_eq!(
@@ -468,7 +477,8 @@ mod tests {
 
     #[test]
     fn a_namespace_waits_until_envoys_have_its_last_batch_and_not_for_ever() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         queue.push(flood(1));
         let first = queue.take(0, now);
         queue.published(first.namespaces, 1, now);
@@ -494,7 +504,8 @@ mod tests {
 
     #[test]
     fn a_large_object_is_as_many_small_ones() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         let matches: Vec<_> = (0..64)
             .map(|number| json!({"path": {"value": format!("/{number}")}}))
             .collect();
@@ -515,8 +526,10 @@ mod tests {
 
     #[test]
     fn new_objects_precede_deletions() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
-        let (old, new) = (route("a", "old", 1), route("a", "new", 1));
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let old = route("a", "old", 1);
+        let new = route("a", "new", 1);
         queue.push(vec![gone(&old), new.clone()]);
         assert_eq!(queue.take(0, now).changes, [new.clone(), gone(&old)]);
         queue.push(vec![gone(&old), old.clone(), new.clone()]);

@@ -581,7 +581,9 @@ struct Batch {
 impl Batch {
     fn put(&mut self, change: Change) {
         match change.key() {
-            Some(key) => drop(self.changes.insert(key, change)),
+            Some(key) => {
+                self.changes.insert(key, change);
+            }
             None => self.facts.push(change),
         }
     }

@@ -85,7 +85,9 @@ mod tests {
 
     #[test]
     fn a_name_is_reserved_for_a_while_and_no_more_than_so_many_are() {
-        let (mut reserved, a, b) = (Reservations::new(100), Arc::from("a"), Arc::from("b"));
+        let mut reserved = Reservations::new(100);
+        let a = Arc::from("a");
+        let b = Arc::from("b");
         assert_eq!(reserved.since(&a, None, 5), Some(5));
         reserved.add(&0, &a, 5);
         assert_eq!(

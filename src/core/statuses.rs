@@ -109,7 +109,8 @@ pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64
     let Some(claim) = ClaimKey::of(key).filter(|claim| !claim.kind.is_set()) else {
         return (Vec::new(), i64::MAX);
     };
-    let (mut entries, mut generation) = (Vec::new(), i64::MAX);
+    let mut entries = Vec::new();
+    let mut generation = i64::MAX;
     for (tenant, verdict) in tenancy.verdicts_of(&claim) {
         if tenancy.is_own(tenant) {
             continue;
@@ -149,7 +150,8 @@ pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
 }
 
 fn parent_status(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
-    let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
+    let mut reason = verdict.reason;
+    let mut message = verdict.message.clone();
     if let Some((_, finding)) = verdict
         .parents
         .iter()

@@ -254,10 +254,8 @@ mod tests {
 
     #[test]
     fn a_retry_budget_stands_beside_the_other_limits() {
-        let (second, id) = (
-            std::time::Duration::from_secs(1),
-            backend("web", AppProtocol::Http1),
-        );
+        let second = std::time::Duration::from_secs(1);
+        let id = backend("web", AppProtocol::Http1);
         let retries = Some(RetryBudget {
             percent: 30,
             interval: 60 * second,

@@ -253,13 +253,12 @@ impl Claims {
             .iter()
             .find(|(_, refusals)| refusals.len() > 0)?;
         let object = format!("configmap {}/{name}", self.namespace);
-        let (count, text) = (
-            self.refused(),
-            self.logged
-                .get(name)
-                .map(String::as_str)
-                .unwrap_or_default(),
-        );
+        let count = self.refused();
+        let text = self
+            .logged
+            .get(name)
+            .map(String::as_str)
+            .unwrap_or_default();
         Some(format!(
             "{count} hostnames or ports have no owner and are not served: {object} cannot be written: {text}"
         ))

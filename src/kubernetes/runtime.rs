@@ -480,7 +480,8 @@ impl KubernetesRuntime {
         self.classes.see(&changes);
         let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.queued.known);
-        let (mut decided, may_write) = (None, self.leads(term));
+        let mut decided = None;
+        let may_write = self.leads(term);
         let record = &mut |outcome: &Outcome| {
             decided =
                 may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));

@@ -235,7 +235,9 @@ fn line_of(text: &str, reason: &str) -> usize {
 /// Returns the YAML documents of a text, each with its first line.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut all = Vec::new();
-    let (mut start, mut first, mut at) = (0, 1, 0);
+    let mut start = 0;
+    let mut first = 1;
+    let mut at = 0;
     for (index, line) in text.split_inclusive('\n').enumerate() {
         let bare = line.trim_end();
         if bare == "---" || bare.starts_with("--- ") || bare == "..." {

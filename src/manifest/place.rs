@@ -14,7 +14,9 @@ struct Entry<'a> {
 /// it that is found, where it is not.
 pub(super) fn line_of(text: &str, field: &str) -> usize {
     let entries = entries(text);
-    let (mut line, mut end, mut rest) = (0, usize::MAX, field);
+    let mut line = 0;
+    let mut end = usize::MAX;
+    let mut rest = field;
     let mut scope = &entries[..];
     // The braces around a JSON document.
     if scope.first().is_some_and(|entry| entry.name.is_none()) && !rest.starts_with('[') {

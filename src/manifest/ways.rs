@@ -145,7 +145,8 @@ pub(super) fn passes_links(root: &Path, path: &Path) -> bool {
 pub(super) fn passed(directory: &Path, rest: &Path) -> Vec<PathBuf> {
     let mut at = directory.to_owned();
     let mut rest = parts(rest);
-    let (mut entries, mut links) = (Vec::new(), 0);
+    let mut entries = Vec::new();
+    let mut links = 0;
     while let Some(part) = rest.pop() {
         if part == ".." {
             at.pop();

@@ -319,10 +319,8 @@ fn refused_name(issuer: &X509Certificate<'_>, leaf: &X509Certificate<'_>) -> Opt
         });
         trees.collect()
     };
-    let (permitted, excluded) = (
-        domains(&constraints.permitted_subtrees),
-        domains(&constraints.excluded_subtrees),
-    );
+    let permitted = domains(&constraints.permitted_subtrees);
+    let excluded = domains(&constraints.excluded_subtrees);
     let mut names = alternative_names(leaf)
         .iter()
         .filter_map(|name| match name {

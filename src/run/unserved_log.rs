@@ -26,9 +26,10 @@ impl UnservedLog {
         let mut news = Vec::new();
         for object in std::mem::take(&mut self.doubtful) {
             let now = pipeline.unserved(&object);
-            let before = match now.is_empty() {
-                true => self.logged.remove(&object),
-                false => self.logged.insert(object.clone(), now.clone()),
+            let before = if now.is_empty() {
+                self.logged.remove(&object)
+            } else {
+                self.logged.insert(object.clone(), now.clone())
             };
             let before = before.unwrap_or_default();
             let new = now.into_iter().filter(|why| !before.contains(why));

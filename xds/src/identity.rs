@@ -411,7 +411,8 @@ mod tests {
 
     /// Authenticates by a certificate valid for an hour that was issued `ago`.
     async fn asked_later(by: &Certificates, uri: &str, ago: Duration) -> Result<Grant, Denied> {
-        let (hour, now) = (Duration::from_secs(3600), SystemTime::now() - ago);
+        let hour = Duration::from_secs(3600);
+        let now = SystemTime::now() - ago;
         let authority = Authority::new("test", hour, now).expect("an authority");
         let shown = authority
             .issue_client(uri, hour, now)
@@ -446,7 +447,8 @@ mod tests {
     async fn an_instance_reads_the_view_of_its_identity_where_instances_are_accepted() {
         let views = Views::new();
         views.allow(FLEET, View::new("v"));
-        let (pod, other) = (format!("{FLEET}/pod/a"), "spiffe://test/other/pod/a");
+        let pod = format!("{FLEET}/pod/a");
+        let other = "spiffe://test/other/pod/a";
         let identities = Certificates::new(views.clone());
         let instances = Certificates::of_instances(views.clone(), instance);
         let both = Certificates::new(views.clone()).or_instances(instance);

@@ -133,7 +133,8 @@ impl Resource {
         make: impl Fn() -> M + Send + Sync + 'static,
     ) -> Resource {
         let kept = Resource::new(name, &make());
-        let (kind, name) = (kept.kind, kept.name.clone());
+        let kind = kept.kind;
+        let name = kept.name.clone();
         kept.encoded_by(move || {
             Encoded::new(
                 kind,
@@ -419,10 +420,8 @@ mod tests {
             name: "host".into(),
             ..Default::default()
         };
-        let (made, kept) = (
-            Resource::made("host", message),
-            Resource::new("host", &message()),
-        );
+        let made = Resource::made("host", message);
+        let kept = Resource::new("host", &message());
         assert_eq!(
             (made.version(), made.encoded_len()),
             (kept.version(), kept.encoded_len())

@@ -281,7 +281,8 @@ impl Resource {
                 None
             };
             if taken.is_none() && is_needed {
-                let (resource, expected) = (self.name, holds.to_string());
+                let resource = self.name;
+                let expected = holds.to_string();
                 return Err(Unreadable::Member {
                     resource,
                     member: name,

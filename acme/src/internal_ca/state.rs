@@ -331,10 +331,8 @@ impl StateFile {
         if old.as_ref() != Some(&new) {
             write_whole(&path, &new)?;
         }
-        let (roots, bundle) = (
-            self.directory.join("ca.crt"),
-            state.bundle(Timestamp::UNIX_EPOCH),
-        );
+        let roots = self.directory.join("ca.crt");
+        let bundle = state.bundle(Timestamp::UNIX_EPOCH);
         if !std::fs::read(&roots).is_ok_and(|held| held == bundle.as_bytes()) {
             write_whole(&roots, bundle.as_bytes())?;
         }

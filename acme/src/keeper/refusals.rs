@@ -236,7 +236,8 @@ mod tests {
         async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
             self.0.fetch_add(1, Ordering::Relaxed);
             let made = self_signed(request.names.first(), request.now).expect("made");
-            let (from, days) = (request.now, SignedDuration::from_hours(24 * 90));
+            let from = request.now;
+            let days = SignedDuration::from_hours(24 * 90);
             Ok(IssuedCertificate {
                 issuer: "ca".to_owned(),
                 not_before: from,
@@ -249,7 +250,8 @@ mod tests {
     fn want() -> Wanted {
         let names = Names::parse(["a.example"]).expect("a name");
         let id = CertificateId::of("t", &names);
-        let (tenant, issuer) = ("t".to_owned(), "ca".to_owned());
+        let tenant = "t".to_owned();
+        let issuer = "ca".to_owned();
         Wanted {
             id,
             tenant,

@@ -558,7 +558,8 @@ fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own(
 
 #[test]
 fn a_new_certificate_is_not_renewed_for_a_reason_that_its_successor_would_share() {
-    let (wanted, day) = ([want("a.example.com")], SignedDuration::from_hours(24));
+    let wanted = [want("a.example.com")];
+    let day = SignedDuration::from_hours(24);
     for (held, at_the_cas_request, hours, goes) in [
         // As seen by a clock that is two months ahead.
         (have("a.example.com", -1500, 660), false, 1, false),

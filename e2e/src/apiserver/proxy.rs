@@ -278,7 +278,8 @@ async fn pass(
         ));
     }
     let limit = 1 + step * weather.watches.fetch_add(1, Ordering::Relaxed);
-    let (mut left, cuts) = (limit, weather.cuts.clone());
+    let mut left = limit;
+    let cuts = weather.cuts.clone();
     let cut = stream.flat_map(move |chunk| {
         let mut parts: Vec<std::io::Result<Frame<Bytes>>> = Vec::new();
         match chunk {

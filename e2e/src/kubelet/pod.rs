@@ -389,11 +389,15 @@ impl Running {
             })
             .collect();
         let address = self.network.address;
-        let phase = match self.finished.len() == spec.containers.len() {
-            true if self.finished.values().all(|is_good| *is_good) => "Succeeded",
-            true => "Failed",
-            false if runs => "Running",
-            false => "Pending",
+        let has_ended = self.finished.len() == spec.containers.len();
+        let phase = if has_ended && self.finished.values().all(|is_good| *is_good) {
+            "Succeeded"
+        } else if has_ended {
+            "Failed"
+        } else if runs {
+            "Running"
+        } else {
+            "Pending"
         };
         json!({"phase": phase, "hostIP": NODE_ADDRESS, "podIP": address,
             "podIPs": [{"ip": address}], "containerStatuses": containers,

@@ -132,7 +132,8 @@ fn the_program_and_envoy_agree_on_keys_and_certificates() -> Result<()> {
     let mut wrong = Vec::new();
     for name in &names {
         let read = |kind: &str| fs::read_to_string(dir.path().join(format!("{name}.{kind}")));
-        let (chain, key) = (read("crt")?, read("key")?);
+        let chain = read("crt")?;
+        let key = read("key")?;
         let ours = parse_certificate(chain.as_bytes(), key.as_bytes());
         let envoys = refused(dir.path(), &chain, &key)?;
         match (&ours, &envoys) {
@@ -185,7 +186,8 @@ fn the_program_and_envoy_agree_on_keys_and_certificates() -> Result<()> {
 async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     let echo = Echo::start("web").await?;
     let port = free_port()?;
-    let (root_key, issuer_key) = (rcgen::KeyPair::generate()?, rcgen::KeyPair::generate()?);
+    let root_key = rcgen::KeyPair::generate()?;
+    let issuer_key = rcgen::KeyPair::generate()?;
     let authority = |name: &str| {
         let mut params = rcgen::CertificateParams::default();
         params

@@ -21,7 +21,8 @@ struct Site {
 
 impl Site {
     async fn start(rules: Value) -> Result<Self> {
-        let (port, echo) = (free_port()?, Echo::start("web").await?);
+        let port = free_port()?;
+        let echo = Echo::start("web").await?;
         let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
         let mut changes = vec![
             class(),

@@ -91,12 +91,11 @@ async fn by(probe: &Probe, times: usize) -> Result<BTreeSet<String>> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_session_stays_with_its_endpoint() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
-    let (one, two, other) = (
-        Echo::start("one").await?,
-        Echo::start("two").await?,
-        Echo::start("other").await?,
-    );
+    let http = free_port()?;
+    let https = free_port()?;
+    let one = Echo::start("one").await?;
+    let two = Echo::start("two").await?;
+    let other = Echo::start("other").await?;
     let rule = |path: &str, session: Value| {
         json!({"matches": [{"path": {"value": path}}], "sessionPersistence": session,
             "backendRefs": [{"name": "web", "port": 80}]})
@@ -207,12 +206,11 @@ fn base64(text: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn nobody_passes_whom_the_authorization_server_does_not_let() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
-    let (echo, auth, grpc) = (
-        Echo::start("web").await?,
-        AuthServer::start().await?,
-        Grpc::start("grpc").await?,
-    );
+    let http = free_port()?;
+    let https = free_port()?;
+    let echo = Echo::start("web").await?;
+    let auth = AuthServer::start().await?;
+    let grpc = Grpc::start("grpc").await?;
     let rule = |path: &str, auth: Value| {
         json!({"matches": [{"path": {"value": path}}], "filters": [{"type": "ExternalAuth", "externalAuth": auth}],
             "backendRefs": [{"name": "web", "port": 80}]})

@@ -64,8 +64,10 @@ fn envoy() -> Result<PathBuf> {
 impl Site {
     pub(super) async fn new() -> Result<Self> {
         let echo = Echo::start("web").await?;
-        let (http, https) = (free_port()?, free_port()?);
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let http = free_port()?;
+        let https = free_port()?;
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         fs::write(
             manifests.path().join("base.yaml"),
@@ -91,10 +93,8 @@ impl Site {
     }
 
     fn start_with(&self, envoy: &Path, args: &[&str]) -> Result<Gatewright> {
-        let (dir, private) = (
-            self.manifests.path().display().to_string(),
-            self.state.path().display().to_string(),
-        );
+        let dir = self.manifests.path().display().to_string();
+        let private = self.state.path().display().to_string();
         let envoy = envoy.display().to_string();
         let all = [
             "standalone",

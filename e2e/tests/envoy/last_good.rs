@@ -37,10 +37,8 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
     let site = Site::new().await?;
     let (mut program, _, load) = site.serving().await?;
     load.more(ANSWERS).await?;
-    let (root, away) = (
-        site.manifests.path(),
-        site.manifests.path().with_extension("away"),
-    );
+    let root = site.manifests.path();
+    let away = site.manifests.path().with_extension("away");
 
     // Moved away, and back with a change.
     fs::rename(root, &away)?;
@@ -90,10 +88,8 @@ async fn broken_or_missing_files_at_a_start_are_served_in_their_last_version() -
     let site = Site::new().await?;
     let (program, _, load) = site.serving().await?;
     load.more(ANSWERS).await?;
-    let (root, away) = (
-        site.manifests.path(),
-        site.manifests.path().with_extension("away"),
-    );
+    let root = site.manifests.path();
+    let away = site.manifests.path().with_extension("away");
 
     drop(program);
     for file in ["base.yaml", "web.yaml"] {

@@ -104,13 +104,13 @@ fn rules() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn every_request_of_a_listener_is_asked_about_before_a_route_is_looked_for() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
-    let (web, other) = (Echo::start("web").await?, Echo::start("other").await?);
-    let (first, second, grpc) = (
-        AuthServer::start().await?,
-        AuthServer::start().await?,
-        Grpc::start("grpc").await?,
-    );
+    let http = free_port()?;
+    let https = free_port()?;
+    let web = Echo::start("web").await?;
+    let other = Echo::start("other").await?;
+    let first = AuthServer::start().await?;
+    let second = AuthServer::start().await?;
+    let grpc = Grpc::start("grpc").await?;
     let down = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
     let mut changes = vec![
         class(),
@@ -310,8 +310,10 @@ fn sessions(name: &str) -> Change {
 #[ignore = "needs Envoy"]
 async fn filters_of_shares_run_only_for_the_route_that_the_servers_choose() -> Result<()> {
     let http = free_port()?;
-    let (web, other) = (Echo::start("web").await?, Echo::start("other").await?);
-    let (first, own) = (AuthServer::start().await?, AuthServer::start().await?);
+    let web = Echo::start("web").await?;
+    let other = Echo::start("other").await?;
+    let first = AuthServer::start().await?;
+    let own = AuthServer::start().await?;
     let mut changes = vec![
         class(),
         secret("app", "*.example.org")?,
@@ -414,8 +416,10 @@ async fn a_check_that_comes_back_as_a_request_is_a_loop() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn where_nobody_can_be_asked_nobody_passes_and_challenges_are_answered() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
-    let (web, auth) = (Echo::start("web").await?, AuthServer::start().await?);
+    let http = free_port()?;
+    let https = free_port()?;
+    let web = Echo::start("web").await?;
+    let auth = AuthServer::start().await?;
     let mut changes = vec![
         class(),
         secret("app", "*.example.org")?,

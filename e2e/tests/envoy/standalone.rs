@@ -62,16 +62,15 @@ impl Standalone {
     async fn start_with(args: &[&str]) -> Result<Self> {
         let echo = Echo::start("web").await?;
         let port = free_port()?;
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         fs::write(
             manifests.path().join("base.yaml"),
             base(port, echo.address()),
         )?;
-        let (dir, private) = (
-            manifests.path().display().to_string(),
-            state.path().display().to_string(),
-        );
+        let dir = manifests.path().display().to_string();
+        let private = state.path().display().to_string();
         let envoy = envoy()?;
         let usual = [
             "standalone",
@@ -649,7 +648,8 @@ async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
 async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     let echo = Echo::start("web").await?;
     let port = free_port()?;
-    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let manifests = tempfile::tempdir()?;
+    let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     fs::write(
         manifests.path().join("base.yaml"),
@@ -659,10 +659,8 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
         manifests.path().join("web.yaml"),
         route("web", "web.example.org", "web"),
     )?;
-    let (dir, private) = (
-        manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let mut program =
         Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--no-envoy"])?;
     program.line("admin socket").await?;
@@ -691,13 +689,13 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Result<()> {
-    let (echo, port) = (Echo::start("web").await?, free_port()?);
-    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let echo = Echo::start("web").await?;
+    let port = free_port()?;
+    let manifests = tempfile::tempdir()?;
+    let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let (dir, private) = (
-        manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let mut program = Gatewright::start(&[
         "standalone",
         &dir,
@@ -723,10 +721,8 @@ async fn a_port_of_another_program_is_reported() -> Result<()> {
     let mut first = Standalone::start().await?;
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let (dir, private) = (
-        first.manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = first.manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let mut second = Gatewright::start(&[
         "standalone",
         &dir,

@@ -46,7 +46,8 @@ fn wildcards(count: usize) -> Vec<String> {
 /// Alice adds a listener for a hostname of her own, which needs a new filter chain: it must be live
 /// in time.
 async fn alice_adds_a_listener(site: &Site, step: usize) -> Result<()> {
-    let (name, host) = (format!("own-{step}"), format!("own-{step}.example.com"));
+    let name = format!("own-{step}");
+    let host = format!("own-{step}.example.com");
     let route = route("alice", &name, &host, crate::site::FORWARD).replace(
         "parentRefs: [{name: edge, namespace: infra}]",
         &format!(
@@ -57,7 +58,8 @@ async fn alice_adds_a_listener(site: &Site, step: usize) -> Result<()> {
         &format!("{name}.yaml"),
         &(listeners(site, "alice", &name, std::slice::from_ref(&host)) + &route),
     )?;
-    let (began, probe) = (Instant::now(), site.tls(&host));
+    let began = Instant::now();
+    let probe = site.tls(&host);
     while !named(&probe).await.is_ok_and(|found| found == "alice") {
         ensure!(
             began.elapsed() < SOON,

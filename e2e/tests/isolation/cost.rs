@@ -265,7 +265,8 @@ impl Site {
     /// more.
     async fn settled(&self, before: u64) -> Result<Use> {
         let until = Instant::now() + LIMIT;
-        let (mut last, mut same) = (0, 0);
+        let mut last = 0;
+        let mut same = 0;
         loop {
             let (uses, is_quiet) = self.mallory_uses().await?;
             let now = self.envoy_resident()?;
@@ -290,7 +291,8 @@ impl Site {
     /// Mallory fills her namespace with batches; returns what the model says and what the processes
     /// grew.
     async fn filled(&self, of: &Filled, is_long: bool) -> Result<(Amount, Amount)> {
-        let (http, tls) = (free_port()?, free_port()?);
+        let http = free_port()?;
+        let tls = free_port()?;
         let own = json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": "mallory", "name": "own"},
             "spec": {"gatewayClassName": "ours", "listeners": [{"name": "http", "protocol": "HTTP", "port": http},
                 {"name": "tls", "protocol": "TLS", "port": tls, "tls": {"mode": "Passthrough"}}]}});

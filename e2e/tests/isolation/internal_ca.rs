@@ -76,7 +76,8 @@ async fn a_tenant_with_many_domains_takes_no_ca_from_others() -> Result<()> {
         "2",
     ];
     let site = Site::start(&limits).await?;
-    let (mallorys, alices) = (free_port()?, free_port()?);
+    let mallorys = free_port()?;
+    let alices = free_port()?;
     let many: Vec<String> = (0..20)
         .map(|number| format!("www.mallory-{number}.com"))
         .collect();

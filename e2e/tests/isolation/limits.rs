@@ -38,12 +38,11 @@ fn watch_liveness(
     Arc<AtomicBool>,
     tokio::task::JoinHandle<Result<()>>,
 ) {
-    let (longest, stop) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let longest = Arc::new(AtomicU64::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
     let socket = site.state.path().join("admin.sock");
-    let (slowest, stopped) = (longest.clone(), stop.clone());
+    let slowest = longest.clone();
+    let stopped = stop.clone();
     let task = tokio::spawn(async move {
         while !stopped.load(Ordering::Relaxed) {
             let began = Instant::now();

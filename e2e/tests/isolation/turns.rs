@@ -42,9 +42,10 @@ async fn clusters(site: &Site) -> Result<Vec<(String, String)>> {
     let answer = String::from_utf8(answer)?;
     let body = answer.split_once("\r\n\r\n").context("a body")?.1;
     // The body may be chunked, with sizes between the lines.
-    let json: String = match answer.contains("transfer-encoding: chunked") {
-        true => unchunked(body)?,
-        false => body.to_owned(),
+    let json: String = if answer.contains("transfer-encoding: chunked") {
+        unchunked(body)?
+    } else {
+        body.to_owned()
     };
     let told: Value = serde_json::from_str(&json)?;
     let configs = told["configs"].as_array().context("configs")?;

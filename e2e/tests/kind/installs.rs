@@ -22,7 +22,8 @@ fn previous() -> Result<(String, String)> {
     let Some(folder) = std::env::var_os("PREVIOUS").filter(|folder| !folder.is_empty()) else {
         let image = "docker.io/library/gatewright";
         let tag = format!("{version}-previous");
-        let (now, then) = (format!("{image}:{version}"), format!("{image}:{tag}"));
+        let now = format!("{image}:{version}");
+        let then = format!("{image}:{tag}");
         for node in objects(&["nodes"])? {
             let node = node["metadata"]["name"].as_str().context("a name")?;
             run(
@@ -272,10 +273,8 @@ async fn the_archive_installs_without_the_internet() -> Result<()> {
         &["get", "values", "gatewright", "-n", NAMESPACE, "-o", "json"],
     )?;
     let dist = tempfile::Builder::new().prefix("airgap").tempdir()?;
-    let (folder, kept) = (
-        dist.path().display().to_string(),
-        dist.path().join("kept.json"),
-    );
+    let folder = dist.path().display().to_string();
+    let kept = dist.path().join("kept.json");
     std::fs::write(&kept, values)?;
     // Each step is for a place of its own: a checkout, every node, and whoever has kubectl.
     let page = root().join("docs/quickstart-airgap.md");

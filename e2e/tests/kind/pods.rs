@@ -180,10 +180,8 @@ async fn an_envoy_that_the_kernel_ends_for_its_memory_serves_again() -> Result<(
     until_served(&shop()?).await?;
     let before = envoys()?;
     let (pod, others) = before.split_first().context("an Envoy")?;
-    let (name, node) = (
-        &pod["metadata"]["name"],
-        pod["spec"]["nodeName"].as_str().context("its node")?,
-    );
+    let name = &pod["metadata"]["name"];
+    let node = pod["spec"]["nodeName"].as_str().context("its node")?;
     let id = container(pod)?["containerID"]
         .as_str()
         .and_then(|id| id.rsplit('/').next())

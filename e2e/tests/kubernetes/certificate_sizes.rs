@@ -232,7 +232,8 @@ async fn a_controller_starts_in_bounded_memory_beside_many_large_chains() -> Res
     let (_echo, address) = edge(&cluster).await?;
     let volume = LastGoodVolume::new()?;
     // A busy machine must not lose the Lease over a thousand records of owners.
-    let (file, kept) = (volume.file(), volume.arguments(&["--lease-seconds", "30"]));
+    let file = volume.file();
+    let kept = volume.arguments(&["--lease-seconds", "30"]);
     let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("holding the lease").await?;

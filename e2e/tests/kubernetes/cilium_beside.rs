@@ -88,7 +88,8 @@ async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
             && !matches!(&*request.resource, "leases" | "events")
             && (request.user == ACCOUNT || request.user == "cilium")
     };
-    let (mut before, mut since) = (0, Instant::now());
+    let mut before = 0;
+    let mut since = Instant::now();
     loop {
         let all: Vec<Request> = server.requests()?.into_iter().filter(theirs).collect();
         if all.len() != before {

@@ -65,7 +65,9 @@ async fn a_new_gateway_is_pending_while_its_names_are_recorded() -> Result<()> {
         .list(&Default::default())
         .await?;
     let version = list.metadata.resource_version.context("a version")?;
-    let (named, bare, set) = (free_port()?, free_port()?, free_port()?);
+    let named = free_port()?;
+    let bare = free_port()?;
+    let set = free_port()?;
     let gateway = |name: &str, listeners: Value| {
         json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": name, "namespace": "default"},
             "spec": {"gatewayClassName": "gatewright", "allowedListeners": {"namespaces": {"from": "All"}},

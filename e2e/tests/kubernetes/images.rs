@@ -66,10 +66,8 @@ fn every_image_that_the_chart_renders_is_listed_and_no_other() -> Result<()> {
         );
     }
     // By digest, from digests.yaml of a release; values of a site override it.
-    let (digests, site) = (
-        helm.home().join("digests.yaml"),
-        helm.home().join("site.yaml"),
-    );
+    let digests = helm.home().join("digests.yaml");
+    let site = helm.home().join("site.yaml");
     let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
     let text = format!(
         "image: {{digest: '{}'}}\nenvoy: {{image: {{digest: '{}'}}}}\n",

@@ -163,9 +163,10 @@ async fn deployed() -> Result<(ApiServer, Kubelet)> {
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start_with_balancer(&server, &programs()?).await?;
     for object in with_component("isolated")? {
-        match object["kind"] == "CustomResourceDefinition" {
-            true => server.install_crds(&folder().join("crds")).await?,
-            false => drop(server.put(object).await?),
+        if object["kind"] == "CustomResourceDefinition" {
+            server.install_crds(&folder().join("crds")).await?
+        } else {
+            drop(server.put(object).await?)
         }
     }
     Ok((server, kubelet))
@@ -314,10 +315,8 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
         server.put(gateway(namespace, "isolated", None)).await?;
     }
     for namespace in ["bank", "coop"] {
-        let (address, host) = (
-            until_programmed(&server, namespace).await?,
-            format!("{namespace}.example.org"),
-        );
+        let address = until_programmed(&server, namespace).await?;
+        let host = format!("{namespace}.example.org");
         until_served(&Probe::http((address, 80).into(), &host), 200).await?;
         until_served(&Probe::https((address, 443).into(), &host), 200).await?;
         until_pods(&server, namespace, 1).await?;

@@ -87,10 +87,8 @@ async fn until_told(
 
 /// Alice adds a host: checks that it is served by her, and that her route has no other condition.
 async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<()> {
-    let (name, host) = (
-        format!("step-{step}"),
-        format!("step-{step}.alice.example.org"),
-    );
+    let name = format!("step-{step}");
+    let host = format!("step-{step}.alice.example.org");
     cluster
         .server
         .put(route("alice", &name, &host, &forward()))

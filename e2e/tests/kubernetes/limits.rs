@@ -44,7 +44,8 @@ fn hostnames(object: &Value) -> BTreeSet<String> {
 
 /// Makes a namespace with its TenantGateway.
 async fn begin(server: &ApiServer, name: &str, mut spec: Value) -> Result<(String, String)> {
-    let (space, apex) = (format!("tenant-{name}"), format!("{name}.example.org"));
+    let space = format!("tenant-{name}");
+    let apex = format!("{name}.example.org");
     namespace(server, &space, &apex).await?;
     spec["apex"] = json!(apex);
     server.put(tenant(&space, spec)).await?;
@@ -688,7 +689,8 @@ async fn cert_manager_elsewhere(cluster: &Cluster) -> Result<()> {
 /// with the reason.
 async fn names_at_their_limits(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
-    let (space, apex) = ("tenant-long", "long.example.org");
+    let space = "tenant-long";
+    let apex = "long.example.org";
     namespace(server, space, apex).await?;
     let named = |name: &str| {
         let mut object = tenant(space, json!({"apex": apex}));

@@ -197,15 +197,14 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
             pages.entry(is_experimental).or_default().push(page);
         }
     }
-    let (mut count, mut refused) = (0, Vec::new());
+    let mut count = 0;
+    let mut refused = Vec::new();
     for (is_experimental, pages) in pages {
         if is_experimental {
             server.install_experimental_gateway_api().await?;
             // The last bundle that has XListenerSets is an older one.
-            let (name, only) = (
-                "gateway.networking.x-k8s.io_xlistenersets.yaml",
-                tempfile::tempdir()?,
-            );
+            let name = "gateway.networking.x-k8s.io_xlistenersets.yaml";
+            let only = tempfile::tempdir()?;
             let older = root()?
                 .join(".tools/gateway-api-older/config/crd/experimental")
                 .join(name);

@@ -557,7 +557,8 @@ impl Traffic {
 }
 
 async fn reached(slices: &Api<DynamicObject>) -> Result<Vec<SocketAddr>> {
-    let (mut ready, mut serving) = (Vec::new(), Vec::new());
+    let mut ready = Vec::new();
+    let mut serving = Vec::new();
     let params = ListParams::default().labels("kubernetes.io/service-name=gatewright-envoy");
     for slice in slices.list(&params).await?.items {
         for endpoint in slice.data["endpoints"].as_array().into_iter().flatten() {
@@ -586,7 +587,8 @@ async fn one_by_one(
     leads_to: watch::Receiver<Vec<SocketAddr>>,
     stopped: watch::Receiver<bool>,
 ) -> Told {
-    let (mut count, mut failed) = (0, Vec::new());
+    let mut count = 0;
+    let mut failed = Vec::new();
     while !*stopped.borrow() {
         let all = leads_to.borrow().clone();
         count += 1;
@@ -607,7 +609,9 @@ async fn over_one_connection(
     leads_to: watch::Receiver<Vec<SocketAddr>>,
     stopped: watch::Receiver<bool>,
 ) -> Told {
-    let (mut count, mut failed, mut held) = (0, Vec::new(), None);
+    let mut count = 0;
+    let mut failed = Vec::new();
+    let mut held = None;
     while !*stopped.borrow() {
         count += 1;
         let to = leads_to.borrow().last().copied();

@@ -78,7 +78,8 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
             .map(|credential| credential.to_string())
             .context("a certificate")
     };
-    let (shared, owned) = (of(&fleet.pair.certificate)?, of(&own.certificate)?);
+    let shared = of(&fleet.pair.certificate)?;
+    let owned = of(&own.certificate)?;
     for (row, credential) in before.iter().zip([&shared, &owned, &shared]) {
         assert_eq!(
             (row["fleet"].as_str(), row["address"].as_str()),

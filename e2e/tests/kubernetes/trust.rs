@@ -38,10 +38,8 @@ pub(super) async fn keys(cluster: &Cluster, name: &str) -> Result<Option<Keys>> 
     };
     let data = secret.data.unwrap_or_default();
     let text = |key: &str| Some(String::from_utf8_lossy(&data.get(key)?.0).into_owned());
-    let (certificate, key) = (
-        text("tls.crt").context("a certificate")?,
-        text("tls.key").context("a key")?,
-    );
+    let certificate = text("tls.crt").context("a certificate")?;
+    let key = text("tls.key").context("a key")?;
     Ok(Some(Keys {
         pair: Pair { certificate, key },
         bundle: text("ca.crt").unwrap_or_default(),

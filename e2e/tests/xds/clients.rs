@@ -351,7 +351,8 @@ async fn one_change_costs_the_same_beside_a_hundred_and_beside_ten_thousand() {
             changes.changed().await.expect("the cache lives");
         }
         let after = world.cache.counts();
-        let (a, b) = (after.of(Kind::Scope), before.of(Kind::Scope));
+        let a = after.of(Kind::Scope);
+        let b = before.of(Kind::Scope);
         costs.push((
             a.changed - b.changed,
             a.sent - b.sent,

@@ -52,7 +52,9 @@ impl ChallengeAccounts {
                     };
                     issuers.insert(name(&issuer), account);
                 }
-                None => drop(issuers.remove(&name(&issuer))),
+                None => {
+                    issuers.remove(&name(&issuer));
+                }
             }
         }
         Self { issuers, asked }
@@ -254,7 +256,8 @@ mod tests {
         assert_ne!(plain.clone().of(|issuer| *issuer != edge()), plain);
         let text = serde_json::to_string(&plain).expect("texts");
         challenge_index.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
-        let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());
+        let a = "a.example.org".to_owned();
+        let b = "b.example.org".to_owned();
         assert_eq!(
             changes(&mut challenge_index),
             [

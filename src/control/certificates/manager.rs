@@ -509,7 +509,8 @@ impl CertificateManager {
                 .lock()
                 .expect("nobody panics while holding it"),
         );
-        let (mut is_new, mut again) = (false, Vec::new());
+        let mut is_new = false;
+        let mut again = Vec::new();
         for (tenant, names) in lacking {
             match self
                 .authority
@@ -629,7 +630,8 @@ impl CertificateManager {
         let now = Timestamp::now();
         let resolve =
             |want: &CertificateRequest| self.resolve(&want.issuer).map(|issuer| issuer.id);
-        let (pass, budgets) = (self.report.borrow().clone(), self.keeper.limits());
+        let pass = self.report.borrow().clone();
+        let budgets = self.keeper.limits();
         self.requests(|requests| {
             requests.expire(now);
             Report::of(
@@ -753,9 +755,10 @@ fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<Certificate
             .cloned()
             .collect();
     }
-    match asked.is_empty() {
-        true => Err(check::not_wanted(&name)),
-        false => Ok(asked),
+    if asked.is_empty() {
+        Err(check::not_wanted(&name))
+    } else {
+        Ok(asked)
     }
 }
 

@@ -79,7 +79,9 @@ impl Named {
                 opened,
                 stale: None,
             };
-            named.write(|all| drop(all.insert(name.clone(), issuer)));
+            named.write(|all| {
+                all.insert(name.clone(), issuer);
+            });
         }
         Ok(named)
     }

@@ -489,7 +489,8 @@ mod tests {
 
     #[test]
     fn a_served_challenge_is_found_soon_and_a_missing_one_is_not_requested_all_the_time() {
-        let (mut passed, mut asked) = (Duration::ZERO, 0);
+        let mut passed = Duration::ZERO;
+        let mut asked = 0;
         while passed < SELF_CHECK_TIMEOUT {
             let pause = pause_after(passed);
             assert!(
@@ -511,10 +512,8 @@ mod tests {
             hostname,
             namespace: "alice".into(),
         };
-        let (acme, foreign) = (
-            IssuerRef::Named("acme".into()),
-            IssuerRef::Named("foreign".into()),
-        );
+        let acme = IssuerRef::Named("acme".into());
+        let foreign = IssuerRef::Named("foreign".into());
         let active_account = |issuer: &IssuerRef| {
             endpoints
                 .active_account(&asked, &[issuer])

@@ -131,9 +131,10 @@ impl RequestIndex {
             secret: &ObjectName,
             there: bool,
         ) {
-            match there {
-                true => index.insert(key, secret.clone()),
-                false => index.remove(&key, secret),
+            if there {
+                index.insert(key, secret.clone())
+            } else {
+                index.remove(&key, secret)
             }
         }
         for host in &entry.want.hostnames {
@@ -361,9 +362,10 @@ impl RequestIndex {
                     (held, trouble)
                 }
             };
-            match held.is_none() && trouble.is_none() {
-                true => self.pending.insert(secret.clone()),
-                false => self.pending.remove(&secret),
+            if held.is_none() && trouble.is_none() {
+                self.pending.insert(secret.clone())
+            } else {
+                self.pending.remove(&secret)
             };
             settled
                 .certificate_updates
@@ -516,7 +518,8 @@ impl RequestIndex {
     /// Returns the numbers of wanted certificates that are there and good, that are pending, that
     /// have a reason for their absence, and that Envoys or TLS clients refuse.
     pub(super) fn counts(&self) -> [(&'static str, usize); 4] {
-        let (there, waiting) = (self.issued.certificates.len(), self.pending.len());
+        let there = self.issued.certificates.len();
+        let waiting = self.pending.len();
         let secrets = self.refused.iter().flat_map(|id| self.by_id.of(id));
         let refused = secrets
             .filter(|secret| self.issued.certificates.contains_key(secret))

@@ -181,10 +181,8 @@ mod tests {
     use gatewright_core::model::Hostname;
 
     fn want(solver: Solver) -> WantedCertificate {
-        let (tenant, account) = (
-            ObjectName::new("tenant-a", "t"),
-            ObjectName::new("tenant-a", "acme-account"),
-        );
+        let tenant = ObjectName::new("tenant-a", "t");
+        let account = ObjectName::new("tenant-a", "acme-account");
         let acme = AcmeIssuer {
             tenant,
             directory: "https://ca.test/dir".into(),

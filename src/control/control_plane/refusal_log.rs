@@ -31,7 +31,9 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn of(r: &Rejection) -> Self {
-        let (view, node, text) = (r.view.clone(), r.node.to_string(), r.text.clone());
+        let view = r.view.clone();
+        let node = r.node.to_string();
+        let text = r.text.clone();
         Self {
             view,
             node,
@@ -115,7 +117,8 @@ impl RefusalLog {
         self.logged.retain(|refusal| all.contains_key(refusal));
         self.lines
             .retain(|_, lines| at.saturating_sub(lines.since) < WITHIN);
-        let (mut new, mut omitted) = (Vec::new(), Vec::new());
+        let mut new = Vec::new();
+        let mut omitted = Vec::new();
         for refusal in all.keys().filter(|refusal| !self.logged.contains(*refusal)) {
             let none = || Lines {
                 since: at,

@@ -287,7 +287,8 @@ impl ControlPlane {
         refused: impl IntoIterator<Item = &'a RefusedKey>,
     ) -> Vec<(&'a RefusedKey, Blame)> {
         let ids: BTreeMap<&View, ViewId> = self.views.iter().map(|(id, view)| (view, id)).collect();
-        let (mut blames, mut whole) = (Vec::new(), BTreeMap::<(xds::Kind, &str), Vec<_>>::new());
+        let mut blames = Vec::new();
+        let mut whole = BTreeMap::<(xds::Kind, &str), Vec<_>>::new();
         for key in refused {
             let Some(id) = ids.get(&key.view).copied() else {
                 continue;

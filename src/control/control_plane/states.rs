@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn states_are_as_many_as_are_remembered_and_views_as_many_as_changed() {
-        let (views, mut states) = (FleetViews::apart(), States::default());
+        let views = FleetViews::apart();
+        let mut states = States::default();
         let [a, b] = [0, 1].map(|at| views.of_many().nth(at).expect("two"));
         states.note(0, &BTreeMap::from([(b, 1)]));
         for digest in 1..5000_u64 {

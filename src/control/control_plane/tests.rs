@@ -591,10 +591,8 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
 fn served() -> (ControlPlane, Question) {
     let mut live = live();
     put(&mut live, gateway(80));
-    let (name, labels) = (
-        json!({"name": "web", "namespace": "a"}),
-        json!({"kubernetes.io/service-name": "web"}),
-    );
+    let name = json!({"name": "web", "namespace": "a"});
+    let labels = json!({"kubernetes.io/service-name": "web"});
     put(
         &mut live,
         json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}}),
@@ -673,7 +671,9 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
         (xds::Kind::Scope, "a/edge:80|a.example.org", false),
         (xds::Kind::Scope, "a/edge:80|b.example.org", true),
     ] {
-        let (view, version, text) = (View::new("v"), Arc::from("1"), Arc::from("no room"));
+        let view = View::new("v");
+        let version = Arc::from("1");
+        let text = Arc::from("no room");
         let refused = Rejection {
             view,
             node: "e".into(),

@@ -40,10 +40,8 @@ pub(in crate::controller) struct StatePaths {
 
 impl StatePaths {
     pub(in crate::controller) fn of(options: &cli::Controller) -> Option<StatePaths> {
-        let (file, key) = (
-            options.keeping.last_good.clone()?,
-            options.keeping.last_good_key.clone()?,
-        );
+        let file = options.keeping.last_good.clone()?;
+        let key = options.keeping.last_good_key.clone()?;
         Some(StatePaths { file, key })
     }
 
@@ -270,7 +268,8 @@ impl StateFile {
     }
 
     fn read(mut self) -> Result<Kept> {
-        let (mut views, mut ends) = (Vec::new(), Vec::new());
+        let mut views = Vec::new();
+        let mut ends = Vec::new();
         let mut reader = PieceReader::default();
         for ((gateway, _), count) in self.suspects.into_iter().zip(self.counts) {
             let mut view = ViewState {
@@ -534,7 +533,8 @@ pub(super) mod tests {
     fn certificates_that_hosts_have_in_common_are_in_the_file_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let paths = paths(dir.path());
-        let (good, other) = (shown(DAY), shown(DAY));
+        let good = shown(DAY);
+        let other = shown(DAY);
         let chain = format!("{}{}", good.pair.certificate, good.roots).repeat(20);
         let with = |name: &str, shown: &Shown| {
             let pair = Pair {

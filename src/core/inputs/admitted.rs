@@ -104,7 +104,8 @@ fn listener_set(value: &Value) -> Option<ListenerSet> {
 
 /// The readable listeners, and of the others the fields that a status needs.
 fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
-    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    let mut readable = Vec::new();
+    let mut unreadable = Vec::new();
     for listener in items(value, "listeners") {
         match Object::admitted(&with(value, "listeners", vec![listener.clone()])) {
             Ok(_) => readable.push(listener.clone()),
@@ -189,7 +190,9 @@ fn route_by_rules(value: &Value) -> Option<Route> {
         Ok(_) => Err(ParseError::NoName),
         Err(why) => Err(why),
     };
-    let (mut rules, mut refused, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rules = Vec::new();
+    let mut refused = Vec::new();
+    let mut dropped = Vec::new();
     for (index, rule) in items(value, "rules").enumerate() {
         let Err(why) = read(vec![rule.clone()]) else {
             rules.push(rule.clone());

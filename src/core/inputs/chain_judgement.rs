@@ -111,11 +111,9 @@ mod tests {
         leaf: impl Fn(&mut CertificateParams),
         intermediate: impl Fn(&mut CertificateParams),
     ) -> (Certificate, ChainJudgement) {
-        let (root_key, ca_key, key) = (
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-        );
+        let root_key = KeyPair::generate().expect("a key");
+        let ca_key = KeyPair::generate().expect("a key");
+        let key = KeyPair::generate().expect("a key");
         let named = |name: &str| {
             let mut params = CertificateParams::default();
             params

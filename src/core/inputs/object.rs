@@ -96,7 +96,8 @@ impl Object {
             });
         };
         if !known.versions().contains(&version) {
-            let (kind, expected) = (known.as_str(), known.api_version());
+            let kind = known.as_str();
+            let expected = known.api_version();
             let why = ParseError::UnknownVersion {
                 kind,
                 found: api_version.to_owned(),

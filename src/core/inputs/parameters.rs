@@ -267,11 +267,12 @@ pub struct ServiceParameters {
 /// Reads the name of a Service: a DNS label (RFC 1123, 2.1).
 fn service_name<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Arc<str>>, D::Error> {
     let name = String::deserialize(source)?;
-    match super::names::is_label(&name) {
-        true => Ok(Some(name.into())),
-        false => Err(serde::de::Error::custom(format!(
+    if super::names::is_label(&name) {
+        Ok(Some(name.into()))
+    } else {
+        Err(serde::de::Error::custom(format!(
             "service.name: {name:?} is not the name of a Service"
-        ))),
+        )))
     }
 }
 

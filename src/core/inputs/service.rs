@@ -214,7 +214,9 @@ impl EndpointSlice {
                 ));
             }
         }
-        let (mut addresses, mut terminating, mut pods) = (Vec::new(), Vec::new(), Vec::new());
+        let mut addresses = Vec::new();
+        let mut terminating = Vec::new();
+        let mut pods = Vec::new();
         for endpoint in object.endpoints.unwrap_or_default() {
             let used = match Used::of(&endpoint) {
                 Some(Used::Ready) => &mut addresses,

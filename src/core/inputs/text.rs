@@ -202,11 +202,10 @@ pub(super) fn header_or_any(field: &str, name: &str) -> Checked {
 
 /// Checks a method, or `*` for all of them, in a list of CORS.
 pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
-    match method == "*"
-        || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase())
-    {
-        true => Ok(()),
-        false => refuse(field, &format!("{} is no method", quoted(method))),
+    if method == "*" || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        Ok(())
+    } else {
+        refuse(field, &format!("{} is no method", quoted(method)))
     }
 }
 

@@ -56,9 +56,13 @@ impl CarryingOut<'_> {
         let key = self
             .secrets
             .key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
-        let (mut redirect, mut issuer, mut certificate, mut want) = (None, None, None, None);
+        let mut redirect = None;
+        let mut issuer = None;
+        let mut certificate = None;
+        let mut want = None;
         if let Some(valid) = self.tenants.resolved(name) {
-            let (owner, plain) = (&valid.template.owner, valid.template.plain());
+            let owner = &valid.template.owner;
+            let plain = valid.template.plain();
             redirect = Some(Desired::redirect(owner, plain));
             let ours = valid.source != Source::CertManager;
             let from = valid.issuer.as_ref();

@@ -48,9 +48,12 @@ impl Rendering<'_> {
                 children: self.children,
                 derivations: self.derivations,
             };
-            let sole_namespace = |hostname: &Hostname| match valid.template.own {
-                true => self.hosts.get(tenant, hostname)?.sole_namespace().cloned(),
-                false => selection.selected_namespace_of_fixed(tenant, hostname),
+            let sole_namespace = |hostname: &Hostname| {
+                if valid.template.own {
+                    self.hosts.get(tenant, hostname)?.sole_namespace().cloned()
+                } else {
+                    selection.selected_namespace_of_fixed(tenant, hostname)
+                }
             };
             Some(
                 valid

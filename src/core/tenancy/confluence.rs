@@ -880,7 +880,8 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
 fn names_at_their_limits_give_names_that_are_none_too_long() {
     let mut engine = engine();
     let apex = format!("{}org", "a.".repeat(90));
-    let (label, long) = ("l".repeat(63), "n".repeat(63));
+    let label = "l".repeat(63);
+    let long = "n".repeat(63);
     let value = json!({"metadata": {"namespace": "tenant-a", "name": long, "uid": "u"}, "spec": {"apex": apex,
         "tlsPassthroughServices": ["p".repeat(63)]}});
     let given = TenantGateway::parse(&value).expect("a TenantGateway");

@@ -174,10 +174,8 @@ impl Desired {
                 )
             }
             Content::Challenges(plain, route) => {
-                let (meta, spec) = (
-                    route.meta(&owner.name),
-                    route.spec(&owner.name, plain.parent(tenant.1)),
-                );
+                let meta = route.meta(&owner.name);
+                let spec = route.spec(&owner.name, plain.parent(tenant.1));
                 object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec)
             }
         }

@@ -86,7 +86,8 @@ impl Settling<'_> {
         });
         // A namespace that claims it at a TenantGateway which cannot be carried out keeps it until
         // that is repaired.
-        let (claims, tenants) = (self.claims, self.tenants);
+        let claims = self.claims;
+        let tenants = self.tenants;
         let is_frozen = |namespace: &Arc<str>| {
             claims.asks(namespace, &name.0, |tenant| tenants.is_unmanaged(tenant))
         };

@@ -287,7 +287,9 @@ impl Records {
                 dirty.record(name.0.clone(), record.clone());
                 self.proposed.insert(name.0.clone(), record);
             }
-            (_, None) => drop(self.proposed.remove(&name.0)),
+            (_, None) => {
+                self.proposed.remove(&name.0);
+            }
         }
     }
 

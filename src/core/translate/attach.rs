@@ -134,7 +134,8 @@ impl Attaching<'_> {
 
     fn attachments_of(&mut self, key: &RouteKey, dirty: &mut Dirty) -> OfRoute {
         let mut all = Vec::new();
-        let (store, parents) = (self.store, self.parents);
+        let store = self.store;
+        let parents = self.parents;
         let Some(route) = store.route(key) else {
             return all;
         };
@@ -278,7 +279,8 @@ fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec
         };
         parent.listeners.iter().map(view).collect()
     };
-    let (before, after) = (seen(old), seen(new));
+    let before = seen(old);
+    let after = seen(new);
     let mut changed: BTreeMap<&str, Vec<&Hostname>> = BTreeMap::new();
     for (one, other) in [(&before, &after), (&after, &before)] {
         for (name, view) in one
@@ -362,7 +364,8 @@ fn decide(
     } else {
         valid
     };
-    let (mut listeners, mut accepted) = (Vec::new(), Ok(()));
+    let mut listeners = Vec::new();
+    let mut accepted = Ok(());
     let granted: Option<Vec<&Hostname>> = grant.map(|grant| grant.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
         let own_names = granted

@@ -654,10 +654,14 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         for change in &batch {
             match change {
                 Change::Object(ObjectChange::Put(object)) => {
-                    drop(last.insert(object.key(), Some(object.clone())))
+                    last.insert(object.key(), Some(object.clone()));
                 }
-                Change::Object(ObjectChange::Delete(key)) => drop(last.insert(key.clone(), None)),
-                fact => drop(told.insert(subject(fact), fact.clone())),
+                Change::Object(ObjectChange::Delete(key)) => {
+                    last.insert(key.clone(), None);
+                }
+                fact => {
+                    told.insert(subject(fact), fact.clone());
+                }
             }
         }
         let delta = engine.apply(batch, now());

@@ -357,7 +357,8 @@ mod tests {
     #[test]
     fn an_expired_certificate_takes_the_place_of_the_last_good_one_when_that_ends_too() {
         let mut engine = started(vec![secret(0..20)], at(10));
-        let (good, expired) = (held("cert", 0..20), held("cert", 0..5));
+        let good = held("cert", 0..20);
+        let expired = held("cert", 0..5);
         let served = |engine: &Engine| {
             engine.hosts()[0]
                 .certificate

@@ -111,10 +111,8 @@ impl ServiceEndpoints {
         if before == targets {
             return;
         }
-        let (old, new) = (
-            before.as_ref().map(ClusterTargets::ports),
-            targets.as_ref().map(ClusterTargets::ports),
-        );
+        let old = before.as_ref().map(ClusterTargets::ports);
+        let new = targets.as_ref().map(ClusterTargets::ports);
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         for &port in new.difference(&old) {
             let state = self.ports.entry(port.clone()).or_default();
@@ -400,7 +398,8 @@ impl AllowedEndpoints<'_> {
     /// Returns why an endpoint of a namespace may not have an address; `is_pod` is true for the
     /// address of a pod of that namespace. `None` if it may.
     fn refuses(self, port: &ServicePort, address: SocketAddr, is_pod: bool) -> Option<String> {
-        let (namespace, ip) = (&port.service.namespace, address.ip());
+        let namespace = &port.service.namespace;
+        let ip = address.ip();
         if let Some(why) = self.settings.endpoints.refuses(ip) {
             return Some(why);
         }

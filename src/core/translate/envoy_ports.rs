@@ -139,9 +139,10 @@ impl EnvoyPorts {
 
     /// Sets whether a Gateway has a port for which no Envoy port is recorded.
     pub(super) fn set_choosing(&mut self, gateway: &ObjectName, is_choosing: bool) {
-        match is_choosing {
-            true => self.choosing.insert(gateway.clone()),
-            false => self.choosing.remove(gateway),
+        if is_choosing {
+            self.choosing.insert(gateway.clone())
+        } else {
+            self.choosing.remove(gateway)
         };
     }
 

@@ -411,7 +411,8 @@ impl<'a> Explainer<'a> {
                 .map(|(key, _)| key)
                 .collect();
             let names: Vec<_> = keys.iter().map(|key| key.object().to_string()).collect();
-            let (method, path) = (&question.method, &question.path);
+            let method = &question.method;
+            let path = &question.path;
             let text = format!(
                 "{method} {path} matches no rule of {}: {}",
                 names.join(", "),

@@ -301,11 +301,12 @@ pub(super) fn class_parameters(
     };
     let path = "spec.parametersRef";
     let found = parameters(reference, path, store)?;
-    match found.service.name.is_some() {
-        true => Err(format!(
+    if found.service.name.is_some() {
+        Err(format!(
             "{path}: spec.service.name belongs to the parameters of a Gateway: leave it out"
-        )),
-        false => Ok(Some(found)),
+        ))
+    } else {
+        Ok(Some(found))
     }
 }
 
@@ -517,7 +518,8 @@ mod tests {
 
     #[test]
     fn a_port_that_the_service_of_the_fleet_does_not_have_is_told() {
-        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        let mut engine = shared();
+        let now = SystemTime::UNIX_EPOCH;
         let listener =
             |port: u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
         let gateway = |name: &str, ports: &[u16]| {
@@ -604,7 +606,8 @@ mod tests {
 
     #[test]
     fn the_shared_fleet_is_reached_where_its_service_is() {
-        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        let mut engine = shared();
+        let now = SystemTime::UNIX_EPOCH;
         engine.apply(
             vec![
                 put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

@@ -206,9 +206,10 @@ impl FrontendState {
         if was.is_some() == there {
             return flipped;
         }
-        match there && !hostname.is_exact() {
-            true => self.wide.insert(hostname.clone()),
-            false => self.wide.remove(hostname),
+        if there && !hostname.is_exact() {
+            self.wide.insert(hostname.clone())
+        } else {
+            self.wide.remove(hostname)
         };
         let any = (!hostname.is_any()).then(Hostname::any);
         for wide in hostname.covering().chain(any) {
@@ -292,9 +293,10 @@ impl FrontendState {
 
     /// True if it speaks plain HTTP: its listeners do, or it exists for challenges alone.
     pub(super) fn is_plain(&self) -> bool {
-        match self.claims.is_empty() {
-            true => !self.challenges.is_empty(),
-            false => self.claims.family() == Some(Family::Http),
+        if self.claims.is_empty() {
+            !self.challenges.is_empty()
+        } else {
+            self.claims.family() == Some(Family::Http)
         }
     }
 }

@@ -267,10 +267,12 @@ impl Frontends {
                 .owner(&Ownable::Socket(ip, port))
                 .map_or(u64::MAX, |owner| owner.since)
         };
-        let (gateway, other) = (&first.1.gateway, &holder.1.gateway);
-        let is_earlier = match gateway.namespace == other.namespace {
-            true => gateway != other && first < holder,
-            false => since(all) < since(ip),
+        let gateway = &first.1.gateway;
+        let other = &holder.1.gateway;
+        let is_earlier = if gateway.namespace == other.namespace {
+            gateway != other && first < holder
+        } else {
+            since(all) < since(ip)
         };
         is_earlier.then_some(&first.1)
     }

@@ -168,7 +168,8 @@ pub(super) fn granted_by_classes(store: &Store, controller: &str) -> BTreeSet<Gr
     let rules: Vec<Arc<[AllowedHostnames]>> = parameters
         .filter_map(|of_class| of_class.allowed_hostnames)
         .collect();
-    let (mut grants, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    let mut grants = BTreeSet::new();
+    let mut shared = BTreeSet::new();
     for rule in rules.iter().flat_map(|rules| rules.iter()) {
         let names = rule.hostnames.iter().filter(|name| !name.is_any()).cloned();
         match named(&rule.namespaces) {

@@ -14,13 +14,15 @@ pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) 
     }
     let of = &rule.regexes;
     if of.longest > limits.max_regex_length {
-        let (found, most) = (of.longest, limits.max_regex_length);
+        let found = of.longest;
+        let most = limits.max_regex_length;
         return Some(format!(
             "a regular expression has {found} bytes, --max-regex-length is {most}"
         ));
     }
     if of.largest > limits.max_regex_size {
-        let (found, most) = (of.largest, limits.max_regex_size);
+        let found = of.largest;
+        let most = limits.max_regex_size;
         let text = format!(
             "a regular expression has about {found} instructions when compiled, --max-regex-size is {most}"
         );
@@ -46,7 +48,8 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
         .filter_map(|backend| backend.filters.as_ref().ok()?.as_deref());
     for filters in own.into_iter().chain(of_backends) {
         if filters.mirrors.len() > limits.max_mirrors_per_rule {
-            let (found, most) = (filters.mirrors.len(), limits.max_mirrors_per_rule);
+            let found = filters.mirrors.len();
+            let most = limits.max_mirrors_per_rule;
             return refuse(format!(
                 "{found} filters of type RequestMirror, --max-mirrors-per-rule is {most}"
             ));
@@ -63,7 +66,8 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
         if let Some((name, value)) =
             values.find(|(_, value)| value.len() > limits.max_header_value_length)
         {
-            let (found, most) = (value.len(), limits.max_header_value_length);
+            let found = value.len();
+            let most = limits.max_header_value_length;
             return refuse(format!(
                 "the value of header {name} has {found} bytes, --max-header-value-length is {most}"
             ));
@@ -78,7 +82,8 @@ pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Opti
     let Some(asked) = rule.retry.as_deref() else {
         return (None, None);
     };
-    let (found, most) = (asked.attempts, limits.max_retry_attempts);
+    let found = asked.attempts;
+    let most = limits.max_retry_attempts;
     let text =
         || format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts");
     (

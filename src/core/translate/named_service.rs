@@ -139,12 +139,13 @@ fn unlike(service: &Service, gateway: &Gateway) -> Option<String> {
     }
     let name = &service.meta.name;
     let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-    Some(match all.is_empty() {
-        true => format!("spec.addresses: Service {name} has no address yet: name none"),
-        false => format!(
+    Some(if all.is_empty() {
+        format!("spec.addresses: Service {name} has no address yet: name none")
+    } else {
+        format!(
             "spec.addresses: Service {name} is reached at {}: name that, or none",
             all.join(" and ")
-        ),
+        )
     })
 }
 
@@ -160,7 +161,8 @@ fn target(
         transport: port.transport,
     };
     let this = format!("port {at} of Service {} has targetPort", service.meta.name);
-    let (first, last) = (INTERNAL.start, INTERNAL.end - 1);
+    let first = INTERNAL.start;
+    let last = INTERNAL.end - 1;
     let number = match &port.target {
         TargetPort::Number(number) => *number,
         TargetPort::Name(name) => {
@@ -189,12 +191,13 @@ fn target(
             }
         }
     };
-    match INTERNAL.contains(&number) {
-        true => Ok(number),
-        false => Err(format!(
+    if INTERNAL.contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!(
             "{this} {number}, where Envoys may listen for others: use a number from {first} to {last}, which are kept for \
              Gateways of fleet Dedicated"
-        )),
+        ))
     }
 }
 
@@ -260,9 +263,10 @@ pub(super) fn recorded(
 pub(super) fn refused(service: &ObjectName, port: TransportPort, refusal: &Refusal) -> String {
     match refusal {
         Refusal::Gateway(target, other) => {
-            let other = match other.namespace == service.namespace {
-                true => format!("Gateway {other} has"),
-                false => "a Gateway of another namespace has".to_owned(),
+            let other = if other.namespace == service.namespace {
+                format!("Gateway {other} has")
+            } else {
+                "a Gateway of another namespace has".to_owned()
             };
             format!(
                 "port {port} of Service {service} leads to port {target} of Envoys, which {other}: give it another targetPort, or \

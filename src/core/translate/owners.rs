@@ -194,7 +194,8 @@ impl Owners<'_> {
             Ownable::Secret(name) => self.names.touch(name, dirty),
             Ownable::Admitted(at, name) => self.touch_admitted(at, name, dirty),
             Ownable::Port(port) => {
-                let (id, family) = (shared_frontend(*port), self.register.family(*port));
+                let id = shared_frontend(*port);
+                let family = self.register.family(*port);
                 if let Some(frontend) = self.frontends.get_mut(&id) {
                     let mut touched = frontend.set_recorded_family(family);
                     if family.is_some_and(|family| !family.has_hostnames()) {
@@ -240,14 +241,14 @@ impl Owners<'_> {
             return;
         }
         // An owned hostname is kept from wider hostnames of other namespaces, on every port.
-        let names: Vec<Hostname> = match name.is_exact() {
-            true => vec![name.clone()],
-            false => self
-                .register
+        let names: Vec<Hostname> = if name.is_exact() {
+            vec![name.clone()]
+        } else {
+            self.register
                 .kept_below(&what)
                 .cloned()
                 .chain([name.clone()])
-                .collect(),
+                .collect()
         };
         let own = (!name.is_exact()).then(|| name.clone());
         for wide in own

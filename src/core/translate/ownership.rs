@@ -176,7 +176,9 @@ impl Ownable {
 
     /// Formats a line of the record.
     pub fn line(&self, owner: Option<&OwnerRecord>) -> String {
-        let (mut listeners, mut address, mut port) = (None, None, None);
+        let mut listeners = None;
+        let mut address = None;
+        let mut port = None;
         match self {
             Ownable::Hostname(_) | Ownable::Secret(_) => {}
             Ownable::Port(of) => port = Some(*of),

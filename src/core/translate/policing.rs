@@ -239,10 +239,8 @@ pub(super) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &
         .iter()
         .filter(|listener| listener.guard.filters.is_some())
     {
-        let (frontend, id) = (
-            parent.frontend(listener.transport_port()),
-            parent.id(listener),
-        );
+        let frontend = parent.frontend(listener.transport_port());
+        let id = parent.id(listener);
         let kept = admission.kept_under(&id, &listener.hostname);
         let names = admission
             .attachments

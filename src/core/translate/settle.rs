@@ -90,11 +90,13 @@ impl Admission<'_> {
     fn is_entitled(self, id: &FrontendId, claim: &Claim) -> bool {
         let namespace = &claim.listener.parent.name().namespace;
         let whole_port = !claim.protocol.has_hostnames();
-        let owner = || match whole_port {
-            true => self.register.owner(&Ownable::Port(id.transport_port())),
-            false => self
-                .register
-                .owner(&Ownable::Hostname(claim.hostname.clone())),
+        let owner = || {
+            if whole_port {
+                self.register.owner(&Ownable::Port(id.transport_port()))
+            } else {
+                self.register
+                    .owner(&Ownable::Hostname(claim.hostname.clone()))
+            }
         };
         let has_own =
             !is_shared(&id.gateway) || owner().is_some_and(|owner| owner.namespace == *namespace);
@@ -711,10 +713,8 @@ mod tests {
 
     #[test]
     fn in_a_cluster_a_name_is_nobodys_until_it_is_recorded_and_every_replica_goes_by_the_record() {
-        let (mut one, mut two) = (
-            Site::new(Recording::OtherProcess),
-            Site::new(Recording::OtherProcess),
-        );
+        let mut one = Site::new(Recording::OtherProcess);
+        let mut two = Site::new(Recording::OtherProcess);
         one.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
         assert_eq!(
             (one.served(8443, "x.org"), one.told("b")),

@@ -189,7 +189,10 @@ impl Field {
         let wrong = |what: &str| format!("{line:?}: {what}");
         let mut parts = line.split('\t');
         let mut part = || parts.next().ok_or_else(|| wrong("too few parts"));
-        let (number, name, presence, kind) = (part()?, part()?, part()?, part()?);
+        let number = part()?;
+        let name = part()?;
+        let presence = part()?;
+        let kind = part()?;
         let presence = match presence {
             "implicit" => Presence::Implicit,
             "explicit" => Presence::Explicit,

@@ -115,11 +115,10 @@ mod tests {
     #[test]
     fn an_entry_stays_where_it_is_and_new_ones_go_below_a_split_config_map() {
         let mut shards = Shards::default();
-        let (old, new) = (entry("old.example"), entry("new.example"));
-        let (first, below) = (
-            old.path().next().expect("a name"),
-            old.path().nth(1).expect("a name"),
-        );
+        let old = entry("old.example");
+        let new = entry("new.example");
+        let first = old.path().next().expect("a name");
+        let below = old.path().nth(1).expect("a name");
         assert_eq!(shards.place(&old), first, "nothing is there yet");
         let shard = shards.entry(&first);
         shard.version = "1".to_owned();

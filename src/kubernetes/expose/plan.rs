@@ -351,9 +351,10 @@ fn slice_document(
 }
 
 fn endpoint((ip, envoy): &Envoy) -> Value {
-    let conditions = match envoy.terminating {
-        true => json!({"ready": false, "serving": true, "terminating": true}),
-        false => json!({"ready": true}),
+    let conditions = if envoy.terminating {
+        json!({"ready": false, "serving": true, "terminating": true})
+    } else {
+        json!({"ready": true})
     };
     let mut endpoint = json!({"addresses": [ip.to_string()], "conditions": conditions});
     if let Some(node) = &envoy.node {

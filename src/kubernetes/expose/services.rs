@@ -222,7 +222,8 @@ impl Services {
         uid: Option<Box<str>>,
     ) -> (Vec<Work>, Option<String>) {
         let intent = self.intents.get(gateway);
-        let (mut work, mut in_the_way) = (Vec::new(), None);
+        let mut work = Vec::new();
+        let mut in_the_way = None;
         let slice = |name: &ObjectName| store.slice(name).map(AsRef::as_ref);
         let lent = || self.lent.of(gateway).filter_map(slice);
         let planned = match (intent, &uid) {
@@ -519,10 +520,8 @@ mod tests {
             slice["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Gateway", "name": gateway, "uid": "u", "controller": true}]);
             Object::parse_admitted(slice).expect("a slice")
         };
-        let (mut services, mut engine) = (
-            Services::new(client().0),
-            Engine::new(Settings::new("c", vec![])),
-        );
+        let mut services = Services::new(client().0);
+        let mut engine = Engine::new(Settings::new("c", vec![]));
         for object in [slice("g-web-v4", "g"), slice("other-web-v4", "other")] {
             services.see(&object);
             engine.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);

@@ -77,7 +77,8 @@ pub(super) fn first(mut document: Value, kind: IsolatedKind, desired: &DesiredEn
 }
 
 fn metadata(desired: &DesiredEnvoys) -> Value {
-    let (namespace, name) = (&*desired.name.namespace, &*desired.name.name);
+    let namespace = &*desired.name.namespace;
+    let name = &*desired.name.name;
     json!({
         "name": name, "namespace": namespace,
         "labels": {MANAGED_BY: MANAGER, NAME: name},
@@ -226,10 +227,8 @@ mod tests {
         let applied = |document: &Value| document["metadata"]["annotations"][APPLIED].clone();
         assert_ne!(applied(&plain), applied(&more));
         assert_eq!(applied(&plain), applied(&made(json!({}))));
-        let (scaled, of) = (
-            json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}}),
-            IsolatedKind::Autoscaler,
-        );
+        let scaled = json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}});
+        let of = IsolatedKind::Autoscaler;
         assert_eq!(made(scaled.clone())["spec"]["replicas"], Value::Null);
         assert_eq!(
             first(

@@ -44,7 +44,8 @@ pub(super) fn plan<'a>(
             ));
         }
     }
-    let (mut unwanted, mut steps) = (Vec::new(), Vec::new());
+    let mut unwanted = Vec::new();
+    let mut steps = Vec::new();
     for kind in IsolatedKind::ALL {
         let (document, observed) = (document(kind, desired, template), observed(kind));
         match (document, observed) {

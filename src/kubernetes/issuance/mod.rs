@@ -195,16 +195,12 @@ impl Issuance {
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }
-        let (client, issuance_config, term) = (
-            self.client.clone(),
-            self.issuance_config.clone(),
-            self.term.clone(),
-        );
-        let (out, lost, stop) = (
-            self.events.0.clone(),
-            self.lost.subscribe(),
-            self.stop.subscribe(),
-        );
+        let client = self.client.clone();
+        let issuance_config = self.issuance_config.clone();
+        let term = self.term.clone();
+        let out = self.events.0.clone();
+        let lost = self.lost.subscribe();
+        let stop = self.stop.subscribe();
         let counts = self.counts.clone();
         let work = work::work(client, issuance_config, term, lost, out, counts, stop);
         self.work.spawn(named("certificates of a term", work));

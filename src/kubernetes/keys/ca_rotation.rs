@@ -336,7 +336,8 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
             .map(Some)
             .ok_or_else(|| format!("{key}: it is no text")),
     };
-    let (certificates, pods) = (list(REVOKED)?, list(REVOKED_PODS)?);
+    let certificates = list(REVOKED)?;
+    let pods = list(REVOKED_PODS)?;
     let revoked = certificates.map_or(Ok(Revocations::default()), |text| Revocations::read(&text));
     let revoked = revoked.map_err(|why| format!("{REVOKED}: {why}"))?;
     let revoked = match pods {
@@ -658,7 +659,8 @@ mod tests {
 
     #[test]
     fn an_authority_that_somebody_put_there_is_announced_first() {
-        let (old, theirs) = (first(), CertificateAuthority::make(now()).expect("made"));
+        let old = first();
+        let theirs = CertificateAuthority::make(now()).expect("made");
         let put = CaRotation::settled(theirs.clone(), now());
         let (mut data, _) = put.written();
         data.remove("ca.crt");

@@ -186,7 +186,8 @@ fn json_bytes(text: &str) -> usize {
 /// ones leave is divided among the large ones. Returns the largest part.
 fn largest_part(mut needs: Vec<usize>, size: usize) -> usize {
     needs.sort_unstable();
-    let (mut left, mut others) = (size, needs.len());
+    let mut left = size;
+    let mut others = needs.len();
     for need in needs {
         if need > left / others {
             return left / others;

@@ -93,9 +93,10 @@ impl BodyRefs {
     fn cross(&mut self, referrer: &ObjectKey, names: &BTreeSet<ObjectName>) {
         let foreign = |name: &&ObjectName| name.namespace != referrer.name.namespace;
         let names: BTreeSet<_> = names.iter().filter(foreign).cloned().collect();
-        let old = match names.is_empty() {
-            true => self.crossing.remove(referrer),
-            false => self.crossing.insert(referrer.clone(), names.clone()),
+        let old = if names.is_empty() {
+            self.crossing.remove(referrer)
+        } else {
+            self.crossing.insert(referrer.clone(), names.clone())
         };
         for name in old.into_iter().flatten() {
             self.crossed
@@ -109,7 +110,8 @@ impl BodyRefs {
     }
 
     fn permits(&self, referrer: &ObjectKey, secret: &ObjectName) -> bool {
-        let (kind, namespace) = (referrer.kind, &*referrer.name.namespace);
+        let kind = referrer.kind;
+        let namespace = &*referrer.name.namespace;
         let first = ObjectName::new(secret.namespace.clone(), "");
         let grants = self
             .grants
@@ -219,9 +221,10 @@ impl BodyRefs {
     }
 
     fn refer(&mut self, referrer: ObjectKey, names: BTreeSet<ObjectName>) -> Vec<BodyAction> {
-        let old = match names.is_empty() {
-            true => self.by_referrer.remove(&referrer),
-            false => self.by_referrer.insert(referrer.clone(), names.clone()),
+        let old = if names.is_empty() {
+            self.by_referrer.remove(&referrer)
+        } else {
+            self.by_referrer.insert(referrer.clone(), names.clone())
         };
         let old = old.unwrap_or_default();
         self.referrers.extend(

@@ -141,13 +141,14 @@ impl ObjectStorage {
 
     /// Checks that we hold the Lease.
     fn may_write(&self, object: impl FnOnce() -> String) -> Result<(), StorageError> {
-        match leads(*self.term.borrow()) {
-            true => Ok(()),
-            false => Err(failed(
+        if leads(*self.term.borrow()) {
+            Ok(())
+        } else {
+            Err(failed(
                 "writing",
                 object(),
                 Failure::Unavailable("the lease went to another replica".to_owned()),
-            )),
+            ))
         }
     }
 

@@ -252,10 +252,8 @@ mod tests {
 
     #[test]
     fn a_transition_is_told_once_and_a_good_beginning_is_none() {
-        let (good, bad) = (
-            status("True", "Reconciled"),
-            status("False", "ListenersNotReady"),
-        );
+        let good = status("True", "Reconciled");
+        let bad = status("False", "ListenersNotReady");
         assert_eq!(reasons(&Value::Null, &good), []);
         assert_eq!(
             reasons(&Value::Null, &bad),

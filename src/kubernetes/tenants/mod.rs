@@ -374,7 +374,9 @@ impl Tenants {
             (Task::Object(_), _) => "object",
             (Task::Status(_), _) => "status",
         };
-        let (client, key, defaults) = (self.client.clone(), task.key(), self.defaults.clone());
+        let client = self.client.clone();
+        let key = task.key();
+        let defaults = self.defaults.clone();
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
             let outcome = job::run(client, key, job, &defaults).await;

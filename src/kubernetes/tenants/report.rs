@@ -45,10 +45,8 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let listener = |listener: &Value| {
         let conditions = &listener["conditions"];
         let name: Arc<str> = Arc::from(listener["name"].as_str()?);
-        let (accepted, programmed) = (
-            holds(conditions, "Accepted"),
-            holds(conditions, "Programmed"),
-        );
+        let accepted = holds(conditions, "Accepted");
+        let programmed = holds(conditions, "Programmed");
         // Cilium sets this reason for a route kind that the listener's protocol does not support,
         // and serves the other kinds.
         let refs = conditions
@@ -90,10 +88,8 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
         .filter_map(waits)
         .collect();
     let conditions = &status["conditions"];
-    let (accepted, programmed) = (
-        holds(conditions, "Accepted"),
-        holds(conditions, "Programmed"),
-    );
+    let accepted = holds(conditions, "Accepted");
+    let programmed = holds(conditions, "Programmed");
     let is_behind = oldest(conditions).is_some_and(|observed| observed < seen.generation);
     ParentState {
         accepted,

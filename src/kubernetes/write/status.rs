@@ -836,10 +836,8 @@ mod tests {
                 .collect();
             json!({"controllerName": controller, "parentRef": {"name": "g"}, "conditions": conditions})
         };
-        let (theirs, ours) = (
-            entry("io.cilium/x", &["Accepted", "ResolvedRefs"]),
-            entry(CONTROLLER, &["Accepted"]),
-        );
+        let theirs = entry("io.cilium/x", &["Accepted", "ResolvedRefs"]);
+        let ours = entry(CONTROLLER, &["Accepted"]);
         let taken = entry(CONTROLLER, &["Accepted", "ResolvedRefs"]);
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
         for (there, alone, waiting, written) in [

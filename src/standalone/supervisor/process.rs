@@ -167,11 +167,12 @@ mod tests {
 
     #[test]
     fn only_running_envoys_of_this_directory_and_this_user_are_found() {
-        let (dir, launch) = (Path::new("/state"), |epoch| Launch {
+        let dir = Path::new("/state");
+        let launch = |epoch| Launch {
             base_id: 7,
             epoch,
             digest: digest("", Lifetime::Independent),
-        });
+        };
         let command = |dir: &Path, epoch: u32| {
             let arguments = launch(epoch).arguments(dir, 60);
             [vec![OsString::from("envoy")], arguments].concat()

@@ -513,9 +513,10 @@ impl Search {
                 };
                 let answer = (self.answering.is_some() && trying.contains(&place))
                     || matches!(self.held.get(&place), Some((Remedy::Answer, _)));
-                match answer {
-                    true => Some(answered(route.clone())),
-                    false => shown(Some(index)).then(|| route.clone()),
+                if answer {
+                    Some(answered(route.clone()))
+                } else {
+                    shown(Some(index)).then(|| route.clone())
                 }
             });
             let routes = routes.collect();

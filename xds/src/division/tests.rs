@@ -332,7 +332,8 @@ fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() 
     let mut after = before.clone();
     after[3].routes[0] = route(&name("alice3", 0), "/new", "new");
     after[10].routes[0] = route(&name("mallory", 0), "/", POISON);
-    let (had, complete) = (table(before.clone()), table(after.clone()));
+    let had = table(before.clone());
+    let complete = table(after.clone());
     let unharmed = |taken: &RouteConfiguration| {
         assert_eq!(
             taken.virtual_hosts.len(),
@@ -359,7 +360,8 @@ fn a_search_does_not_serve_an_author_under_a_hostname_that_it_lost() {
             of("other", "mallory", second),
         ])
     };
-    let (had, complete) = (of_two("mallory", "fine"), of_two("alice", POISON));
+    let had = of_two("mallory", "fine");
+    let complete = of_two("alice", POISON);
     let found = divide(&complete, Some(&had), |taken| {
         let mallorys = |host: &VirtualHost| {
             host.routes
@@ -384,7 +386,8 @@ fn other_authors_of_the_virtual_host_of_a_culprit_get_their_changes() {
         ];
         table(vec![host("shared", routes)])
     };
-    let (had, complete) = (shared("old", "old"), shared("new", POISON));
+    let had = shared("old", "old");
+    let complete = shared("new", POISON);
     let found = divide(&complete, Some(&had), |_| {}).expect("it is divided");
     let routes = &of(&found.running, "shared").expect("it is served").routes;
     assert_eq!(routes[0], route(&name("alice", 0), "/a", "new"));

@@ -149,7 +149,8 @@ impl Session {
     /// Returns the items of `kind` to send now.
     pub(super) fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
         self.subscription(kind)?;
-        let (limits, asked) = (self.limits.clone(), self.requests);
+        let limits = self.limits.clone();
+        let asked = self.requests;
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
         let drops = self.drops(kind);

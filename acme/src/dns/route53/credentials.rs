@@ -419,10 +419,8 @@ fn json_keys(answer: &Answer, label: &str) -> Result<Temporary, DnsError> {
             "{label} answered without AccessKeyId, SecretAccessKey and Expiration"
         ))
     })?;
-    let (secret, token) = (
-        Zeroizing::new(document.secret_access_key),
-        document.token.map(Zeroizing::new),
-    );
+    let secret = Zeroizing::new(document.secret_access_key);
+    let token = document.token.map(Zeroizing::new);
     temporary(
         &document.access_key_id,
         &secret,

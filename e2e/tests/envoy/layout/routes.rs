@@ -35,7 +35,8 @@ impl Plain {
 
     async fn with_table(table: impl FnOnce(&Site) -> Table) -> Result<Self> {
         let site = Site::new()?;
-        let (a, b) = (site.echo("a").await?, site.echo("b").await?);
+        let a = site.echo("a").await?;
+        let b = site.echo("b").await?;
         site.table(&table(&site));
         let envoy = site.envoy().await?;
         Ok(Self {
@@ -289,10 +290,8 @@ async fn redirects() -> Result<()> {
             status,
         }))
     };
-    let (full, part) = (
-        |p: &str| Some(PathRewrite::Full(p.to_owned())),
-        |p: &str| Some(PathRewrite::Prefix(p.to_owned())),
-    );
+    let full = |p: &str| Some(PathRewrite::Full(p.to_owned()));
+    let part = |p: &str| Some(PathRewrite::Prefix(p.to_owned()));
     let plain = Plain::with(vec![
         route("/https", redirect(Some("https"), None, None, None, 301)),
         route(
@@ -343,10 +342,8 @@ async fn rewrites() -> Result<()> {
         },
         ..to_a()
     };
-    let (full, part) = (
-        |p: &str| Some(PathRewrite::Full(p.to_owned())),
-        |p: &str| Some(PathRewrite::Prefix(p.to_owned())),
-    );
+    let full = |p: &str| Some(PathRewrite::Full(p.to_owned()));
+    let part = |p: &str| Some(PathRewrite::Prefix(p.to_owned()));
     let mut own = to("b", 1);
     own.rewrite = Rewrite {
         hostname: Some("share.example.org".to_owned()),

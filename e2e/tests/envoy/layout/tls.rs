@@ -29,7 +29,8 @@ fn refused(result: Result<Answer, Failure>) -> bool {
 #[ignore = "needs Envoy"]
 async fn certificate_and_routes_come_by_sni() -> Result<()> {
     let mut site = Site::new()?;
-    let (_a, _b) = (site.echo("a").await?, site.echo("b").await?);
+    let _a = site.echo("a").await?;
+    let _b = site.echo("b").await?;
     site.serve("a.example.org", all_to("a"))?;
     site.serve("b.example.org", all_to("b"))?;
     site.serve("unused.example.org", all_to("a"))?;
@@ -52,7 +53,8 @@ async fn certificate_and_routes_come_by_sni() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn spellings_of_host_and_a_forged_scope_header() -> Result<()> {
     let mut site = Site::new()?;
-    let (_a, _b) = (site.echo("a").await?, site.echo("b").await?);
+    let _a = site.echo("a").await?;
+    let _b = site.echo("b").await?;
     site.serve("a.example.org", all_to("a"))?;
     site.serve("b.example.org", all_to("b"))?;
     site.serve(
@@ -231,11 +233,9 @@ async fn each_host_has_its_own_tls_parameters_on_one_chain() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<()> {
     let mut site = Site::new()?;
-    let (_a, _wild, _any) = (
-        site.echo("a").await?,
-        site.echo("wild").await?,
-        site.echo("any").await?,
-    );
+    let _a = site.echo("a").await?;
+    let _wild = site.echo("wild").await?;
+    let _any = site.echo("any").await?;
     site.serve("a.example.org", all_to("a"))?;
     site.chain(
         "https",
@@ -313,12 +313,10 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
 #[ignore = "needs Envoy"]
 async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     let mut site = Site::new()?;
-    let (_a, _one, _two, _wild) = (
-        site.echo("a").await?,
-        site.echo("one").await?,
-        site.echo("two").await?,
-        site.echo("wild").await?,
-    );
+    let _a = site.echo("a").await?;
+    let _one = site.echo("one").await?;
+    let _two = site.echo("two").await?;
+    let _wild = site.echo("wild").await?;
     site.serve("a.example.org", all_to("a"))?;
     site.chain(
         "https",
@@ -446,7 +444,8 @@ async fn a_new_host_drains_nothing() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn one_hostname_on_two_frontends_has_two_scopes() -> Result<()> {
     let mut site = Site::new()?;
-    let (_a, _b) = (site.echo("a").await?, site.echo("b").await?);
+    let _a = site.echo("a").await?;
+    let _b = site.echo("b").await?;
     site.serve("a.example.org", all_to("a"))?;
     let second = frontend(frontend_id()?, site.tls.kind.clone());
     assert!(matches!(second.kind, FrontendKind::Tls { .. }));

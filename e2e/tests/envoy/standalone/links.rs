@@ -206,7 +206,8 @@ async fn no_object_is_lost_while_a_volume_is_exchanged() -> Result<()> {
     load.more(ANSWERS).await?;
     for number in 2..=13 {
         let other = version("b", number);
-        let (all, none) = (format!("{web}---\n{other}"), "# nothing\n".to_owned());
+        let all = format!("{web}---\n{other}");
+        let none = "# nothing\n".to_owned();
         let new = format!("c{number}.yaml");
         let files = match number % 3 {
             0 => [("a.yaml", &*all), ("b.yaml", &*none)],

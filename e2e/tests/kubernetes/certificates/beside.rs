@@ -54,7 +54,8 @@ impl Edge {
             .display()
             .to_string();
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let (at, address) = (xds.to_string(), place.address.to_string());
+        let at = xds.to_string();
+        let address = place.address.to_string();
         let mut controller = Gatewright::start(&[
             "controller",
             "--kubeconfig",

@@ -43,7 +43,9 @@ impl Site {
         let server = ApiServer::start().await?;
         server.install_gateway_api().await?;
         let cilium = Cilium::start(&server).await?;
-        let (objects, made, secrets) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let objects = Vec::new();
+        let made = BTreeSet::new();
+        let secrets = BTreeSet::new();
         let mut site = Self {
             server,
             cilium,

@@ -407,7 +407,8 @@ async fn in_mode(mode: Mode) -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn a_refused_hostname_is_not_served_with_a_certificate_for_each_host() -> Result<()> {
-    let (spec, annotations) = (json!({}), json!({}));
+    let spec = json!({});
+    let annotations = json!({});
     in_mode(Mode {
         name: "http01",
         spec,
@@ -421,7 +422,8 @@ async fn a_refused_hostname_is_not_served_with_a_certificate_for_each_host() -> 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn a_refused_hostname_is_not_served_with_certificates_of_the_internal_ca() -> Result<()> {
-    let (spec, annotations) = (json!({}), json!({"gatewright.io/issuer": "internal-ca"}));
+    let spec = json!({});
+    let annotations = json!({"gatewright.io/issuer": "internal-ca"});
     in_mode(Mode {
         name: "internal-ca",
         spec,
@@ -436,7 +438,8 @@ async fn a_refused_hostname_is_not_served_with_certificates_of_the_internal_ca()
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn a_refused_hostname_is_not_served_under_a_wildcard_certificate_by_dns01() -> Result<()> {
     let dns01 = json!({"provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}});
-    let (spec, annotations) = (json!({"certMode": "dns01", "dns01": dns01}), json!({}));
+    let spec = json!({"certMode": "dns01", "dns01": dns01});
+    let annotations = json!({});
     in_mode(Mode {
         name: "dns01",
         spec,

@@ -92,7 +92,8 @@ async fn of_namespaces_that_a_gateway_admits_the_first_keeps_a_hostname() -> Res
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let (http, other) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let other = free_port()?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}}))
         .await?;

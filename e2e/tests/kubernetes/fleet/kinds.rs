@@ -210,7 +210,8 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
     server
         .put(gateway("default", "own", 443, &["web.example.org"]))
         .await?;
-    let (mut cluster_ip, mut first) = (Value::Null, Value::Null);
+    let mut cluster_ip = Value::Null;
+    let mut first = Value::Null;
     for step in steps() {
         let Step {
             name,

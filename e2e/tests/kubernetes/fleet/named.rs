@@ -90,10 +90,8 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    let (nora, nils) = (
-        Echo::start_on("nora", BACKEND).await?,
-        Echo::start_on("nils", BACKEND).await?,
-    );
+    let nora = Echo::start_on("nora", BACKEND).await?;
+    let nils = Echo::start_on("nils", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;

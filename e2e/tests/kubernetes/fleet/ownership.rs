@@ -100,7 +100,8 @@ async fn a_listener_for_all_names_answers_for_none_that_the_platform_granted_to_
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let (http, https) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let https = free_port()?;
     let all = json!([
         listener("http", "HTTP", http, ""),
         listener("https", "HTTPS", https, "*.example")
@@ -164,7 +165,9 @@ async fn no_namespace_takes_a_name_or_a_port_that_another_had_first() -> Result<
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let (http, https, other) = (free_port()?, free_port()?, free_port()?);
+    let http = free_port()?;
+    let https = free_port()?;
+    let other = free_port()?;
     // Mallory's Gateway is older; her names are added later.
     let mallory = tenant(
         &cluster,

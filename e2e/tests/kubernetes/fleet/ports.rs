@@ -29,10 +29,8 @@ async fn nobody_takes_the_port_of_a_dedicated_gateway() -> Result<()> {
     server
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
-    let (petra, paul) = (
-        Echo::start_on("petra", BACKEND).await?,
-        Echo::start_on("paul", BACKEND).await?,
-    );
+    let petra = Echo::start_on("petra", BACKEND).await?;
+    let paul = Echo::start_on("paul", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -129,7 +127,8 @@ async fn a_port_that_the_service_of_the_envoys_lacks_is_told_until_it_is_added()
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "gatewright-envoy", "namespace": "gatewright-system"},
             "spec": {"type": "LoadBalancer", "ports": ports}})
     };
-    let (port, more) = (free_port()?, free_port()?);
+    let port = free_port()?;
+    let more = free_port()?;
     server.put(ports(&[80, 443])).await?;
     give(&cluster, "gatewright-system", "gatewright-envoy", BACKEND).await?;
     let echo = Echo::start_on("web", BACKEND).await?;
@@ -210,7 +209,8 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
     server
         .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
         .await?;
-    let (port, free) = (free_port()?, free_port()?);
+    let port = free_port()?;
+    let free = free_port()?;
     let spec = json!({"fleet": "Shared", "ports": [{"port": port, "protocol": "TLS"}]});
     server.put(parameters("mine", spec)).await?;
     server

@@ -39,7 +39,8 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
             ))
             .await
     };
-    let (name, wait) = (name_of("bank"), LIMIT);
+    let name = name_of("bank");
+    let wait = LIMIT;
     isolated(json!({"replicas": 2})).await?;
     server.put(class("isolated")).await?;
     server.put(gateway("bank", "isolated", None)).await?;

@@ -169,7 +169,8 @@ async fn apply(server: &ApiServer, case: &Case) -> Result<String> {
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("cozy-{}", case.mode)}}))
         .await?;
-    let (wildcard, child) = (format!("*.{apex}"), format!("*.child.{apex}"));
+    let wildcard = format!("*.{apex}");
+    let child = format!("*.child.{apex}");
     server
         .put(tls_secret(&space, "wildcard", &[&apex, &wildcard, &child])?)
         .await?;

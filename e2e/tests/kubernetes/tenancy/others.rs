@@ -566,7 +566,8 @@ async fn fought_over(cluster: &Cluster) -> Result<()> {
         ..PatchParams::default()
     };
     let tenants = server.api(TENANT, "TenantGateway", NS).await?;
-    let (deadline, mut edits) = (Instant::now() + Duration::from_secs(120), 0);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut edits = 0;
     let is_told = |object: &DynamicObject| {
         condition(&object.data["status"], "Ready")
             .is_some_and(|ready| ready["reason"] == "ContestedByAnotherWriter")

@@ -28,10 +28,8 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     let address = own_address();
     let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
-    let (winner, loser) = (
-        Echo::start_on("winner", BACKEND).await?,
-        Echo::start_on("loser", BACKEND).await?,
-    );
+    let winner = Echo::start_on("winner", BACKEND).await?;
+    let loser = Echo::start_on("loser", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -152,10 +150,8 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
     let address = own_address();
     let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
-    let (calls, pages) = (
-        Echo::start_on("calls", BACKEND).await?,
-        Echo::start_on("pages", BACKEND).await?,
-    );
+    let calls = Echo::start_on("calls", BACKEND).await?;
+    let pages = Echo::start_on("pages", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -371,17 +367,16 @@ async fn a_listener_set_takes_no_plain_http_of_another_tenant() -> Result<()> {
     let address = own_address();
     let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
-    let (alice, mallory) = (
-        Echo::start_on("alice", BACKEND).await?,
-        Echo::start_on("mallory", BACKEND).await?,
-    );
+    let alice = Echo::start_on("alice", BACKEND).await?;
+    let mallory = Echo::start_on("mallory", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     server
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
-    let (apex, host) = ("plain.example.org", "web.plain.example.org");
+    let apex = "plain.example.org";
+    let host = "web.plain.example.org";
     namespace(server, "tenant-plain", apex).await?;
     member(server, "tenant-plain-a", "tenant-plain", apex).await?;
     member(server, "tenant-plain-m", "tenant-plain", apex).await?;

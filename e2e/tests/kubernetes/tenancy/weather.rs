@@ -23,7 +23,8 @@ use e2e::tenants::{
 
 /// A TenantGateway with so many hosts, named after its story.
 async fn story(server: &ApiServer, name: &str, hosts: usize) -> Result<()> {
-    let (space, apex) = (format!("tenant-{name}"), format!("{name}.example.org"));
+    let space = format!("tenant-{name}");
+    let apex = format!("{name}.example.org");
     namespace(server, &space, &apex).await?;
     server.put(tenant(&space, json!({"apex": apex}))).await?;
     burst(server, &space, &apex, 0..hosts).await

@@ -155,7 +155,8 @@ async fn removed_and_reinstalled_definitions_end_in_the_same_state() -> Result<(
     })
     .await?;
     quiet(&cluster, 0).await?;
-    let (before, uid) = (all(server).await?, service_uid(server).await?);
+    let before = all(server).await?;
+    let uid = service_uid(server).await?;
     let deleted = || {
         anyhow::Ok(
             cluster

@@ -197,7 +197,9 @@ async fn an_xlistenerset_of_version_1_4_is_served_as_a_listener_set() -> Result<
             .put(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}))
             .await
     };
-    let (edge, http, https) = (free_port()?, free_port()?, free_port()?);
+    let edge = free_port()?;
+    let http = free_port()?;
+    let https = free_port()?;
     let allowed = json!({"namespaces": {"from": "Same"}});
     let gateway = |allowed: &Value| {
         json!({"gatewayClassName": "gatewright", "allowedListeners": allowed,
@@ -261,7 +263,8 @@ async fn an_xlistenerset_of_version_1_4_is_served_as_a_listener_set() -> Result<
             .unwrap_or_default()
     };
     set_is(&|set| {
-        let (plain, secure) = (entry(set, "plain"), entry(set, "secure"));
+        let plain = entry(set, "plain");
+        let secure = entry(set, "secure");
         is_true(&plain, "Programmed")
             && reason(&secure, "ResolvedRefs") == Some(json!("RefNotPermitted"))
     })

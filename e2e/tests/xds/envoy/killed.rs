@@ -34,10 +34,8 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let (questions, answers) = (
-            child.stdin.take().expect("piped"),
-            child.stdout.take().expect("piped"),
-        );
+        let questions = child.stdin.take().expect("piped");
+        let answers = child.stdout.take().expect("piped");
         Process {
             child,
             questions,
@@ -96,9 +94,12 @@ fn total(state: &Value, what: &str) -> u64 {
 #[ignore = "needs Envoy"]
 async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_byte() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (socket, file) = (dir.path().join("xds.sock"), dir.path().join("resources"));
-    let (plain, tls) = (free_port(), free_port());
-    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    let socket = dir.path().join("xds.sock");
+    let file = dir.path().join("resources");
+    let plain = free_port();
+    let tls = free_port();
+    let now = SystemTime::now();
+    let hour = Duration::from_secs(3600);
     let authority = xds::Authority::new("test", hour, now).expect("an authority");
     let pair = authority
         .issue_server(&["*.killed.test".to_owned()], hour, now)

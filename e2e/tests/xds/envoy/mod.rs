@@ -21,7 +21,8 @@ use xds::{Cache, Kind, Resource};
 #[ignore = "needs Envoy"]
 async fn a_route_through_an_eds_cluster_is_live_when_acknowledged_and_goes_again() {
     let mut fleet = Served::default();
-    let (front, back) = (free_port(), free_port());
+    let front = free_port();
+    let back = free_port();
     let envoy = Envoy::of(&fleet, "one");
     // The backend is a second listener of the same Envoy.
     let generation = fleet.publish(

@@ -361,7 +361,8 @@ fn hostnames_are_shared_at_exact_listeners_or_by_parameter() {
             site.told(&both[1]).0,
         )
     };
-    let (shared, alices) = ("alice+mallory".to_owned(), "alice".to_owned());
+    let shared = "alice+mallory".to_owned();
+    let alices = "alice".to_owned();
     assert_eq!(
         consent(""),
         (shared.clone(), alices.clone(), "HostnameConflict")

@@ -501,10 +501,8 @@ fn work_of_default_gateways(count: usize) -> Vec<Work> {
 
 #[test]
 fn the_work_around_default_gateways_does_not_grow_with_the_routes_that_want_them() {
-    let (few, many) = (
-        work_of_default_gateways(100),
-        work_of_default_gateways(1_000),
-    );
+    let few = work_of_default_gateways(100);
+    let many = work_of_default_gateways(1_000);
     assert_eq!(few[..3], many[..3]);
     let (add, resources, _) = few[0];
     assert!(

@@ -78,7 +78,9 @@ impl Told {
                     let addresses = addresses.iter().map(ToString::to_string).collect();
                     self.endpoints.insert(cluster.to_string(), addresses);
                 }
-                _ => drop(self.endpoints.remove(&cluster.to_string())),
+                _ => {
+                    self.endpoints.remove(&cluster.to_string());
+                }
             }
         }
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("mallory", "r"));

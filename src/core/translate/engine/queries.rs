@@ -313,7 +313,9 @@ impl Engine {
     }
 
     fn explainer(&self) -> Explainer<'_> {
-        let (settings, store, frontends) = (&self.settings, &self.store, &self.frontends);
+        let settings = &self.settings;
+        let store = &self.store;
+        let frontends = &self.frontends;
         Explainer {
             routing: Routing {
                 settings,

@@ -216,7 +216,8 @@ fn gateways_with_envoys_of_their_own_take_no_ports_of_others() {
 fn a_gateway_without_a_port_says_so_and_gets_the_first_that_is_free() {
     let mut site = Site::new();
     for first in INTERNAL.step_by(64) {
-        let (namespace, last) = (format!("n{first}"), INTERNAL.end.min(first + 64));
+        let namespace = format!("n{first}");
+        let last = INTERNAL.end.min(first + 64);
         let ports = || 1..=last - first;
         site.put(service(
             &namespace,

@@ -60,7 +60,8 @@ impl Explainer<'_> {
         explanation: &mut Explanation,
     ) {
         let Target::Backend(backend) = &share.target else {
-            let (weight, answer) = (share.weight, answered(protocol, 500));
+            let weight = share.weight;
+            let answer = answered(protocol, 500);
             let text = format!("a backendRef with weight {weight} does not resolve: {answer}");
             explanation.fail(
                 "backend",

@@ -55,7 +55,8 @@ impl Explainer<'_> {
                 .iter()
                 .any(|listener| listener.port == port)
         });
-        let (store, ours) = (self.routing.store, &self.routing.settings.controller);
+        let store = self.routing.store;
+        let ours = &self.routing.settings.controller;
         let others =
             here.filter_map(|gateway| Some((&gateway.meta.name, of_class(gateway, store, ours)?)));
         others
@@ -136,12 +137,13 @@ impl Explainer<'_> {
             )
         };
         let parents: Vec<String> = route.parents.iter().map(name).collect();
-        match parents.is_empty() {
-            true => "it has no parentRefs".to_owned(),
-            false => format!(
+        if parents.is_empty() {
+            "it has no parentRefs".to_owned()
+        } else {
+            format!(
                 "no Gateway or ListenerSet of ours is {}",
                 parents.join(" or ")
-            ),
+            )
         }
     }
 

@@ -52,9 +52,11 @@ impl Site {
         for (key, resource) in &delta.resources {
             match resource {
                 Some(Resource::Frontend(frontend)) => {
-                    drop(self.frontends.insert(key.clone(), frontend.clone()))
+                    self.frontends.insert(key.clone(), frontend.clone());
                 }
-                _ => drop(self.frontends.remove(key)),
+                _ => {
+                    self.frontends.remove(key);
+                }
             }
         }
         delta
@@ -798,7 +800,8 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         site.write("a", "g0");
         (changed, counted(&site, &before))
     };
-    let ((few, written), many) = (work(3), work(60));
+    let (few, written) = work(3);
+    let many = work(60);
     assert_eq!((few.0.parents, written.frontends), (1, 1));
     assert_eq!((few, written), many);
 }
