@@ -169,13 +169,15 @@ fn turn(program: &str) -> Result<Vec<(String, f64)>> {
         "{program}: {}{text}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let figure = |line: &str| {
-        Some((
-            line.split_once('\t')?.0.to_owned(),
-            line.split_once('\t')?.1.parse().ok()?,
-        ))
-    };
-    Ok(text.lines().filter_map(figure).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| {
+            Some((
+                line.split_once('\t')?.0.to_owned(),
+                line.split_once('\t')?.1.parse().ok()?,
+            ))
+        })
+        .collect())
 }
 
 #[tokio::main]

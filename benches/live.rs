@@ -211,15 +211,14 @@ async fn run(count: usize) -> Result<()> {
             })
             .await?;
         let wanted = format!("round-{round}");
-        let changed = |a: Option<&e2e::probe::Answer>| {
-            a.is_some_and(|a| {
-                a.headers
-                    .get("x-round")
-                    .is_some_and(|v| v.as_bytes() == wanted.as_bytes())
-            })
-        };
         bench
-            .change(&mut change, n, vec![route(n, &wanted)], changed)
+            .change(&mut change, n, vec![route(n, &wanted)], |a| {
+                a.is_some_and(|a| {
+                    a.headers
+                        .get("x-round")
+                        .is_some_and(|v| v.as_bytes() == wanted.as_bytes())
+                })
+            })
             .await?;
         let before = bench
             .probe(n)
@@ -228,16 +227,15 @@ async fn run(count: usize) -> Result<()> {
             .peer
             .context("over TLS")?
             .serial;
-        let rotated = |a: Option<&e2e::probe::Answer>| {
-            a.and_then(|a| a.peer.as_ref())
-                .is_some_and(|p| p.serial != before)
-        };
         bench
             .change(
                 &mut rotate,
                 n,
                 vec![secret(&format!("c{n}"), &name(n))?],
-                rotated,
+                |a| {
+                    a.and_then(|a| a.peer.as_ref())
+                        .is_some_and(|p| p.serial != before)
+                },
             )
             .await?;
     }

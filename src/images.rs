@@ -161,9 +161,12 @@ fn image(
 /// Checks a digest by the OCI image specification, descriptor.md: `sha256:` and the hash in lower
 /// case.
 fn is_digest(text: &str) -> bool {
-    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    text.strip_prefix("sha256:")
-        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hexadecimal))
+    text.strip_prefix("sha256:").is_some_and(|hash| {
+        hash.len() == 64
+            && hash
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    })
 }
 
 #[cfg(test)]

@@ -90,9 +90,8 @@ pub fn log_panics() {
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo| {
         let thread = std::thread::current();
         // Tasks of the crates that know nothing of ours have spans.
-        let span = || tracing::Span::current().metadata().map(|span| span.name());
         let task = name()
-            .or_else(span)
+            .or_else(|| tracing::Span::current().metadata().map(|span| span.name()))
             .or(thread.name())
             .unwrap_or("without a name");
         let place = info.location().map(ToString::to_string).unwrap_or_default();

@@ -120,12 +120,11 @@ fn what_concerns_a_whole_file_has_no_line_and_a_second_definition_a_reason_of_it
     );
     let found: serde_json::Value =
         serde_json::from_slice(&lint(&[&path, "-o", "json"], "").stdout).expect("JSON");
-    let of_file = |finding: &&serde_json::Value| finding["reason"] == "Unreadable";
     let whole = found
         .as_array()
         .expect("a list")
         .iter()
-        .find(of_file)
+        .find(|finding| finding["reason"] == "Unreadable")
         .expect("found");
     assert!(whole.get("line").is_none(), "{whole}");
 }

@@ -435,14 +435,13 @@ fn words(line: &str) -> Vec<String> {
 /// command that a text only mentions.
 fn unaccepted(words: &[String]) -> Option<String> {
     // Words in capitals stand for something of the reader.
-    let stands_for = |word: &String| match &**word {
-        "URL" | "https://HOST/PATH" => "https://shop.example.org/".to_owned(),
-        "HOST" => "shop.example.org".to_owned(),
-        "HOST:8080" => "gatewright:8080".to_owned(),
-        _ => word.clone(),
-    };
     let refused = Cli::command()
-        .try_get_matches_from(words.iter().map(stands_for))
+        .try_get_matches_from(words.iter().map(|word| match &**word {
+            "URL" | "https://HOST/PATH" => "https://shop.example.org/".to_owned(),
+            "HOST" => "shop.example.org".to_owned(),
+            "HOST:8080" => "gatewright:8080".to_owned(),
+            _ => word.clone(),
+        }))
         .err()?;
     let is_a_part = refused.get(ContextKind::InvalidValue)
         == Some(&ContextValue::String(String::new()))

@@ -376,16 +376,18 @@ fn hosts_of_a_tenant_whose_label_moved_before_its_apex_are_treated_alike() {
     let hosts: Vec<String> = (0..70).map(|number| format!("h{number}.a.org")).collect();
     for (namespace, left) in [("tenant-a", 0), ("tenant-b", hosts.len())] {
         let mut pipeline = pipeline(tenancy::ClaimPrecedence::Smallest);
-        let named = |host: &String| {
-            route(
-                "HTTPRoute",
-                namespace,
-                host.split('.').next().expect("a label"),
-                "cozystack",
-                &[host],
-            )
-        };
-        let routes: Vec<Object> = hosts.iter().map(named).collect();
+        let routes: Vec<Object> = hosts
+            .iter()
+            .map(|host| {
+                route(
+                    "HTTPRoute",
+                    namespace,
+                    host.split('.').next().expect("a label"),
+                    "cozystack",
+                    &[host],
+                )
+            })
+            .collect();
         pipeline.apply(
             routes.iter().cloned().map(Change::put).collect(),
             SystemTime::UNIX_EPOCH,

@@ -66,9 +66,12 @@ fn command(of: &Command, body: &mut String) {
             .map(ToString::to_string)
             .unwrap_or_default();
         writeln!(body, "\n## {name}\n\n{}\n", about.trim()).expect("a String takes every write");
-        let shown =
-            |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
-        let args: Vec<&Arg> = sub.get_arguments().filter(shown).collect();
+        let args: Vec<&Arg> = sub
+            .get_arguments()
+            .filter(|arg| {
+                !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version")
+            })
+            .collect();
         if !args.is_empty() {
             body.push_str("| Argument | Default | Meaning |\n| --- | --- | --- |\n");
         }

@@ -110,13 +110,14 @@ impl Breakers {
             breakers.remove(&Dependency::Ca);
         }
         let mut fails = |dependency: Dependency, subject: &str| {
-            let fresh = || Breaker {
-                failures: 0,
-                subjects: BTreeSet::new(),
-                open_until: Timestamp::MIN,
-                last: String::new(),
-            };
-            let breaker = breakers.entry(dependency.clone()).or_insert_with(fresh);
+            let breaker = breakers
+                .entry(dependency.clone())
+                .or_insert_with(|| Breaker {
+                    failures: 0,
+                    subjects: BTreeSet::new(),
+                    open_until: Timestamp::MIN,
+                    last: String::new(),
+                });
             breaker.fail(&dependency, subject, &failure.message, now);
         };
         match dependency {
@@ -227,13 +228,12 @@ impl Breakers {
             .first()
             .and_then(|want| self.0.get_key_value(&want.issuer));
         of_issuer.into_iter().flat_map(move |(issuer, breakers)| {
-            let counts = move |(dependency, breaker): &(&Dependency, &Breaker)| {
-                breaker.is_tripped(dependency)
-                    && order.serves.iter().any(|want| depends(want, dependency))
-            };
             breakers
                 .iter()
-                .filter(counts)
+                .filter(move |(dependency, breaker)| {
+                    breaker.is_tripped(dependency)
+                        && order.serves.iter().any(|want| depends(want, dependency))
+                })
                 .map(move |(dependency, breaker)| (issuer.as_str(), dependency, breaker))
         })
     }
@@ -324,14 +324,20 @@ mod tests {
     fn go(breakers: &Breakers, now: Timestamp) -> Vec<String> {
         let wanted = hosts();
         let budgets = Budgets::new();
-        let failures = |id: &CertificateId| u32::from(id.as_str().contains(".bad."));
-        let steps = breakers.hold(plan(&wanted, &[], &budgets, now), failures, |_| false, now);
+        let steps = breakers.hold(
+            plan(&wanted, &[], &budgets, now),
+            |id| u32::from(id.as_str().contains(".bad.")),
+            |_| false,
+            now,
+        );
         assert_eq!(steps.len(), wanted.len());
-        let host = |step: &Step<'_>| match step {
-            Step::Issue(order) => Some(order.names.first().to_string()),
-            _ => None,
-        };
-        steps.iter().filter_map(host).collect()
+        steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Issue(order) => Some(order.names.first().to_string()),
+                _ => None,
+            })
+            .collect()
     }
 
     fn silent(dependency: Dependency) -> Failure {

@@ -163,15 +163,14 @@ impl Keeper {
             all.insert(name.clone(), issuer);
         });
         self.write(|state| {
-            let of = |a: &&mut Attempts| {
-                a.about
-                    .strip_prefix(&name)
-                    .is_some_and(|rest| rest.starts_with(' '))
-            };
             state
                 .attempts
                 .values_mut()
-                .filter(of)
+                .filter(|a| {
+                    a.about
+                        .strip_prefix(&name)
+                        .is_some_and(|rest| rest.starts_with(' '))
+                })
                 .for_each(end_config_backoff);
             state.breakers.forget(&name);
         });

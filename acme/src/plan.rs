@@ -363,14 +363,16 @@ impl<'a> HeldIndex<'a> {
         let index = if self.held.get(next).is_some_and(|h| h.id == *id) {
             next
         } else {
-            let by_id = || {
-                self.held
-                    .iter()
-                    .enumerate()
-                    .map(|(i, h)| (h.id.as_str(), i))
-                    .collect()
-            };
-            *self.by_id.get_or_init(by_id).get(id.as_str())?
+            *self
+                .by_id
+                .get_or_init(|| {
+                    self.held
+                        .iter()
+                        .enumerate()
+                        .map(|(i, h)| (h.id.as_str(), i))
+                        .collect()
+                })
+                .get(id.as_str())?
         };
         self.next.set(index + 1);
         Some(index)

@@ -257,8 +257,10 @@ impl Cluster {
     /// Starts an Envoy with a lower limit of regular expressions than in our bootstrap: it refuses
     /// some that we accept.
     pub async fn strict_envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
-        let smaller = |bootstrap: String| bootstrap.replace("_level\":10000", "_level\":200");
-        self.envoy_from(NAMESPACE, node, self.xds, smaller).await
+        self.envoy_from(NAMESPACE, node, self.xds, |bootstrap| {
+            bootstrap.replace("_level\":10000", "_level\":200")
+        })
+        .await
     }
 
     async fn envoy_from(

@@ -97,11 +97,11 @@ impl Load {
                     }
                     Err(failure) => Err(failure),
                 };
-                let closes = |value: &str| value.eq_ignore_ascii_case("close");
                 if answer.as_ref().is_ok_and(|a| {
-                    a.headers
-                        .get("connection")
-                        .is_some_and(|v| v.to_str().is_ok_and(closes))
+                    a.headers.get("connection").is_some_and(|v| {
+                        v.to_str()
+                            .is_ok_and(|value| value.eq_ignore_ascii_case("close"))
+                    })
                 }) {
                     kept = None;
                 }

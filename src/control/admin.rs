@@ -312,14 +312,13 @@ async fn exchange(
         why: why.to_string(),
     };
     let work = async {
-        let connect = |why: std::io::Error| {
+        let stream = UnixStream::connect(socket).await.map_err(|why| {
             let path = socket.to_path_buf();
             match why.kind() {
                 std::io::ErrorKind::PermissionDenied => AdminError::Denied { path, why },
                 _ => AdminError::Connect { path, why },
             }
-        };
-        let stream = UnixStream::connect(socket).await.map_err(connect)?;
+        })?;
         let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| failed(&error))?;

@@ -161,13 +161,12 @@ mod tests {
         let access = EnvoyAccess::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| ObjectName::new(namespace, "edge"));
         let seen = || {
-            let of = |gateway: &ObjectName| {
+            [&a, &b, &c].map(|gateway| {
                 let view = access
                     .views
                     .of(&identity_of(&EnvoyFleet::Isolated(gateway.clone())));
                 view.map(|view| view.name().to_owned()).unwrap_or_default()
-            };
-            [&a, &b, &c].map(of)
+            })
         };
         access.admit(&a, View::new("a"));
         access.stand_in([

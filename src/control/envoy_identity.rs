@@ -98,10 +98,11 @@ impl EnvoyPod {
 }
 
 fn is_plain(part: &str) -> bool {
-    let plain = |byte: u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
-    };
-    !part.is_empty() && part.len() <= 253 && part.bytes().all(plain)
+    !part.is_empty()
+        && part.len() <= 253
+        && part.bytes().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
+        })
 }
 
 /// Returns the identity that the URI of a certificate is an instance of, for the xDS server. The

@@ -38,12 +38,11 @@ mod tests {
     use super::*;
 
     fn progress(acknowledged: &[Generation]) -> Progress {
-        let node = |has: &Generation| xds::NodeProgress {
+        let nodes = acknowledged.iter().map(|has| xds::NodeProgress {
             node: "n".into(),
             identity: "i".into(),
             acknowledged: *has,
-        };
-        let nodes = acknowledged.iter().map(node);
+        });
         Progress {
             published: 0,
             nodes: nodes.collect(),

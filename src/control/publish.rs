@@ -120,14 +120,16 @@ pub fn updates(
 
 /// Returns an update of only these listeners.
 pub fn listeners(frontends: &[Frontend], edge: &Edge) -> Update {
-    let made = |frontend: &Frontend| {
-        Encoded::new(
-            frontend.resource_name(),
-            &gatewright_envoy::listener_within(frontend, edge),
-        )
-    };
     Update {
-        upserts: frontends.iter().map(made).collect(),
+        upserts: frontends
+            .iter()
+            .map(|frontend| {
+                Encoded::new(
+                    frontend.resource_name(),
+                    &gatewright_envoy::listener_within(frontend, edge),
+                )
+            })
+            .collect(),
         removals: Vec::new(),
     }
 }

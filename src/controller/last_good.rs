@@ -85,8 +85,11 @@ impl ViewAccess {
     fn stand_in(&self, views: &FleetViews) {
         self.allow(views);
         if let Some(access) = &self.isolated {
-            let of = |(id, view): (_, &View)| Some((views.gateway(id)?.clone(), view.clone()));
-            access.stand_in(views.iter().filter_map(of));
+            access.stand_in(
+                views
+                    .iter()
+                    .filter_map(|(id, view)| Some((views.gateway(id)?.clone(), view.clone()))),
+            );
         }
     }
 

@@ -295,12 +295,13 @@ impl FairQueue {
     /// The latest time at which there is a batch to take without further acknowledgements; `None`
     /// if the queue is empty.
     pub fn due(&self, acknowledged: u64, now: Instant) -> Option<Instant> {
-        let until = |namespace: &Arc<str>| match self.under_way.get(namespace) {
-            Some((publication, since)) if *publication > acknowledged => *since + ACK_TIMEOUT,
-            _ => now,
-        };
         let waiting = self.order.iter().filter(|_| !self.waiting.is_empty());
-        waiting.map(until).min()
+        waiting
+            .map(|namespace| match self.under_way.get(namespace) {
+                Some((publication, since)) if *publication > acknowledged => *since + ACK_TIMEOUT,
+                _ => now,
+            })
+            .min()
     }
 }
 

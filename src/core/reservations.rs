@@ -64,10 +64,9 @@ impl<K: Ord + Clone> Reservations<K> {
 
     /// The items whose reservation has ended.
     pub(crate) fn expired(&self, now: u64) -> impl Iterator<Item = &K> {
-        let is_over = move |(released, _): &&(u64, K)| released.saturating_add(self.hold) <= now;
         self.by_time
             .iter()
-            .take_while(is_over)
+            .take_while(move |(released, _)| released.saturating_add(self.hold) <= now)
             .map(|(_, what)| what)
     }
 

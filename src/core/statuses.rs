@@ -31,12 +31,11 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     let mut all: BTreeMap<ObjectKey, Value> = laid
         .iter()
         .map(|(key, status)| {
-            let since = |place: &str, condition: &crate::model::Condition| {
-                context.since(key, place, condition.status)
-            };
             (
                 (*key).clone(),
-                status_document(status, context.controller(), &since),
+                status_document(status, context.controller(), &|place, condition| {
+                    context.since(key, place, condition.status)
+                }),
             )
         })
         .collect();

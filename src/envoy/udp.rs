@@ -166,17 +166,16 @@ mod tests {
     }
 
     fn share(service: Option<&str>, weight: u32, addresses: &[&str]) -> WeightedEndpoints {
-        let port = |name| ServicePort {
-            service: ObjectName::new("a", name),
-            port: 53,
-            transport: Transport::Udp,
-        };
         let addresses = addresses
             .iter()
             .map(|address| address.parse().expect("an address"))
             .collect();
         WeightedEndpoints {
-            port: service.map(port),
+            port: service.map(|name| ServicePort {
+                service: ObjectName::new("a", name),
+                port: 53,
+                transport: Transport::Udp,
+            }),
             weight,
             addresses,
         }

@@ -57,11 +57,10 @@ impl Ahead {
         is_current: bool,
         now: Instant,
     ) -> Vec<EndpointSlice> {
-        let is_ready = |_: &ObjectName, (until, slice): &mut (Instant, EndpointSlice)| {
-            is_current && *until <= now || are_known(slice, store)
-        };
         self.0
-            .extract_if(.., is_ready)
+            .extract_if(.., |_, (until, slice)| {
+                is_current && *until <= now || are_known(slice, store)
+            })
             .map(|(_, (_, slice))| slice)
             .collect()
     }

@@ -534,7 +534,7 @@ mod tests {
     use gatewright_core::model::Hostname;
     use gatewright_core::pipeline::Written;
     use gatewright_core::{tenancy, translate};
-    use hyper::{Request, Response};
+    use hyper::Response;
     use kube::client::Body;
 
     use super::*;
@@ -545,11 +545,13 @@ mod tests {
 
     /// A record of an API server that never answers.
     fn claims() -> Claims {
-        let nobody = |_: Request<Body>| {
-            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
-        };
         Claims::new(
-            Client::new(tower::service_fn(nobody), "default"),
+            Client::new(
+                tower::service_fn(|_| {
+                    std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+                }),
+                "default",
+            ),
             "gatewright-system",
         )
     }

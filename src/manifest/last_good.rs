@@ -214,18 +214,20 @@ mod tests {
     }
 
     fn kept(texts: &[(&str, u64, &str)]) -> Kept {
-        let text = |(name, seconds, text): &(&str, u64, &str)| {
-            (
-                PathBuf::from(name),
-                Text {
-                    at: at(*seconds),
-                    text: (*text).to_owned(),
-                },
-            )
-        };
         Kept {
             identity: Some((3, 4)),
-            texts: texts.iter().map(text).collect(),
+            texts: texts
+                .iter()
+                .map(|(name, seconds, text)| {
+                    (
+                        PathBuf::from(name),
+                        Text {
+                            at: at(*seconds),
+                            text: (*text).to_owned(),
+                        },
+                    )
+                })
+                .collect(),
         }
     }
 

@@ -26,11 +26,13 @@ pub(super) fn line_of(text: &str, field: &str) -> usize {
         let Entry { column, name, .. } = scope[at];
         let children = &scope[at + 1..];
         // The items of a list may stand in the same column as its name.
-        let is_child = |entry: &&Entry<'_>| {
-            entry.column > column
-                || name.is_some() && entry.name.is_none() && entry.column == column
-        };
-        let count = children.iter().take_while(is_child).count();
+        let count = children
+            .iter()
+            .take_while(|entry| {
+                entry.column > column
+                    || name.is_some() && entry.name.is_none() && entry.column == column
+            })
+            .count();
         line = scope[at].line;
         end = children.get(count).map_or(end, |next| next.line);
         (scope, rest) = (&children[..count], after);

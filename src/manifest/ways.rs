@@ -175,11 +175,13 @@ pub(super) fn passed(directory: &Path, rest: &Path) -> Vec<PathBuf> {
 
 /// The names in a path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
-    let part = |part: Component<'_>| match part {
-        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
-    };
-    path.components().rev().filter_map(part).collect()
+    path.components()
+        .rev()
+        .filter_map(|part| match part {
+            Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+        })
+        .collect()
 }
 
 #[cfg(test)]

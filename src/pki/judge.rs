@@ -126,8 +126,11 @@ fn issuers(
     let named: Vec<usize> = (0..certificates.len())
         .filter(|position| certificates[*position].subject() == below.issuer())
         .collect();
-    let signed = |position: &usize| signed_by(below, &certificates[*position]) != Signature::Wrong;
-    let signers: Vec<usize> = named.iter().copied().filter(signed).collect();
+    let signers: Vec<usize> = named
+        .iter()
+        .copied()
+        .filter(|position| signed_by(below, &certificates[*position]) != Signature::Wrong)
+        .collect();
     if signers.is_empty() { named } else { signers }
 }
 

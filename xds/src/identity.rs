@@ -282,8 +282,9 @@ impl Authenticate for Certificates {
         };
         let leaf =
             leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
-        let unreadable = || Denied::Unauthenticated("the client certificate cannot be read".into());
-        let (names, expires) = names(leaf).ok_or_else(unreadable)?;
+        let (names, expires) = names(leaf).ok_or_else(|| {
+            Denied::Unauthenticated("the client certificate cannot be read".into())
+        })?;
         if expires <= SystemTime::now() {
             // It was valid when the connection was opened.
             return Err(Denied::Unauthenticated(

@@ -216,12 +216,11 @@ impl Resource {
     /// resources may share them: they are kept, and joined each time the resource is sent.
     pub fn from_pieces(pieces: Vec<Arc<[u8]>>) -> Result<Resource, ResourceError> {
         let whole = Resource::from_bytes(&pieces.concat())?;
-        let again = move || {
+        Ok(whole.encoded_by(move || {
             Resource::from_bytes(&pieces.concat())
                 .expect("it was decoded before")
                 .encoded()
-        };
-        Ok(whole.encoded_by(again))
+        }))
     }
 
     /// Returns the resource as bytes, to be stored: the `Resource` message of the delta protocol.

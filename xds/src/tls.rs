@@ -232,12 +232,11 @@ impl Authority {
             name: identity.to_owned(),
             why: e.to_string(),
         };
-        let read = |e: rcgen::Error| TlsError::Read {
-            what: "certificate request",
-            why: e.to_string(),
-        };
         let key = CertificateSigningRequestParams::from_pem(request)
-            .map_err(read)?
+            .map_err(|e| TlsError::Read {
+                what: "certificate request",
+                why: e.to_string(),
+            })?
             .public_key;
         let params = leaf(
             identity,
@@ -274,11 +273,13 @@ impl Authority {
 }
 
 fn uri(identity: &str) -> Result<SanType, TlsError> {
-    let fail = |e: rcgen::Error| TlsError::Issue {
-        name: identity.to_owned(),
-        why: e.to_string(),
-    };
-    identity.try_into().map(SanType::URI).map_err(fail)
+    identity
+        .try_into()
+        .map(SanType::URI)
+        .map_err(|e| TlsError::Issue {
+            name: identity.to_owned(),
+            why: e.to_string(),
+        })
 }
 
 fn leaf(

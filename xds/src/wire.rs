@@ -34,13 +34,12 @@ pub(crate) struct Node {
 impl Node {
     /// Returns the version that it reports, truncated.
     pub(crate) fn version(&self) -> Option<String> {
-        let words = || self.user_agent_version.chars().take(64).collect();
         let numbers = self
             .user_agent_build_version
             .as_ref()
             .and_then(|build| build.version.as_ref());
         let text: String = numbers.map_or_else(
-            words,
+            || self.user_agent_version.chars().take(64).collect(),
             |SemanticVersion {
                  major,
                  minor,

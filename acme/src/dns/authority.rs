@@ -481,13 +481,12 @@ fn referral(answer: &Message, zone: &Name, name: &Name) -> Option<Name> {
     if answer.authoritative || !answer.answers.is_empty() {
         return None;
     }
-    let below = |child: &Name| zone.zone_of(child) && child != zone && child.zone_of(name);
     answer
         .authorities
         .iter()
         .filter(|record| record.record_type() == RecordType::NS)
         .map(|record| record.name.to_lowercase())
-        .find(below)
+        .find(|child| zone.zone_of(child) && child != zone && child.zone_of(name))
 }
 
 fn server_names(records: &[hickory_proto::rr::Record], zone: &Name) -> Vec<Name> {

@@ -58,12 +58,13 @@ pub(super) struct State {
 impl State {
     /// Parses the output of [`Self::record`]; `what` names the record in an error.
     pub(super) fn read(record: &[u8], what: impl FnOnce() -> String) -> Result<Self, CaError> {
-        let damaged = |e: serde_json::Error| StorageError::Damaged {
-            key: what(),
-            line: e.line(),
-            column: e.column(),
-        };
-        Ok(serde_json::from_slice(record).map_err(damaged)?)
+        Ok(
+            serde_json::from_slice(record).map_err(|e| StorageError::Damaged {
+                key: what(),
+                line: e.line(),
+                column: e.column(),
+            })?,
+        )
     }
 
     /// Serializes the state, including the keys.

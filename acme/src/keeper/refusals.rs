@@ -95,13 +95,12 @@ impl Keeper {
             None => {}
         }
         let served = self.read(|state| {
-            let covers = |held: &&Arc<Stored>| {
-                held.tenant == want.tenant && held.certificate.names.cover(&want.names)
-            };
             let mut others = state
                 .held
                 .values()
-                .filter(covers)
+                .filter(|held| {
+                    held.tenant == want.tenant && held.certificate.names.cover(&want.names)
+                })
                 .map(|held| &held.certificate);
             others
                 .find(|held| held.serial != serial && held.not_after > now)

@@ -74,8 +74,10 @@ impl Keeper {
                 wants.mark_unchanged();
                 let wanted = self.with_holds(wanted_certificates.read().values(), now);
                 busy.retain(|id, job| {
-                    let is_wanted = |id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok();
-                    let serves = job.serves.iter().any(is_wanted);
+                    let serves = job
+                        .serves
+                        .iter()
+                        .any(|id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok());
                     if !serves {
                         running.cancel(id);
                         unclaimed_orders.claim(&job.issuer, id);

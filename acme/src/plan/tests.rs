@@ -612,11 +612,13 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
     wanted.sort_by(|a, b| a.id.cmp(&b.id));
     let orders = |budgets: &Budgets| -> Vec<String> {
         let steps = plan(&wanted, &[], budgets, at(0));
-        let order = |step: &Step<'_>| match step {
-            Step::Issue(order) => Some(order.serves[0].tenant.clone()),
-            _ => None,
-        };
-        steps.iter().filter_map(order).collect()
+        steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Issue(order) => Some(order.serves[0].tenant.clone()),
+                _ => None,
+            })
+            .collect()
     };
     let all = orders(&Budgets::new());
     let mut first = all[..3].to_vec();

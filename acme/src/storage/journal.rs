@@ -110,9 +110,9 @@ impl Journal {
                 others.push((key, content, there));
             }
         }
-        let is_of_now =
-            |text: &Zeroizing<Vec<u8>>| text.is_empty() || text.starts_with(boot.as_bytes());
-        let restarted = !texts.iter().all(is_of_now);
+        let restarted = !texts
+            .iter()
+            .all(|text| text.is_empty() || text.starts_with(boot.as_bytes()));
         if restarted {
             for (key, content, _) in &others {
                 files.restore(key, *content)?;

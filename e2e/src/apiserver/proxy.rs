@@ -261,14 +261,13 @@ async fn pass(
     } else {
         0
     });
-    let late = move |chunk| async move {
-        tokio::time::sleep(lag).await;
-        chunk
-    };
     let stream = body
         .into_data_stream()
         .map_err(std::io::Error::other)
-        .map(late)
+        .map(move |chunk| async move {
+            tokio::time::sleep(lag).await;
+            chunk
+        })
         .buffered(UNDERWAY);
     let step = weather.cut.load(Ordering::Relaxed);
     if !is_watch || step == 0 {

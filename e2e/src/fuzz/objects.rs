@@ -250,12 +250,13 @@ pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> 
 /// It with fewer steps.
 pub(super) fn smaller(data: &[u8]) -> Vec<Vec<u8>> {
     let steps = lines(data);
-    let without = |at: usize| {
-        let mut fewer = steps.clone();
-        fewer.remove(at);
-        written(&fewer)
-    };
-    (0..steps.len()).map(without).collect()
+    (0..steps.len())
+        .map(|at| {
+            let mut fewer = steps.clone();
+            fewer.remove(at);
+            written(&fewer)
+        })
+        .collect()
 }
 
 /// Changes one place below `value`.

@@ -354,17 +354,12 @@ impl Running {
         };
         let port = match &get.port {
             IntOrString::Int(port) => Some(*port),
-            IntOrString::String(name) => {
-                let named = |port: &&k8s_openapi::api::core::v1::ContainerPort| {
-                    port.name.as_ref() == Some(name)
-                };
-                container
-                    .ports
-                    .iter()
-                    .flatten()
-                    .find(named)
-                    .map(|port| port.container_port)
-            }
+            IntOrString::String(name) => container
+                .ports
+                .iter()
+                .flatten()
+                .find(|port| port.name.as_ref() == Some(name))
+                .map(|port| port.container_port),
         };
         let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else {
             return false;

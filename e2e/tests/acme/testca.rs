@@ -611,15 +611,15 @@ fn killed_at_every_write_there_is_one_order_one_certificate_no_lost_key_and_no_o
                 std::fs::create_dir(tmp.path().join("dns"))?;
                 let directory = ca.directory();
                 let dir = tmp.path().to_owned();
-                let child = move || -> Result<bool> {
+                halted |= tokio::task::spawn_blocking(move || -> Result<bool> {
                     let halted = run_child(&directory, &dir, left, after)?;
                     ensure!(
                         !run_child(&directory, &dir, 0, after)?,
                         "the second run has nobody to halt it"
                     );
                     Ok(halted)
-                };
-                halted |= tokio::task::spawn_blocking(child).await??;
+                })
+                .await??;
                 let at = format!("write {left} after={after}");
                 let counts = ca.counts();
                 ensure!(counts.accounts == 1, "{at}: {counts:?}");

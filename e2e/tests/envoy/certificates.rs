@@ -218,7 +218,6 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     let listener = json!({"name": "a", "port": port, "protocol": "HTTPS", "hostname": "a.example.org",
         "tls": {"certificateRefs": [{"name": "server"}]}});
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-    let glued = |leaf: &str, issuer: &str| format!("{}{issuer}", leaf.trim_end());
     let mut all = vec![
         class(),
         api(
@@ -231,7 +230,10 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
             "web",
             json!({"parentRefs": [{"name": "edge"}], "rules": rules}),
         ),
-        changes(&glued, &rcgen::PKCS_ECDSA_P256_SHA256)?,
+        changes(
+            &|leaf, issuer| format!("{}{issuer}", leaf.trim_end()),
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+        )?,
     ];
     all.extend(service("web", echo.address()));
     let world = World::start(all).await?;
@@ -245,14 +247,16 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     );
     // An Ed25519 key in PKCS #8 version 2, as ring and Go's newer encoders write it: Envoy reads
     // version 1 alone.
-    let odd = |leaf: &str, issuer: &str| {
-        format!(
-            "\u{feff}leaf:{leaf}{}",
-            issuer.replace("CERTIFICATE", "X509 CERTIFICATE")
-        )
-    };
     world
-        .settle(vec![changes(&odd, &rcgen::PKCS_ED25519)?])
+        .settle(vec![changes(
+            &|leaf, issuer| {
+                format!(
+                    "\u{feff}leaf:{leaf}{}",
+                    issuer.replace("CERTIFICATE", "X509 CERTIFICATE")
+                )
+            },
+            &rcgen::PKCS_ED25519,
+        )?])
         .await?;
     let answer = probe.send().await?;
     ensure!(

@@ -133,9 +133,10 @@ fn gateway(port: u16) -> Change {
 }
 
 fn route(kind: &str, name: &str, backends: &[(&str, u32)]) -> Change {
-    let backend =
-        |(name, weight): &(&str, u32)| json!({"name": name, "port": 53, "weight": weight});
-    let backends: Vec<Value> = backends.iter().map(backend).collect();
+    let backends: Vec<Value> = backends
+        .iter()
+        .map(|(name, weight)| json!({"name": name, "port": 53, "weight": weight}))
+        .collect();
     api(
         kind,
         name,

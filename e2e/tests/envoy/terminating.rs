@@ -56,9 +56,10 @@ fn service(name: &str) -> Change {
 }
 
 fn route(kind: &str, section: &str, backends: &[(&str, u32)]) -> Change {
-    let backend =
-        |(name, weight): &(&str, u32)| json!({"name": name, "port": 80, "weight": weight});
-    let backends: Vec<Value> = backends.iter().map(backend).collect();
+    let backends: Vec<Value> = backends
+        .iter()
+        .map(|(name, weight)| json!({"name": name, "port": 80, "weight": weight}))
+        .collect();
     let mut spec = json!({"parentRefs": [{"name": "edge", "sectionName": section}], "rules": [{"backendRefs": backends}]});
     if !["TCPRoute", "UDPRoute"].contains(&kind) {
         spec["hostnames"] = json!([HOST]);

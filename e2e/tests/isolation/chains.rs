@@ -9,17 +9,20 @@ use crate::strict::strict;
 
 /// A ListenerSet of a namespace at the shared Gateway, with HTTPS listeners for these hostnames.
 fn listeners(site: &Site, namespace: &str, name: &str, hostnames: &[String]) -> String {
-    let one = |(index, hostname): (usize, &String)| {
-        format!(
-            "  - {{name: l{index}, hostname: \"{hostname}\", protocol: HTTPS, port: {}, \
-             tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n",
-            site.https
-        )
-    };
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
          spec:\n  parentRef: {{name: edge, namespace: infra}}\n  listeners:\n{}---\n",
-        hostnames.iter().enumerate().map(one).collect::<String>()
+        hostnames
+            .iter()
+            .enumerate()
+            .map(|(index, hostname)| {
+                format!(
+                    "  - {{name: l{index}, hostname: \"{hostname}\", protocol: HTTPS, port: {}, \
+             tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n",
+                    site.https
+                )
+            })
+            .collect::<String>()
     )
 }
 

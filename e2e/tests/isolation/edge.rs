@@ -205,8 +205,10 @@ async fn identity(site: &Site, more: &str) -> Result<Vec<&'static str>> {
         asked["headers"]["x-forwarded-proto"] == json!(["http"]),
         "{asked}"
     );
-    let reached = |name: &&str| asked["headers"].get(name.to_ascii_lowercase()).is_some();
-    Ok(IDENTITY.into_iter().filter(reached).collect())
+    Ok(IDENTITY
+        .into_iter()
+        .filter(|name| asked["headers"].get(name.to_ascii_lowercase()).is_some())
+        .collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]

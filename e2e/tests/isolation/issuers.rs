@@ -486,9 +486,11 @@ fn stuck_hosts() -> Vec<String> {
 /// Gateway and ListenerSets of mallory's for her hosts, 64 listeners each.
 fn crowd(port: u16, hosts: &[String]) -> String {
     let listeners = |hosts: &[String]| -> String {
-        let one =
-            |(index, host): (usize, &String)| listener(&format!("l{index}"), host, port, "other");
-        hosts.iter().enumerate().map(one).collect()
+        hosts
+            .iter()
+            .enumerate()
+            .map(|(index, host)| listener(&format!("l{index}"), host, port, "other"))
+            .collect()
     };
     let mut chunks = hosts.chunks(64);
     let mut text = format!(

@@ -16,12 +16,15 @@ fn status(site: &Site, kind: &str, namespace: &str, name: &str) -> Result<Value>
     let (code, text) = site.ask(&["status", "-o", "json"])?;
     ensure!(text.starts_with('{'), "status ended with {code}: {text}");
     let list: Value = serde_json::from_str(&text)?;
-    let is = |o: &&Value| {
-        o["kind"] == kind
-            && o["metadata"]["namespace"] == namespace
-            && o["metadata"]["name"] == name
-    };
-    let found = list["items"].as_array().context("a list")?.iter().find(is);
+    let found = list["items"]
+        .as_array()
+        .context("a list")?
+        .iter()
+        .find(|o| {
+            o["kind"] == kind
+                && o["metadata"]["namespace"] == namespace
+                && o["metadata"]["name"] == name
+        });
     Ok(found.map_or(Value::Null, |object| object["status"].clone()))
 }
 

@@ -79,11 +79,12 @@ fn unchunked(mut body: &str) -> Result<String> {
 async fn a_neighbours_change_does_not_wait_for_all_that_one_tenant_changes() -> Result<()> {
     let site = Site::start_alone(&[]).await?;
     let all = |version: usize| -> String {
-        let one = |number: usize| {
-            let host = format!("m{number}-{version}.example.org");
-            beside("mallory", &format!("m{number}"), &host, &site.mallory)
-        };
-        (0..MANY).map(one).collect()
+        (0..MANY)
+            .map(|number| {
+                let host = format!("m{number}-{version}.example.org");
+                beside("mallory", &format!("m{number}"), &host, &site.mallory)
+            })
+            .collect()
     };
     site.save("mallory-many.yaml", &all(1))?;
     let until = Instant::now() + LIMIT;

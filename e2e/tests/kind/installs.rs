@@ -136,26 +136,30 @@ priorityclasses";
     let mut all = objects(&[kinds, "-n", NAMESPACE])?;
     all.extend(objects(&[cluster])?);
     all.extend(objects(&["configmaps", "-n", "kube-system"])?);
-    let name = |object: &Value| {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        name.contains("gatewright")
-            .then(|| format!("{kind} {name}"))
-    };
-    Ok(all.iter().filter_map(name).collect())
+    Ok(all
+        .iter()
+        .filter_map(|object| {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            name.contains("gatewright")
+                .then(|| format!("{kind} {name}"))
+        })
+        .collect())
 }
 
 /// The namespaces, names and UIDs of objects that the controller did not write.
 fn identities(objects: &[Value]) -> BTreeSet<String> {
-    let of = |object: &Value| {
-        let metadata = &object["metadata"];
-        let name = format!(
-            "{}/{} {}",
-            metadata["namespace"], metadata["name"], metadata["uid"]
-        );
-        metadata.get("ownerReferences").is_none().then_some(name)
-    };
-    objects.iter().filter_map(of).collect()
+    objects
+        .iter()
+        .filter_map(|object| {
+            let metadata = &object["metadata"];
+            let name = format!(
+                "{}/{} {}",
+                metadata["namespace"], metadata["name"], metadata["uid"]
+            );
+            metadata.get("ownerReferences").is_none().then_some(name)
+        })
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

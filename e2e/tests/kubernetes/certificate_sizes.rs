@@ -67,22 +67,21 @@ async fn put_policies(cluster: &Cluster, bundle: &str) -> Result<()> {
 /// Waits until every policy says this of its references.
 async fn policies_say(cluster: &Cluster, status: &str, text: &str) -> Result<()> {
     for policy in 0..POLICIES {
-        let says = |object: &Value| {
-            let condition = condition(&object["status"]["ancestors"][0], "ResolvedRefs")
-                .cloned()
-                .unwrap_or_default();
-            condition["status"] == status
-                && condition["message"]
-                    .as_str()
-                    .is_some_and(|told| told.contains(text))
-        };
         cluster
             .until(
                 GATEWAY,
                 "BackendTLSPolicy",
                 "default",
                 &format!("p{policy}"),
-                says,
+                |object| {
+                    let condition = condition(&object["status"]["ancestors"][0], "ResolvedRefs")
+                        .cloned()
+                        .unwrap_or_default();
+                    condition["status"] == status
+                        && condition["message"]
+                            .as_str()
+                            .is_some_and(|told| told.contains(text))
+                },
             )
             .await?;
     }

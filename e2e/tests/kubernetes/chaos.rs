@@ -496,17 +496,17 @@ impl Site {
             Fault::Envoy => self.start_envoy().await?,
             Fault::GatewayDeleted | Fault::GatewayEdited => {
                 let (uid, generation) = &self.spoiled;
-                let mended = |o: &Value| {
-                    let meta = &o["metadata"];
-                    (meta["uid"] != *uid || meta["generation"].as_i64() > Some(*generation))
-                        && o["spec"]["gatewayClassName"] == "gatewright"
-                        && condition(&o["status"], "Programmed").is_some_and(|c| {
-                            c["status"] == "True" && c["observedGeneration"] == meta["generation"]
-                        })
-                };
                 self.place
                     .cluster
-                    .until(GATEWAY, "Gateway", SPACE, "cozystack", mended)
+                    .until(GATEWAY, "Gateway", SPACE, "cozystack", |o| {
+                        let meta = &o["metadata"];
+                        (meta["uid"] != *uid || meta["generation"].as_i64() > Some(*generation))
+                            && o["spec"]["gatewayClassName"] == "gatewright"
+                            && condition(&o["status"], "Programmed").is_some_and(|c| {
+                                c["status"] == "True"
+                                    && c["observedGeneration"] == meta["generation"]
+                            })
+                    })
                     .await?;
                 self.start_traffic().await?;
             }

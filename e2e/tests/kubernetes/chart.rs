@@ -334,12 +334,11 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
 fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is_said() -> Result<()>
 {
     let helm = Helm::new(None)?;
-    let of_them = |object: &Value| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        name.ends_with("-isolated")
-    };
     assert!(
-        !helm.template(&[])?.iter().any(of_them),
+        !helm.template(&[])?.iter().any(|object| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            name.ends_with("-isolated")
+        }),
         "not unless it is asked for"
     );
     for (credentials, said) in [("Secret", "both"), ("Both", "both"), ("Pod", "pod")] {

@@ -48,14 +48,14 @@ async fn until(client: &Probe, let_in: bool) -> Result<()> {
 
 /// Waits until the listener has these reasons for its references.
 async fn told(cluster: &Cluster, resolved: &str, accepted: &str) -> Result<()> {
-    let says = |gateway: &Value| {
-        let listener = &gateway["status"]["listeners"][0];
-        let reason = |kind| condition(listener, kind).map(|condition| condition["reason"].clone());
-        reason("ResolvedRefs") == Some(resolved.into())
-            && reason("Accepted") == Some(accepted.into())
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", says)
+        .until(GATEWAY, "Gateway", "default", "edge", |gateway| {
+            let listener = &gateway["status"]["listeners"][0];
+            let reason =
+                |kind| condition(listener, kind).map(|condition| condition["reason"].clone());
+            reason("ResolvedRefs") == Some(resolved.into())
+                && reason("Accepted") == Some(accepted.into())
+        })
         .await
         .map(drop)
 }

@@ -323,8 +323,12 @@ async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_p
     }
     // A kubelet gives up after a second, and restarts after six failures in a row. The readers use
     // the processors of this machine too.
-    let late = |took: &Duration| *took >= Duration::from_secs(1);
-    assert!(!took.windows(6).any(|six| six.iter().all(late)), "{took:?}");
+    assert!(
+        !took
+            .windows(6)
+            .any(|six| six.iter().all(|took| *took >= Duration::from_secs(1))),
+        "{took:?}"
+    );
     took.sort();
     assert!(
         took[50] < Duration::from_millis(100),

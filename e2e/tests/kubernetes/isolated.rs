@@ -100,11 +100,10 @@ async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &E
 
 /// Waits until a Gateway is programmed, and returns its address.
 async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr> {
-    let good = |o: &Value| {
-        is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string()
-    };
     let there = server
-        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, good)
+        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, |o| {
+            is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string()
+        })
         .await?;
     Ok(there["status"]["addresses"][0]["value"]
         .as_str()
@@ -114,13 +113,12 @@ async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr>
 
 /// Waits until a condition of a Gateway has this word.
 async fn until_said(server: &ApiServer, namespace: &str, kind: &str, word: &str) -> Result<Value> {
-    let said = |o: &Value| {
-        let text =
-            condition(&o["status"], kind).and_then(|condition| condition["message"].as_str());
-        text.is_some_and(|text| text.contains(word))
-    };
     server
-        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, said)
+        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, |o| {
+            let text =
+                condition(&o["status"], kind).and_then(|condition| condition["message"].as_str());
+            text.is_some_and(|text| text.contains(word))
+        })
         .await
 }
 

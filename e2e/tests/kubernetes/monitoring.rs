@@ -81,11 +81,6 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
         .as_str()
         .context("whose")?;
     assert!(find(&all, "ServiceAccount", account).is_some());
-    let of_account = |binding: &&Value| {
-        binding["subjects"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(|subject| subject["name"] == account))
-    };
     let bindings: Vec<&Value> = all
         .iter()
         .filter(|object| {
@@ -94,7 +89,14 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
                 .is_some_and(|kind| kind.ends_with("Binding"))
         })
         .collect();
-    let bindings: Vec<&Value> = bindings.into_iter().filter(of_account).collect();
+    let bindings: Vec<&Value> = bindings
+        .into_iter()
+        .filter(|binding| {
+            binding["subjects"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|subject| subject["name"] == account))
+        })
+        .collect();
     assert_eq!(bindings.len(), 1, "{bindings:?}");
     let role = find(
         &all,

@@ -126,11 +126,13 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
         .iter()
         .all(|document| document.get("kind").is_some())
     {
-        let around = |part: &Value| match part["kind"].as_str() {
-            Some("Gateway") => gateway(&part["spec"]),
-            kind => object(GATEWAY, kind.unwrap_or_default(), part["spec"].clone()),
-        };
-        return Ok(documents.iter().map(around).collect());
+        return Ok(documents
+            .iter()
+            .map(|part| match part["kind"].as_str() {
+                Some("Gateway") => gateway(&part["spec"]),
+                kind => object(GATEWAY, kind.unwrap_or_default(), part["spec"].clone()),
+            })
+            .collect());
     }
     let [part] = &documents[..] else {
         anyhow::bail!("some of the documents have a kind")

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, is_true};
 use e2e::probe::Probe;
 use kube::api::Patch;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -139,9 +139,10 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
         }
     }
     two.line("holding the lease").await?;
-    let told = |o: &Value| is_true(&o["status"]["parents"][0], "Accepted");
     cluster
-        .until(GATEWAY, "HTTPRoute", "default", "burst-19", told)
+        .until(GATEWAY, "HTTPRoute", "default", "burst-19", |o| {
+            is_true(&o["status"]["parents"][0], "Accepted")
+        })
         .await?;
     traffic.some_more().await?;
 

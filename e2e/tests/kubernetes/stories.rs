@@ -503,9 +503,11 @@ async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
             story.name,
             story.refused
         );
-        let expected = |text: &String| known.is_some_and(|word| text.contains(word));
         assert!(
-            story.refused.iter().all(expected),
+            story
+                .refused
+                .iter()
+                .all(|text| known.is_some_and(|word| text.contains(word))),
             "{}: {:#?}",
             story.name,
             story.refused

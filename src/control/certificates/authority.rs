@@ -206,14 +206,14 @@ impl Authority {
     /// it is about.
     fn refusal<'a>(&self, tenant: &str, names: &'a Names) -> Option<(String, &'a DnsName)> {
         let listed = |name: &DnsName| {
-            let is_below = |domain: &DnsName| {
-                let base = name.base();
-                base == domain.as_str()
-                    || base
-                        .strip_suffix(domain.as_str())
-                        .is_some_and(|rest| rest.ends_with('.'))
-            };
-            self.limits.domains.is_empty() || self.limits.domains.iter().any(is_below)
+            self.limits.domains.is_empty()
+                || self.limits.domains.iter().any(|domain| {
+                    let base = name.base();
+                    base == domain.as_str()
+                        || base
+                            .strip_suffix(domain.as_str())
+                            .is_some_and(|rest| rest.ends_with('.'))
+                })
         };
         if let Some(name) = names.iter().find(|name| name.is_public_suffix()) {
             let text = format!(

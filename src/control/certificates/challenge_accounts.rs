@@ -145,24 +145,22 @@ impl ChallengeIndex {
     /// Returns the answers that have changed since the last call.
     pub fn changes(&mut self) -> Vec<(Asked, Option<ChallengeAnswer>)> {
         let answers = &self.answers;
-        let active_account = |asked: &Asked, _: &[&IssuerRef]| {
-            answers
-                .asked
-                .get(asked.hostname.as_str())?
-                .get(&*asked.namespace)
-                .cloned()
-        };
         let settled = self
             .requests
-            .settle(&|issuer| answers.resolve(issuer), &active_account);
-        let challenge = |update| match update {
-            CertificateUpdate::Challenge(asked, answer) => Some((asked, answer)),
-            CertificateUpdate::Certificate(..) | CertificateUpdate::Trouble(..) => None,
-        };
+            .settle(&|issuer| answers.resolve(issuer), &|asked, _| {
+                answers
+                    .asked
+                    .get(asked.hostname.as_str())?
+                    .get(&*asked.namespace)
+                    .cloned()
+            });
         settled
             .certificate_updates
             .into_iter()
-            .filter_map(challenge)
+            .filter_map(|update| match update {
+                CertificateUpdate::Challenge(asked, answer) => Some((asked, answer)),
+                CertificateUpdate::Certificate(..) | CertificateUpdate::Trouble(..) => None,
+            })
             .collect()
     }
 

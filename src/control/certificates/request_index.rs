@@ -357,8 +357,9 @@ impl RequestIndex {
                         .held_certificates
                         .find(&secret.namespace, names)
                         .cloned();
-                    let reason = || self.reasons.get(id).filter(|_| held.is_none()).cloned();
-                    let trouble = resolved.err().or_else(reason);
+                    let trouble = resolved
+                        .err()
+                        .or_else(|| self.reasons.get(id).filter(|_| held.is_none()).cloned());
                     (held, trouble)
                 }
             };

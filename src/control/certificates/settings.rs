@@ -463,11 +463,10 @@ impl IssuerSettings {
 
     /// Returns the networks in which authoritative name servers are not queried.
     pub(super) fn denied_authorities(&self) -> DeniedNetworks {
-        let usual = || {
+        self.authorities.clone().unwrap_or_else(|| {
             DeniedNetworks::private()
                 .allowing(self.allowed_networks.iter().map(|network| network.0))
-        };
-        self.authorities.clone().unwrap_or_else(usual)
+        })
     }
 
     /// Checks what can be checked without a request.

@@ -287,18 +287,21 @@ mod tests {
                 api_token_secret_ref: key.clone(),
             }))
         };
-        let found = |secret: &ObjectName, key: &str| {
-            assert_eq!(
-                (secret.to_string().as_str(), key),
-                ("tenant-a/token", "value")
-            );
-            Some(Zeroizing::new("t0ken".to_owned()))
-        };
         let token = |want: &CertificateRequest| {
             let dns = own(want).dns.clone().expect("DNS-01");
             dns.cloudflare.expect("Cloudflare").token_file
         };
-        let made = request(&want(solver()), &tenants(BTreeMap::new(), 80), &found);
+        let made = request(
+            &want(solver()),
+            &tenants(BTreeMap::new(), 80),
+            &|secret, key| {
+                assert_eq!(
+                    (secret.to_string().as_str(), key),
+                    ("tenant-a/token", "value")
+                );
+                Some(Zeroizing::new("t0ken".to_owned()))
+            },
+        );
         assert_eq!(
             token(&made).read("x").expect("it is there").as_str(),
             "t0ken"

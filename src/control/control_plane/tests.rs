@@ -86,12 +86,15 @@ fn gateway(port: u16) -> Value {
 }
 
 fn envoys(live: &mut ControlPlane, acknowledged: &[Generation]) {
-    let node = |(number, acknowledged): (usize, &Generation)| NodeProgress {
-        node: Arc::from(format!("envoy-{number}")),
-        identity: Arc::from("fleet"),
-        acknowledged: *acknowledged,
-    };
-    let nodes: Vec<_> = acknowledged.iter().enumerate().map(node).collect();
+    let nodes: Vec<_> = acknowledged
+        .iter()
+        .enumerate()
+        .map(|(number, acknowledged)| NodeProgress {
+            node: Arc::from(format!("envoy-{number}")),
+            identity: Arc::from("fleet"),
+            acknowledged: *acknowledged,
+        })
+        .collect();
     live.set_others(live.views.each(|_| nodes.clone()), Vec::new());
 }
 
@@ -231,11 +234,9 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
         |live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]| -> Vec<String> {
             live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
             let events = live.acknowledgement_events(Duration::ZERO);
-            let is_about_it =
-                |event: &&Event| matches!(event, Event::Rejected { .. } | Event::Bound { .. });
             events
                 .iter()
-                .filter(is_about_it)
+                .filter(|event| matches!(event, Event::Rejected { .. } | Event::Bound { .. }))
                 .map(ToString::to_string)
                 .collect()
         };
@@ -553,14 +554,16 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
         acknowledged,
     };
     let shared = live.views().shared();
-    let of_shared = |id| {
-        if id == shared {
-            vec![node("s", newest), node("t", newest)]
-        } else {
-            Vec::new()
-        }
-    };
-    live.set_others(live.views().each(of_shared), Vec::new());
+    live.set_others(
+        live.views().each(|id| {
+            if id == shared {
+                vec![node("s", newest), node("t", newest)]
+            } else {
+                Vec::new()
+            }
+        }),
+        Vec::new(),
+    );
     assert_eq!(
         programmed(&mut live, "shop"),
         (true, "acknowledged by 2 of 2 Envoys".to_owned())

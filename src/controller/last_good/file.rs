@@ -231,10 +231,15 @@ fn opened(path: PathBuf, file: File, key: &[u8]) -> Result<StateFile> {
         bail!("the certificate of the xDS server has expired, and Envoys would refuse it");
     }
     let counts = views.iter().map(|view| view.resources).collect();
-    let gateway = |(namespace, name): (String, String)| ObjectName::new(namespace, name);
     let suspects = views
         .into_iter()
-        .map(|view| (view.gateway.map(gateway), view.suspects))
+        .map(|view| {
+            (
+                view.gateway
+                    .map(|(namespace, name)| ObjectName::new(namespace, name)),
+                view.suspects,
+            )
+        })
         .collect();
     let revoked = RevokedClients {
         certificates: revoked,
@@ -576,13 +581,12 @@ pub(super) mod tests {
         .expect("written");
         assert!(size < 300_000 && all > 4_000_000, "{size} bytes of {all}");
         let (_, kept) = load(&paths).expect("readable").expect("there");
-        let same = |(one, two): (&Resource, &Resource)| one.to_bytes() == two.to_bytes();
         assert!(
             kept.views[0]
                 .resources
                 .iter()
                 .zip(&view.resources)
-                .all(same),
+                .all(|(one, two)| one.to_bytes() == two.to_bytes()),
             "each as it was"
         );
     }

@@ -31,10 +31,10 @@ impl ChainJudgement {
         let mut findings = certificate.findings(valid.start);
         findings.retain(is_lasting);
         let after = certificate.findings(valid.end + Duration::from_secs(1));
-        let has_ended = |finding: &Finding| {
-            finding.position > 0 && matches!(finding.problem, Problem::Ended(_))
-        };
-        let issuers_end = after.iter().any(has_ended).then_some(valid.end);
+        let issuers_end = after
+            .iter()
+            .any(|finding| finding.position > 0 && matches!(finding.problem, Problem::Ended(_)))
+            .then_some(valid.end);
         Self {
             findings,
             valid,

@@ -91,8 +91,10 @@ pub(super) fn read(
         64,
         headers.unwrap_or_default(),
     )?;
-    let check = |name: &String| text::told_header("externalAuth.allowedHeaders", name);
-    if let Err(refused) = headers.iter().try_for_each(check) {
+    if let Err(refused) = headers
+        .iter()
+        .try_for_each(|name| text::told_header("externalAuth.allowedHeaders", name))
+    {
         return Ok(Err(refused.into()));
     }
     Ok(Ok(AuthFilter {

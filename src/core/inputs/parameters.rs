@@ -160,15 +160,14 @@ impl TryFrom<WrittenHostnames> for AllowedHostnames {
     type Error = String;
 
     fn try_from(written: WrittenHostnames) -> Result<Self, String> {
-        let hostname = |text: &String| match text.as_str() {
-            "*" => Ok(Hostname::any()),
-            "" => Err("hostnames: expected a hostname, a wildcard, or * for all".to_owned()),
-            text => Hostname::parse(text).map_err(|error| error.to_string()),
-        };
         let hostnames = written
             .hostnames
             .iter()
-            .map(hostname)
+            .map(|text| match text.as_str() {
+                "*" => Ok(Hostname::any()),
+                "" => Err("hostnames: expected a hostname, a wildcard, or * for all".to_owned()),
+                text => Hostname::parse(text).map_err(|error| error.to_string()),
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self {
             namespaces: selector(written.namespaces),

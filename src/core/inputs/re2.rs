@@ -77,12 +77,11 @@ pub(super) fn size(text: &str) -> Result<u32, String> {
 
 /// True if an expression may set the flag `i` somewhere.
 fn ignores_case(text: &str) -> bool {
-    let flags = |rest: &str| {
+    text.split("(?").skip(1).any(|rest| {
         rest.chars()
             .take_while(|c| c.is_ascii_alphabetic() || *c == '-')
             .any(|c| c == 'i')
-    };
-    text.split("(?").skip(1).any(flags)
+    })
 }
 
 struct Checker<'a> {

@@ -111,8 +111,11 @@ fn made_of(field: &str, text: &str, others: &[u8]) -> Checked {
 }
 
 fn is_token(text: &str) -> bool {
-    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.len() <= NAME && text.bytes().all(is_tchar)
+    !text.is_empty()
+        && text.len() <= NAME
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// Checks the name of a header (RFC 9110, 5.1: a token).

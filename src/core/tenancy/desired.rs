@@ -341,16 +341,18 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
             selector.insert("matchLabels".to_owned(), json!(labels));
         }
         if !expressions.is_empty() {
-            let expression = |(key, operator, values): &(String, String, Vec<String>)| {
-                let mut expression = json!({"key": key, "operator": operator});
-                if !values.is_empty() {
-                    expression["values"] = json!(values);
-                }
-                expression
-            };
             selector.insert(
                 "matchExpressions".to_owned(),
-                expressions.iter().map(expression).collect(),
+                expressions
+                    .iter()
+                    .map(|(key, operator, values)| {
+                        let mut expression = json!({"key": key, "operator": operator});
+                        if !values.is_empty() {
+                            expression["values"] = json!(values);
+                        }
+                        expression
+                    })
+                    .collect(),
             );
         }
         value.insert(

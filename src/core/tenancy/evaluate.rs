@@ -255,9 +255,6 @@ mod tests {
     /// The number of Issuers and Certificates, the issuers of wanted certificates, and the reported
     /// reason.
     fn told(engine: &Tenancy) -> (usize, Vec<String>, &'static str) {
-        let of_cert_manager = |derived: &&Derived| {
-            matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate)
-        };
         let wants = engine
             .wants()
             .values()
@@ -266,7 +263,13 @@ mod tests {
         let name = engine.tenants().next().expect("there is one").clone();
         let status = engine.status(&name, &|_| None).expect("it has a status");
         (
-            engine.objects().keys().filter(of_cert_manager).count(),
+            engine
+                .objects()
+                .keys()
+                .filter(|derived| {
+                    matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate)
+                })
+                .count(),
             wants,
             status.reason,
         )

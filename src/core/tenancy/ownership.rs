@@ -88,10 +88,13 @@ impl Settling<'_> {
         // that is repaired.
         let claims = self.claims;
         let tenants = self.tenants;
-        let is_frozen = |namespace: &Arc<str>| {
-            claims.asks(namespace, &name.0, |tenant| tenants.is_unmanaged(tenant))
-        };
-        let winner = self.records.keep(name, winner, reserved, is_frozen, dirty);
+        let winner = self.records.keep(
+            name,
+            winner,
+            reserved,
+            |namespace| claims.asks(namespace, &name.0, |tenant| tenants.is_unmanaged(tenant)),
+            dirty,
+        );
         for id in hosts {
             let first = bids.iter().find(|(priority, through)| {
                 *through == id && Some(priority.rank.namespace()) == winner.as_ref()

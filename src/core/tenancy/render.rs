@@ -175,8 +175,9 @@ impl GatewayTemplate {
         hostname: &Hostname,
         takes: Takes<'_>,
     ) -> Listener {
-        let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
-        let secret = self.wildcard_secret.clone().unwrap_or_else(own);
+        let secret = self.wildcard_secret.clone().unwrap_or_else(|| {
+            ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone())
+        });
         let listener = Listener {
             name: names.listener.clone(),
             ..self.terminating("", hostname, secret)

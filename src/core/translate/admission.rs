@@ -191,13 +191,14 @@ impl<'a> Admission<'a> {
             .covering()
             .chain([Hostname::any()])
             .filter(|wide| of.hostname.covers(wide));
-        let is_of_another = |wide| {
-            let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
-            owner.is_some_and(|owner| {
-                owner.namespace != *namespace && !granted.has(hostname, &owner.namespace)
+        wider
+            .any(|wide| {
+                let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
+                owner.is_some_and(|owner| {
+                    owner.namespace != *namespace && !granted.has(hostname, &owner.namespace)
+                })
             })
-        };
-        wider.any(is_of_another).then_some(namespace)
+            .then_some(namespace)
     }
 
     /// True if the owner of listeners has a wildcard listener of its own that admits namespaces,

@@ -220,18 +220,19 @@ impl Attachments {
                     .map(|name| name.as_ref().ok())
                     .collect::<Vec<_>>(),
             };
-            let shares = |name: &Option<&Hostname>| {
-                let mut names = changed.values().flatten();
-                names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
-            };
-            let untouched = |taken: &Attached| !changed.contains_key(&*taken.listener);
             (reference.is_some() || *way == Way::Default)
                 && reference
                     .is_none_or(|reference| reference.section.is_none() && reference.port.is_none())
                 && !own.is_empty()
-                && !own.iter().any(shares)
+                && !own.iter().any(|name| {
+                    let mut names = changed.values().flatten();
+                    names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
+                })
                 && !attachment.listeners.is_empty()
-                && attachment.listeners.iter().all(untouched)
+                && attachment
+                    .listeners
+                    .iter()
+                    .all(|taken| !changed.contains_key(&*taken.listener))
         };
         let mut here = attachments
             .iter()

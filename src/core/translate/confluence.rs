@@ -341,9 +341,7 @@ fn frontend_tls() -> impl Strategy<Value = Value> {
     let reference = (pick(NAMESPACES), pick(&["ca", "gone"]));
     let mode = pick(&["AllowValidOnly", "AllowInsecureFallback"]);
     let validation = (proptest::collection::vec(reference, 1..3), mode).prop_map(|(references, mode)| {
-        let reference =
-            |(namespace, name)| json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
-        let references: Vec<Value> = references.into_iter().map(reference).collect();
+        let references: Vec<Value> = references.into_iter().map(|(namespace, name)| json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name})).collect();
         json!({"validation": {"caCertificateRefs": references, "mode": mode}})
     });
     (validation, pick(&["every", "one", "others"])).prop_map(|(validation, ports)| match ports {

@@ -407,11 +407,13 @@ mod tests {
             Change::put(Object::ConfigMap(roots)),
         ];
         let roots = |delta: &Delta| {
-            let of = |resource: &Option<Resource>| match resource {
-                Some(Resource::Roots(roots)) => Some(roots.certificates.to_string()),
-                _ => None,
-            };
-            delta.resources.values().find_map(of)
+            delta
+                .resources
+                .values()
+                .find_map(|resource| match resource {
+                    Some(Resource::Roots(roots)) => Some(roots.certificates.to_string()),
+                    _ => None,
+                })
         };
         assert_eq!(
             roots(&engine.apply(changes, at(15))).as_deref(),

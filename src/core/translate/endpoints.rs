@@ -369,10 +369,13 @@ impl AllowedEndpoints<'_> {
                 .slices(&port.service)
                 .filter(|slice| self.quotas.serves(slice))
             {
-                let is_it = |(n, of): &&(Arc<str>, TransportPort)| {
-                    *n == name && of.transport == port.transport
+                let numbers = || {
+                    slice
+                        .ports
+                        .iter()
+                        .filter(|(n, of)| *n == name && of.transport == port.transport)
+                        .map(|(_, of)| of.number)
                 };
-                let numbers = || slice.ports.iter().filter(is_it).map(|(_, of)| of.number);
                 for ip in of(slice) {
                     let is_pod =
                         self.store.reserved().in_cluster() && self.store.is_of_its_pod(slice, *ip);
@@ -432,12 +435,14 @@ impl AllowedEndpoints<'_> {
 
     /// True if a Gateway with a Service of its own has an address.
     fn fronts(self, address: SocketAddr) -> bool {
-        let serves = |name: &ObjectName| {
-            let service = self.store.service(name);
-            service
-                .is_some_and(|service| service.ports.iter().any(|port| port.port == address.port()))
-        };
-        forms(address.ip()).any(|form| self.store.reserved().gateways_at(&form).any(serves))
+        forms(address.ip()).any(|form| {
+            self.store.reserved().gateways_at(&form).any(|name| {
+                let service = self.store.service(name);
+                service.is_some_and(|service| {
+                    service.ports.iter().any(|port| port.port == address.port())
+                })
+            })
+        })
     }
 
     /// True if Envoys listen at an address: bound to it, or to all addresses of theirs.

@@ -94,11 +94,10 @@ impl EnvoyPorts {
         gateway: &ObjectName,
         store: &Store,
     ) -> Option<&'a ObjectName> {
-        let made = || oldest(self.made.of(port).filter(|other| *other != gateway), store);
         let first = self
             .holder(port, store)
             .or_else(|| oldest(self.lent.of(port), store))
-            .or_else(made)
+            .or_else(|| oldest(self.made.of(port).filter(|other| *other != gateway), store))
             .or_else(|| oldest(self.asked.of(port), store));
         first.filter(|first| *first != gateway)
     }

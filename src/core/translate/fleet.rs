@@ -11,7 +11,7 @@ use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
-    Parameters, ParametersRef, ServiceParameters, ServicePortSpec, ServiceType,
+    Parameters, ParametersRef, ServiceParameters, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
@@ -406,11 +406,16 @@ pub(super) fn shared_service_ports(
         return None;
     }
     let service = store.service(settings.envoys.as_ref()?)?;
-    let port = |there: &ServicePortSpec| TransportPort {
-        number: there.port,
-        transport: there.transport,
-    };
-    Some(service.ports.iter().map(port).collect())
+    Some(
+        service
+            .ports
+            .iter()
+            .map(|there| TransportPort {
+                number: there.port,
+                transport: there.transport,
+            })
+            .collect(),
+    )
 }
 
 /// Marks what depends on a changed GatewayClass.

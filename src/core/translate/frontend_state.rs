@@ -154,8 +154,9 @@ impl FrontendState {
                 .covering()
                 .find_map(|w| self.winners.get_key_value(&w))
         };
-        let any = || self.winners.get_key_value(&Hostname::any());
-        let (hostname, (listener, protocol)) = own.or_else(wider).or_else(any)?;
+        let (hostname, (listener, protocol)) = own
+            .or_else(wider)
+            .or_else(|| self.winners.get_key_value(&Hostname::any()))?;
         Some((hostname, listener, *protocol))
     }
 
@@ -243,10 +244,12 @@ impl FrontendState {
             return class.chain(id, OtherListeners::NOWHERE);
         }
         // Its own hosts without a scope belong to no listener, unless a table serves some of them.
-        let theirs = |name: &&Hostname| {
-            class.listener.as_ref() != Some(name) || self.matcher.has_table(name)
-        };
-        class.chain(id, elsewhere(self.wide.iter().filter(theirs)))
+        class.chain(
+            id,
+            elsewhere(self.wide.iter().filter(|name| {
+                class.listener.as_ref() != Some(name) || self.matcher.has_table(name)
+            })),
+        )
     }
 
     /// True if another hostname of the port covers this one or is below it.

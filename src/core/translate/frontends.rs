@@ -236,13 +236,13 @@ impl Frontends {
     /// The contender that has a socket.
     fn holder(&self, ip: IpAddr, port: TransportPort, register: &Register) -> Option<&Bound> {
         let owner = register.owner(&Ownable::Socket(ip, port));
-        let may_hold = |bound: &&Bound| {
-            !claims(bound) || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace)
-        };
         self.sockets
             .of(&(port, ip))
             .filter(|(_, id)| !id.isolated)
-            .find(may_hold)
+            .find(|bound| {
+                !claims(bound)
+                    || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace)
+            })
     }
 
     /// The frontend that has the port of all addresses since before another one has it of this

@@ -159,10 +159,10 @@ impl GatewayServices {
         }
         let mut port_outcomes = PortOutcomes::new();
         for (port, target) in asked {
-            let same = |other: &&TransportPort| {
-                other.transport == port.transport && asked[other] == *target
-            };
-            let first = asked.keys().find(same).filter(|first| *first != port);
+            let first = asked
+                .keys()
+                .find(|other| other.transport == port.transport && asked[other] == *target)
+                .filter(|first| *first != port);
             let outcome = match (first, self.ports.before(*target, gateway, store)) {
                 (Some(first), _) => Err(Refusal::Port(*target, *first)),
                 (None, Some(other)) => Err(Refusal::Gateway(*target, other.clone())),

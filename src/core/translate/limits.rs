@@ -84,14 +84,14 @@ pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Opti
     };
     let found = asked.attempts;
     let most = limits.max_retry_attempts;
-    let text =
-        || format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts");
     (
         Some(Retry {
             attempts: found.min(most),
             ..asked.clone()
         }),
-        (found > most).then(text),
+        (found > most).then(|| {
+            format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts")
+        }),
     )
 }
 

@@ -92,8 +92,10 @@ impl Guard {
                         servers.extend(found.as_ref().ok().cloned());
                         resolved = resolved.and(found.map(|_| ()).map_err(unresolved));
                         let allowed = experimental::body(auth, &around.settings.limits);
-                        let refused = |text| (Reason::UnsupportedValue, format!("{field}.{text}"));
-                        accepted = accepted.and(allowed.map_err(refused));
+                        accepted =
+                            accepted.and(allowed.map_err(|text| {
+                                (Reason::UnsupportedValue, format!("{field}.{text}"))
+                            }));
                     }
                     Err(Unsupported::Value(text) | Unsupported::Incompatible(text)) => {
                         let refused = (Reason::InvalidListenerFilter, format!("{field}.{text}"));

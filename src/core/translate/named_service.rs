@@ -15,7 +15,7 @@ use super::gateway_services::Refusal;
 use super::internal_ports::INTERNAL;
 use super::key::Verdict;
 use super::settings::Settings;
-use crate::inputs::{Address, Gateway, MadeSlice, Service, ServicePortSpec, TargetPort};
+use crate::inputs::{Address, Gateway, Service, ServicePortSpec, TargetPort};
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
@@ -235,14 +235,13 @@ pub(super) fn recorded(
     gateway: &ObjectName,
     store: &Store,
 ) -> BTreeMap<TransportPort, u16> {
-    let of_gateway = |made: &MadeSlice| {
-        made.lent
-            .as_ref()
-            .is_some_and(|lent| lent.gateway == *gateway)
-    };
-    let slices = store
-        .slices(&service.name)
-        .filter(|slice| slice.made.as_deref().is_some_and(of_gateway));
+    let slices = store.slices(&service.name).filter(|slice| {
+        slice.made.as_deref().is_some_and(|made| {
+            made.lent
+                .as_ref()
+                .is_some_and(|lent| lent.gateway == *gateway)
+        })
+    });
     let mut targets = BTreeMap::new();
     for (name, at) in slices
         .flat_map(|slice| slice.ports.iter())

@@ -164,13 +164,14 @@ impl Owners<'_> {
     /// True if wildcard and catch-all listeners of a frontend do not serve all names that they
     /// cover.
     fn keeps_names(&self, id: &FrontendId, frontend: &FrontendState) -> bool {
-        let decides = |listener: &ListenerId| {
-            let Some(parent) = self.parents.get(&listener.parent) else {
-                return false;
-            };
-            admitted(parent).is_some() || self.register.has_wide(&parent.listeners_of)
-        };
-        frontend.is_wide() && (is_shared(&id.gateway) || frontend.wide_winners().any(decides))
+        frontend.is_wide()
+            && (is_shared(&id.gateway)
+                || frontend.wide_winners().any(|listener| {
+                    let Some(parent) = self.parents.get(&listener.parent) else {
+                        return false;
+                    };
+                    admitted(parent).is_some() || self.register.has_wide(&parent.listeners_of)
+                }))
     }
 
     /// Marks what depends on the owner of an item.
@@ -287,11 +288,13 @@ impl Owners<'_> {
     }
 
     fn claiming_routes(&self, what: &Ownable) -> Vec<(ListenerId, RouteKey)> {
-        let route = |claimant: &Claimant| match &claimant.by {
-            By::Route(listener, key) => Some((listener.clone(), key.clone())),
-            By::Listener(_) | By::Frontend(_) => None,
-        };
-        self.register.claimants(what).filter_map(route).collect()
+        self.register
+            .claimants(what)
+            .filter_map(|claimant| match &claimant.by {
+                By::Route(listener, key) => Some((listener.clone(), key.clone())),
+                By::Listener(_) | By::Frontend(_) => None,
+            })
+            .collect()
     }
 }
 

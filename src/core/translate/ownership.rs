@@ -167,11 +167,11 @@ impl Ownable {
         if let Ok(number) = number.parse::<u16>() {
             return Ok(Ownable::Port(TransportPort { number, transport }));
         }
-        let refused =
-            |error| format!("{error}; expected a hostname, *, a port, or an address and a port");
         Hostname::parse(text)
             .map(Ownable::Hostname)
-            .map_err(refused)
+            .map_err(|error| {
+                format!("{error}; expected a hostname, *, a port, or an address and a port")
+            })
     }
 
     /// Formats a line of the record.

@@ -186,13 +186,15 @@ impl Policing<'_> {
         services: impl Iterator<Item = &'b ObjectName>,
         gateways: impl Iterator<Item = ObjectName>,
     ) -> Uses {
-        let counts = |service: &&ObjectName| {
-            self.policies.knows(service)
-                && self
-                    .store
-                    .permits(by.kind, &by.name.namespace, "Service", service)
-        };
-        let services: BTreeSet<ObjectName> = services.filter(counts).cloned().collect();
+        let services: BTreeSet<ObjectName> = services
+            .filter(|service| {
+                self.policies.knows(service)
+                    && self
+                        .store
+                        .permits(by.kind, &by.name.namespace, "Service", service)
+            })
+            .cloned()
+            .collect();
         let gateways = if services.is_empty() {
             BTreeSet::new()
         } else {

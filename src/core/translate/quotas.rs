@@ -81,12 +81,11 @@ pub struct QuotaUse {
 impl QuotaUse {
     /// The part of the quota that is used in the dimension where most of it is, in thousandths.
     pub fn fullness(&self) -> u64 {
-        let part = |dimension| {
-            self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
-        };
         Dimension::ALL
             .into_iter()
-            .map(part)
+            .map(|dimension| {
+                self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
+            })
             .max()
             .unwrap_or_default()
     }
@@ -160,12 +159,14 @@ impl Quotas {
             .namespaces()
             .chain(self.parents.namespaces())
             .collect();
-        let of = |namespace: &Arc<str>| QuotaUse {
-            namespace: namespace.clone(),
-            used: self.routes.used(namespace) + self.parents.used(namespace),
-            allowed: self.allowed(namespace),
-        };
-        namespaces.into_iter().map(of).collect()
+        namespaces
+            .into_iter()
+            .map(|namespace| QuotaUse {
+                namespace: namespace.clone(),
+                used: self.routes.used(namespace) + self.parents.used(namespace),
+                allowed: self.allowed(namespace),
+            })
+            .collect()
     }
 }
 

@@ -119,11 +119,10 @@ impl Report<'_> {
             ),
         };
         let assignment = (self.settings.channel == Channel::Experimental).then(|| {
-            let own = || addresses.clone();
             let offered = routability::offered(
                 &parent.placement.exposure,
                 gateway,
-                own,
+                || addresses.clone(),
                 self.store,
                 self.settings,
             );
@@ -225,13 +224,16 @@ impl Report<'_> {
                 let verdict = assignment.verdict();
                 (assignment.assigned, Some(said(verdict)))
             }
-            (None, None) => {
-                let said = |address| StatusAddress {
-                    address,
-                    routability: None,
-                };
-                (addresses.into_iter().map(said).collect(), None)
-            }
+            (None, None) => (
+                addresses
+                    .into_iter()
+                    .map(|address| StatusAddress {
+                        address,
+                        routability: None,
+                    })
+                    .collect(),
+                None,
+            ),
         }
     }
 

@@ -169,12 +169,15 @@ impl Admission<'_> {
         };
         let mut lacking = self.needed(id, hostname, loser);
         lacking.retain(|what| !has(what));
-        let is_awaited = |what: &Ownable| {
-            self.register.owner(what).is_none() && self.register.is_about_to_own(what, namespace)
-        };
         let waits = match reason {
             Reason::ProtocolConflict => undecided(),
-            _ => !lacking.is_empty() && lacking.iter().all(is_awaited),
+            _ => {
+                !lacking.is_empty()
+                    && lacking.iter().all(|what| {
+                        self.register.owner(what).is_none()
+                            && self.register.is_about_to_own(what, namespace)
+                    })
+            }
         };
         if waits { Reason::Pending } else { reason }
     }

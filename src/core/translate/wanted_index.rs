@@ -113,9 +113,11 @@ impl WantedIndex {
             self.refused.insert(key.clone(), now.clone())
         };
         let before = before.unwrap_or_default();
-        let differs =
-            |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
-        dirty.note_secrets(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
+        dirty.note_secrets(
+            now.iter()
+                .filter(|(secret, refused)| before.get(*secret) != Some(*refused))
+                .map(|(secret, _)| secret.clone()),
+        );
         dirty.note_secrets(
             before
                 .into_keys()

@@ -126,11 +126,13 @@ enum Characters {
 impl Characters {
     fn allow(self, text: &str) -> bool {
         let loose = |c: char| !matches!(c, '\0' | '\n' | '\r');
-        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_|~`".contains(c);
         match self {
             Characters::Name => {
                 let name = text.strip_prefix(':').unwrap_or(text);
-                !name.is_empty() && name.chars().all(token)
+                !name.is_empty()
+                    && name
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_|~`".contains(c))
             }
             Characters::Value => text
                 .chars()

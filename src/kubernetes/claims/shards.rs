@@ -38,8 +38,11 @@ impl Shard {
 
     /// Returns whether the ConfigMap is as large as it may become.
     pub(super) fn is_full(&self) -> bool {
-        let size = |(entry, owner): (&Entry, &Owner)| entry.key().len() + entry.value(owner).len();
-        self.records.iter().map(size).sum::<usize>() >= SPLIT_AT
+        self.records
+            .iter()
+            .map(|(entry, owner)| entry.key().len() + entry.value(owner).len())
+            .sum::<usize>()
+            >= SPLIT_AT
     }
 }
 
@@ -70,16 +73,18 @@ impl Shards {
 
     /// Returns the ConfigMap that has an entry, or the one into which a new entry is written.
     pub(super) fn place(&self, entry: &Entry) -> String {
-        let has = |name: &String| {
-            self.0
-                .get(name)
-                .is_some_and(|shard| shard.records.contains_key(entry))
-        };
-        let is_open = |name: &String| self.0.get(name).is_none_or(|shard| !shard.is_split);
         let found = entry
             .path()
-            .find(has)
-            .or_else(|| entry.path().find(is_open));
+            .find(|name| {
+                self.0
+                    .get(name)
+                    .is_some_and(|shard| shard.records.contains_key(entry))
+            })
+            .or_else(|| {
+                entry
+                    .path()
+                    .find(|name| self.0.get(name).is_none_or(|shard| !shard.is_split))
+            });
         found
             .or_else(|| entry.path().last())
             .expect("a path has several names")

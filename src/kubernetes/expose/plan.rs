@@ -65,13 +65,13 @@ pub(crate) fn plan<'a>(
         }
         Some(Some(there)) => {
             // The one that it has it keeps (`ServiceSpec.clusterIP`), which the Gateway says.
-            let held =
-                |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
             let document = service_document(
                 desired,
                 gateway_uid,
                 Some(there),
-                desired.cluster_ip.filter(held),
+                desired
+                    .cluster_ip
+                    .filter(|ip| service.is_some_and(|service| service.cluster_ips.contains(ip))),
             );
             if !is_as_desired(there, desired, &document) {
                 plan.steps
@@ -227,16 +227,19 @@ pub(crate) fn differences(document: &Value, object: &DynamicObject) -> Vec<Devia
 
 /// Returns the port of the Envoys for each port name of the Service.
 fn port_names(desired: &DesiredService) -> BTreeMap<String, TransportPort> {
-    let target = |(port, target): (&TransportPort, &u16)| {
-        (
-            port_name(*port),
-            TransportPort {
-                number: *target,
-                transport: port.transport,
-            },
-        )
-    };
-    desired.targets.iter().map(target).collect()
+    desired
+        .targets
+        .iter()
+        .map(|(port, target)| {
+            (
+                port_name(*port),
+                TransportPort {
+                    number: *target,
+                    transport: port.transport,
+                },
+            )
+        })
+        .collect()
 }
 
 /// Returns the name of a port of a Service: TCP and UDP may share a number.
@@ -644,12 +647,14 @@ mod tests {
     }
 
     fn behind(ports: &[(&str, u16)]) -> DesiredSlices {
-        let port = |(name, port): &(&str, u16)| ((*name).to_owned(), TransportPort::tcp(*port));
         DesiredSlices {
             prefix: "g-web".to_owned(),
             service: ObjectName::new("a", "web"),
             gateway: ObjectName::new("a", "g"),
-            ports: ports.iter().map(port).collect(),
+            ports: ports
+                .iter()
+                .map(|(name, port)| ((*name).to_owned(), TransportPort::tcp(*port)))
+                .collect(),
             labels: desired().labels,
             annotations: BTreeMap::from([(STANDS_ON.to_owned(), "web".to_owned())]),
             envoys: desired().envoys,

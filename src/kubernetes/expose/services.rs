@@ -529,11 +529,12 @@ mod tests {
         let store = engine.store();
         let deleted = |services: &Services, store: &Store| -> Vec<String> {
             let (work, _) = services.work(store, &gateway, Some("u".into()));
-            let name = |work: &Work| match work {
-                Work::DeleteSlice(name, uid) => Some(format!("{} {uid}", name.name)),
-                _ => None,
-            };
-            work.iter().filter_map(name).collect()
+            work.iter()
+                .filter_map(|work| match work {
+                    Work::DeleteSlice(name, uid) => Some(format!("{} {uid}", name.name)),
+                    _ => None,
+                })
+                .collect()
         };
         let gone = ["g-web-v4 uid of g-web-v4"];
         assert_eq!(

@@ -319,9 +319,11 @@ impl Step {
             }
             Step::Apply(kind, document, uid) => {
                 let api = api(client, kind, namespace);
-                let found =
-                    |object: &DynamicObject| differences(kind, &document, &content(&object.data));
-                applied_over(&api, &document, &uid, found).await.map(drop)
+                applied_over(&api, &document, &uid, |object| {
+                    differences(kind, &document, &content(&object.data))
+                })
+                .await
+                .map(drop)
             }
             Step::LeaveReplicas(name, uid) => {
                 let deployments = api(client, IsolatedKind::Deployment, namespace);

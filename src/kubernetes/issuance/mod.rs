@@ -249,16 +249,16 @@ impl Issuance {
                 self.manager.send_replace(Some(manager));
                 Vec::new()
             }
-            IssuanceEvent::Troubles(troubles) => {
-                let change = |(secret, text): (ObjectName, Option<String>)| {
+            IssuanceEvent::Troubles(troubles) => troubles
+                .into_iter()
+                .map(|(secret, text)| {
                     match &text {
                         Some(_) => self.troubled.insert(secret.clone()),
                         None => self.troubled.remove(&secret),
                     };
                     Change::Fact(Fact::IssuanceProblem(secret, text))
-                };
-                troubles.into_iter().map(change).collect()
-            }
+                })
+                .collect(),
             IssuanceEvent::Ended => {
                 self.manager.send_replace(None);
                 self.lead();

@@ -54,10 +54,9 @@ impl Revocations {
     pub fn read(text: &str) -> Result<Self, String> {
         let entries: BTreeMap<String, Revocation> =
             serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let entry = |(name, entry)| Ok((Fingerprint::try_from(name)?, entry));
         let certificates = entries
             .into_iter()
-            .map(entry)
+            .map(|(name, entry)| Ok((Fingerprint::try_from(name)?, entry)))
             .collect::<Result<_, String>>()?;
         Ok(Self {
             certificates,

@@ -235,12 +235,20 @@ fn document(replica: &Replica, record: &Record) -> Value {
 pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ReplicaEvent>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
-    let convert = |event| match event {
-        PeerEvent::Applied(lease) => Some(replica_event(&lease)),
-        PeerEvent::Deleted(name) => Some(ReplicaEvent(name.strip_prefix(PREFIX)?.to_owned(), None)),
-        PeerEvent::Synced => None,
-    };
-    follow(api, config, "what other replicas record", out, convert).await;
+    follow(
+        api,
+        config,
+        "what other replicas record",
+        out,
+        |event| match event {
+            PeerEvent::Applied(lease) => Some(replica_event(&lease)),
+            PeerEvent::Deleted(name) => {
+                Some(ReplicaEvent(name.strip_prefix(PREFIX)?.to_owned(), None))
+            }
+            PeerEvent::Synced => None,
+        },
+    )
+    .await;
 }
 
 fn replica_event(lease: &Lease) -> ReplicaEvent {

@@ -74,10 +74,9 @@ impl BodyRefs {
         let Some(references) = references(object) else {
             return Vec::new();
         };
-        let is_of_kind = |r: &&LocalRef| r.group.is_empty() && r.kind == self.kind.as_str();
         let names: BTreeSet<_> = references
             .into_iter()
-            .filter(is_of_kind)
+            .filter(|r| r.group.is_empty() && r.kind == self.kind.as_str())
             .map(|r| r.name.clone())
             .collect();
         let referrer = object.key();
@@ -91,8 +90,11 @@ impl BodyRefs {
 
     /// Indexes the Secrets of other namespaces that an object refers to.
     fn cross(&mut self, referrer: &ObjectKey, names: &BTreeSet<ObjectName>) {
-        let foreign = |name: &&ObjectName| name.namespace != referrer.name.namespace;
-        let names: BTreeSet<_> = names.iter().filter(foreign).cloned().collect();
+        let names: BTreeSet<_> = names
+            .iter()
+            .filter(|name| name.namespace != referrer.name.namespace)
+            .cloned()
+            .collect();
         let old = if names.is_empty() {
             self.crossing.remove(referrer)
         } else {

@@ -319,11 +319,12 @@ impl Storage for ObjectStorage {
         if key.kind() == Kind::Certificate {
             return self.find(key).await;
         }
-        let entry = |stored: &StoredEntry| Entry {
-            bytes: stored.bytes.clone(),
-            version: Version(stored.version.clone()),
-        };
-        Ok(self.with_entries(|entries| entries.get(key).map(entry)))
+        Ok(self.with_entries(|entries| {
+            entries.get(key).map(|stored| Entry {
+                bytes: stored.bytes.clone(),
+                version: Version(stored.version.clone()),
+            })
+        }))
     }
 
     async fn write(

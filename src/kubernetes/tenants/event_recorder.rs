@@ -156,13 +156,14 @@ fn conditions(status: &Value) -> Vec<(String, &Value)> {
     let mut all = placed("", status);
     for parent in status["parents"].as_array().into_iter().flatten() {
         // Fields that the server's defaults fill in are not part of the key.
-        let text = |field: &str| {
-            parent["parentRef"][field]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let place = ["namespace", "name", "sectionName"].map(text).join("/");
+        let place = ["namespace", "name", "sectionName"]
+            .map(|field| {
+                parent["parentRef"][field]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+            .join("/");
         all.extend(placed(
             &format!("{} {place} ", parent["controllerName"]),
             parent,

@@ -54,10 +54,12 @@ fn scoped(out: mpsc::Sender<WatchEvent>) -> ScopedWatch {
 
 /// The parameters of a watch whose events are given.
 fn running(resource: &ApiResource, names: Names) -> RunningWatch<'_> {
-    let nobody = |_: Request<Body>| {
-        std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>()
-    };
-    let client = Client::new(service_fn(nobody), "default");
+    let client = Client::new(
+        service_fn(|_| {
+            std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>()
+        }),
+        "default",
+    );
     RunningWatch {
         client,
         resource,

@@ -136,25 +136,28 @@ fn of<'a>(config: &'a RouteConfiguration, host: &str) -> Option<&'a VirtualHost>
 }
 
 fn good_hosts(count: usize) -> Vec<VirtualHost> {
-    let one = |at: usize| {
-        host(
-            &format!("a{at}"),
-            vec![route(&name(&format!("alice{at}"), 0), "/", "fine")],
-        )
-    };
-    (0..count).map(one).collect()
+    (0..count)
+        .map(|at| {
+            host(
+                &format!("a{at}"),
+                vec![route(&name(&format!("alice{at}"), 0), "/", "fine")],
+            )
+        })
+        .collect()
 }
 
 fn listener(stat_prefix: &str, chains: &[(&str, &str)]) -> Resource {
-    let chain = |(name, word): &(&str, &str)| FilterChain {
-        name: (*name).into(),
-        filters: vec![Filter {
-            name: (*word).into(),
+    let filter_chains = chains
+        .iter()
+        .map(|(name, word)| FilterChain {
+            name: (*name).into(),
+            filters: vec![Filter {
+                name: (*word).into(),
+                ..Default::default()
+            }],
             ..Default::default()
-        }],
-        ..Default::default()
-    };
-    let filter_chains = chains.iter().map(chain).collect();
+        })
+        .collect();
     Resource::new(
         "l",
         &Listener {
@@ -334,7 +337,7 @@ fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() 
     after[10].routes[0] = route(&name("mallory", 0), "/", POISON);
     let had = table(before.clone());
     let complete = table(after.clone());
-    let unharmed = |taken: &RouteConfiguration| {
+    let found = divide(&complete, Some(&had), |taken| {
         assert_eq!(
             taken.virtual_hosts.len(),
             11,
@@ -342,8 +345,8 @@ fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() 
         );
         assert_eq!(of(taken, "a0"), Some(&before[0]));
         assert_eq!(of(taken, "mallory"), Some(&before[10]));
-    };
-    let found = divide(&complete, Some(&had), unharmed).expect("it is divided");
+    })
+    .expect("it is divided");
     assert_eq!(of(&found.running, "a3"), Some(&after[3]));
     assert_eq!(of(&found.running, "mallory"), Some(&before[10]));
     assert_eq!((found.held.len(), found.held[0].remedy), (1, Remedy::Keep));
@@ -363,12 +366,11 @@ fn a_search_does_not_serve_an_author_under_a_hostname_that_it_lost() {
     let had = of_two("mallory", "fine");
     let complete = of_two("alice", POISON);
     let found = divide(&complete, Some(&had), |taken| {
-        let mallorys = |host: &VirtualHost| {
+        assert!(!of(taken, "passed-on").is_some_and(|host| {
             host.routes
                 .iter()
                 .any(|route| author(&route.name).ends_with("mallory"))
-        };
-        assert!(!of(taken, "passed-on").is_some_and(mallorys));
+        }));
     });
     let found = found.expect("it is divided");
     assert_eq!(
@@ -434,13 +436,12 @@ fn a_refused_route_is_not_sent_again_with_the_next_version() {
 #[test]
 fn one_author_with_a_thousand_refused_routes_costs_a_bounded_number_of_responses() {
     let mut hosts = good_hosts(200);
-    let bad = |at: usize| {
+    hosts.extend((0..1000).map(|at| {
         host(
             &format!("m{at}"),
             vec![route(&name("mallory", at), "/", POISON)],
         )
-    };
-    hosts.extend((0..1000).map(bad));
+    }));
     let found = divide(&table(hosts.clone()), None, |_| {}).expect("it is divided");
     assert!(found.sent < 200, "{} responses", found.sent);
     assert!(

@@ -61,8 +61,10 @@ impl Session {
 
     /// Returns true if the view has changes that can be taken up.
     fn behind(&self, tables: &Tables) -> bool {
-        let free = |s: &Subscription| s.kind.rank() == Rank::Free && s.cursor != tables.generation;
-        (self.round.is_none() && self.began != tables.generation) || self.subscriptions().any(free)
+        (self.round.is_none() && self.began != tables.generation)
+            || self
+                .subscriptions()
+                .any(|s| s.kind.rank() == Rank::Free && s.cursor != tables.generation)
     }
 
     pub(super) fn steps_left(&self) -> usize {

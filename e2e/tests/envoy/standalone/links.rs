@@ -92,8 +92,9 @@ async fn served(site: &mut Standalone, name: &str, number: usize) -> Result<()> 
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let told = || format!("{name}{number} is not served:\n{}", site.program.output());
-    timeout(PATIENCE, answered).await.with_context(told)?;
+    timeout(PATIENCE, answered)
+        .await
+        .with_context(|| format!("{name}{number} is not served:\n{}", site.program.output()))?;
     let before = site
         .status(&format!("{name}{}.example.org", number - 1))
         .await?;

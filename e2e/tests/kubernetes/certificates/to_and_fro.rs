@@ -34,7 +34,6 @@ async fn held(place: &Place, host: &str) -> Result<(Value, Option<String>, Optio
 /// Waits until cert-manager's Certificates of these hosts are ready.
 async fn until_cert_manager_is_content(place: &Place, hosts: &[&str]) -> Result<()> {
     for host in hosts {
-        let good = |certificate: &Value| is_true(&certificate["status"], "Ready");
         place
             .cluster
             .until(
@@ -42,7 +41,7 @@ async fn until_cert_manager_is_content(place: &Place, hosts: &[&str]) -> Result<
                 "Certificate",
                 SPACE,
                 &host_certificate("cozystack", host),
-                good,
+                |certificate| is_true(&certificate["status"], "Ready"),
             )
             .await?;
     }
@@ -187,14 +186,13 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     for issuer in [None, Some("magic"), Some("cert-manager")] {
         issued_by(&place, issuer).await?;
         if issuer == Some("magic") {
-            let told = |o: &Value| {
-                o["status"]
-                    .to_string()
-                    .contains("use cert-manager, acme or internal-ca")
-            };
             place
                 .cluster
-                .until(TENANT, "TenantGateway", SPACE, "cozystack", told)
+                .until(TENANT, "TenantGateway", SPACE, "cozystack", |o| {
+                    o["status"]
+                        .to_string()
+                        .contains("use cert-manager, acme or internal-ca")
+                })
                 .await?;
         }
         until_cert_manager_is_content(&place, &[HOST]).await?;
@@ -230,10 +228,11 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
         Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))
     })
     .await?;
-    let programmed = |o: &Value| is_true(&o["status"], "Programmed");
     place
         .cluster
-        .until(GATEWAY, "Gateway", SPACE, "cozystack", programmed)
+        .until(GATEWAY, "Gateway", SPACE, "cozystack", |o| {
+            is_true(&o["status"], "Programmed")
+        })
         .await?;
     assert_eq!(
         place.cluster.denied()?,

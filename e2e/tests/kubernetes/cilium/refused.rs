@@ -236,15 +236,14 @@ fn domains(config: &Value, namespace: &str) -> BTreeSet<String> {
 
 /// Returns our verdict on a route, by the last statuses.
 fn told(site: &Site, route: &Refused) -> Result<BTreeSet<String>> {
-    let is = |object: &&Value| {
-        object["kind"] == route.kind
-            && object["metadata"]["name"] == route.name
-            && object["metadata"]["namespace"] == route.namespace
-    };
     let status = site
         .statuses
         .iter()
-        .find(is)
+        .find(|object| {
+            object["kind"] == route.kind
+                && object["metadata"]["name"] == route.name
+                && object["metadata"]["namespace"] == route.namespace
+        })
         .with_context(|| format!("no status of {}", route.name))?;
     let parents = status["status"]["parents"].as_array().into_iter().flatten();
     let reasons = parents.filter_map(|parent| {
@@ -257,15 +256,18 @@ fn told(site: &Site, route: &Refused) -> Result<BTreeSet<String>> {
 
 /// Checks that Cilium wrote a status of a route.
 async fn is_seen(site: &Site, route: &Refused) -> Result<()> {
-    let seen = |object: &Value| {
-        let parents = object["status"]["parents"].as_array().into_iter().flatten();
-        parents.into_iter().any(|parent| {
-            parent["controllerName"] == CONTROLLER && condition(parent, "Accepted").is_some()
-        })
-    };
-    site.until((GATEWAY, route.kind, route.namespace), route.name, seen)
-        .await
-        .map(drop)
+    site.until(
+        (GATEWAY, route.kind, route.namespace),
+        route.name,
+        |object| {
+            let parents = object["status"]["parents"].as_array().into_iter().flatten();
+            parents.into_iter().any(|parent| {
+                parent["controllerName"] == CONTROLLER && condition(parent, "Accepted").is_some()
+            })
+        },
+    )
+    .await
+    .map(drop)
 }
 
 struct Mode {

@@ -235,9 +235,10 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
         .await?;
     give(&cluster, "banking", "edge-own", BACKEND).await?;
     for namespace in ["shopping", "banking"] {
-        let programmed = |o: &Value| is_true(&o["status"], "Programmed");
         let gateway = cluster
-            .until(GATEWAY, "Gateway", namespace, "edge", programmed)
+            .until(GATEWAY, "Gateway", namespace, "edge", |o| {
+                is_true(&o["status"], "Programmed")
+            })
             .await?;
         let text = gateway["status"]["conditions"].to_string();
         assert!(

@@ -236,27 +236,25 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
                 json!({"fleet": "Dedicated", "service": service}),
             ))
             .await?;
-        let listener = |port: &u16| {
+        let listeners: Vec<Value> = wanted.iter().map(|port| {
             json!({"name": format!("l{port}"), "protocol": "HTTPS", "port": port, "hostname": "web.example.org",
                 "tls": {"certificateRefs": [{"name": "cert"}]}})
-        };
-        let listeners: Vec<Value> = wanted.iter().map(listener).collect();
+        }).collect();
         change(
             &cluster,
             "default",
             json!({"spec": {"listeners": listeners, "addresses": addresses}}),
         )
         .await?;
-        let right = |o: &Value| {
-            like(o)
-                && ports(o).iter().eq(wanted
-                    .iter()
-                    .map(|port| u64::from(*port))
-                    .collect::<Vec<_>>()
-                    .iter())
-        };
         let there = cluster
-            .until("v1", "Service", "default", "edge-own", right)
+            .until("v1", "Service", "default", "edge-own", |o| {
+                like(o)
+                    && ports(o).iter().eq(wanted
+                        .iter()
+                        .map(|port| u64::from(*port))
+                        .collect::<Vec<_>>()
+                        .iter())
+            })
             .await?;
         if let Some(given) = given {
             give(&cluster, "default", "edge-own", given).await?;
@@ -277,36 +275,34 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
             (Some(ip), _) => json!(ip),
             (None, _) => cluster_ip.clone(),
         };
-        let said = |o: &Value| {
-            let (why, what) = told(&o["status"], "Programmed");
-            why == reason
-                && what.contains(text)
-                && is_new(o)
-                && o["status"]["addresses"][0]["value"] == reached
-        };
         cluster
-            .until(GATEWAY, "Gateway", "default", "edge", said)
+            .until(GATEWAY, "Gateway", "default", "edge", |o| {
+                let (why, what) = told(&o["status"], "Programmed");
+                why == reason
+                    && what.contains(text)
+                    && is_new(o)
+                    && o["status"]["addresses"][0]["value"] == reached
+            })
             .await?;
         // A node forwards connections from outside to the endpoints that say its name, if the
         // policy is Local.
         for (family, envoys) in [("v4", &envoys_v4), ("v6", &envoys_v6)] {
             let number = target_numbers(&there);
-            let right = |o: &Value| {
-                let numbers: Vec<&Value> = o["ports"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .map(|p| &p["port"])
-                    .collect();
-                o["endpoints"] == *envoys && json!(numbers) == number
-            };
             cluster
                 .until(
                     "discovery.k8s.io/v1",
                     "EndpointSlice",
                     "default",
                     &format!("edge-own-{family}"),
-                    right,
+                    |o| {
+                        let numbers: Vec<&Value> = o["ports"]
+                            .as_array()
+                            .into_iter()
+                            .flatten()
+                            .map(|p| &p["port"])
+                            .collect();
+                        o["endpoints"] == *envoys && json!(numbers) == number
+                    },
                 )
                 .await?;
         }
@@ -345,11 +341,10 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         .uid
         .context("a UID")?;
     services.delete("edge-own", &Default::default()).await?;
-    let anew = |o: &Value| {
-        o["spec"]["loadBalancerClass"] == "example.org/b" && o["metadata"]["uid"] != *old
-    };
     cluster
-        .until("v1", "Service", "default", "edge-own", anew)
+        .until("v1", "Service", "default", "edge-own", |o| {
+            o["spec"]["loadBalancerClass"] == "example.org/b" && o["metadata"]["uid"] != *old
+        })
         .await?;
     give(&cluster, "default", "edge-own", BACKEND).await?;
     cluster

@@ -114,9 +114,10 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         json!({"spec": {"infrastructure": infrastructure()}}),
     )
     .await?;
-    let refused = |o: &Value| told(&o["status"], "Accepted").0 == "InvalidParameters";
     let edge = cluster
-        .until(GATEWAY, "Gateway", "nora", "edge", refused)
+        .until(GATEWAY, "Gateway", "nora", "edge", |o| {
+            told(&o["status"], "Accepted").0 == "InvalidParameters"
+        })
         .await?;
     let (_, text) = told(&edge["status"], "Accepted");
     assert!(
@@ -293,13 +294,12 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         .await?
         .delete("front", &Default::default())
         .await?;
-    let gone = |o: &Value| {
-        told(&o["status"], "Programmed")
-            .1
-            .starts_with("Service nora/front is not there: create it")
-    };
     let edge = cluster
-        .until(GATEWAY, "Gateway", "nora", "edge", gone)
+        .until(GATEWAY, "Gateway", "nora", "edge", |o| {
+            told(&o["status"], "Programmed")
+                .1
+                .starts_with("Service nora/front is not there: create it")
+        })
         .await?;
     assert_eq!(told(&edge["status"], "Programmed").0, "AddressNotAssigned");
     assert!(
@@ -331,11 +331,10 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         .await?
         .patch("front", &Default::default(), &selector)
         .await?;
-    let selects = |o: &Value| {
-        condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable")
-    };
     let edge = cluster
-        .until(GATEWAY, "Gateway", "nora", "edge", selects)
+        .until(GATEWAY, "Gateway", "nora", "edge", |o| {
+            condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable")
+        })
         .await?;
     let (_, text) = told(&edge["status"], "Programmed");
     assert!(text.contains("Service nora/front has a selector"), "{text}");

@@ -93,13 +93,14 @@ async fn nobody_takes_the_port_of_a_dedicated_gateway() -> Result<()> {
     services
         .patch("edge-own", &Default::default(), &Patch::Merge(&stolen))
         .await?;
-    let differs = |o: &Value| target(o).is_some_and(|target| target != port);
     for _ in 0..10 {
         assert_eq!(answer(address, "web.example.org").await?, "petra");
     }
     assert_ne!(target(&own), Some(port));
     cluster
-        .until("v1", "Service", "ruth", "edge-own", differs)
+        .until("v1", "Service", "ruth", "edge-own", |o| {
+            target(o).is_some_and(|target| target != port)
+        })
         .await?;
     assert_eq!(answer(address, "web.example.org").await?, "petra");
     let still = cluster
@@ -231,11 +232,10 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
             "spec": {"gatewayClassName": "spoken", "listeners": [plain(port), plain(free)]}}))
         .await?;
     let reason = |o: &Value, at: usize| told(&o["status"]["listeners"][at], "Accepted").0;
-    let refused = |o: &Value| {
-        (reason(o, 0), reason(o, 1)) == ("UnsupportedProtocol".into(), "Accepted".into())
-    };
     cluster
-        .until(GATEWAY, "Gateway", "mallory", "edge", refused)
+        .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+            (reason(o, 0), reason(o, 1)) == ("UnsupportedProtocol".into(), "Accepted".into())
+        })
         .await?;
 
     tenant(&cluster, "alice", "spoken", port, &["web.example.org"]).await?;
@@ -256,9 +256,10 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
     server
         .put(parameters("mine", json!({"fleet": "Shared"})))
         .await?;
-    let conflict = |o: &Value| reason(o, 0) == "ProtocolConflict";
     cluster
-        .until(GATEWAY, "Gateway", "mallory", "edge", conflict)
+        .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+            reason(o, 0) == "ProtocolConflict"
+        })
         .await?;
     assert_eq!(
         answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?,

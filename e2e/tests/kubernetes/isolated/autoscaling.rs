@@ -78,11 +78,12 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
     until_pods(&server, "bank", 3).await?;
     isolated(json!({"autoscaling": {"minReplicas": 1, "maxReplicas": 4}, "labels": {"team": "a"}}))
         .await?;
-    let rolled = |o: &Value| {
-        o["spec"]["template"]["metadata"]["labels"]["team"] == "a"
-            && o["status"]["updatedReplicas"] == 3
-    };
-    let there = server.until(DEPLOYMENT, &name, wait, rolled).await?;
+    let there = server
+        .until(DEPLOYMENT, &name, wait, |o| {
+            o["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+                && o["status"]["updatedReplicas"] == 3
+        })
+        .await?;
     assert!(scaled(&there), "{there}");
     until_pods(&server, "bank", 3).await?;
 

@@ -231,9 +231,10 @@ async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
         } else {
             CERT_MANAGER
         };
-        let there = |object: &Value| object.pointer(pointer) == Some(value);
         cluster
-            .until(api_version, kind, &space, name, there)
+            .until(api_version, kind, &space, name, |object| {
+                object.pointer(pointer) == Some(value)
+            })
             .await?;
     }
     // The attached namespace has the label, and the annotation of its TenantGateway.

@@ -72,9 +72,10 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
             .first()
             .map(|parent| parent["conditions"][0]["reason"].clone())
     };
-    let accepted = |object: &Value| reason_of(object) == Some(json!("Accepted"));
     cluster
-        .until(GATEWAY, "HTTPRoute", "tenant-own-b", "web", accepted)
+        .until(GATEWAY, "HTTPRoute", "tenant-own-b", "web", |object| {
+            reason_of(object) == Some(json!("Accepted"))
+        })
         .await?;
     // It keeps the name against a smaller one.
     server
@@ -184,9 +185,10 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
         })
         .await?;
     let secret = listener_of(&gateway, host).unwrap_or_default();
-    let held = |o: &Value| o["type"] == "kubernetes.io/tls" && o["data"]["tls.key"].is_string();
     cluster
-        .until("v1", "Secret", "tenant-rpc", &secret, held)
+        .until("v1", "Secret", "tenant-rpc", &secret, |o| {
+            o["type"] == "kubernetes.io/tls" && o["data"]["tls.key"].is_string()
+        })
         .await?;
     let https: SocketAddr = format!("{address}:443").parse()?;
     let call = || {
@@ -210,17 +212,16 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
     server
         .put(route("tenant-rpc-b", "web", "tenant-rpc", &[host]))
         .await?;
-    let lost = |o: &Value| {
-        let parents = o["status"]["parents"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        parents
-            .iter()
-            .any(|parent| parent["conditions"][0]["reason"] == "HostnameConflict")
-    };
     cluster
-        .until(GATEWAY, "HTTPRoute", "tenant-rpc-b", "web", lost)
+        .until(GATEWAY, "HTTPRoute", "tenant-rpc-b", "web", |o| {
+            let parents = o["status"]["parents"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            parents
+                .iter()
+                .any(|parent| parent["conditions"][0]["reason"] == "HostnameConflict")
+        })
         .await?;
     let answer = call().send().await?;
     assert!(
@@ -433,16 +434,15 @@ async fn a_listener_set_takes_no_plain_http_of_another_tenant() -> Result<()> {
             "spec": {"parentRefs": [{"kind": "ListenerSet", "name": "set"}],
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
         .await?;
-    let refused = |o: &serde_json::Value| {
-        o["status"]["conditions"].is_array() && !is_true(&o["status"], "Accepted")
-            || o["status"]["listeners"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|l| l["name"] == "plain" && !is_true(l, "Accepted"))
-    };
     cluster
-        .until(GATEWAY, "ListenerSet", "tenant-plain-m", "set", refused)
+        .until(GATEWAY, "ListenerSet", "tenant-plain-m", "set", |o| {
+            o["status"]["conditions"].is_array() && !is_true(&o["status"], "Accepted")
+                || o["status"]["listeners"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .any(|l| l["name"] == "plain" && !is_true(l, "Accepted"))
+        })
         .await?;
     for path in ["/", "/.well-known/acme-challenge/token"] {
         let answer = Probe::http(http, host).path(path).send().await?;

@@ -194,8 +194,11 @@ pub(crate) async fn placed(server: &ApiServer, space: &str, name: &str) -> Resul
             .as_array()
             .cloned()
             .unwrap_or_default();
-        let host = |listener: &Value| Some(listener["hostname"].as_str()?.replace(name, ""));
-        all.extend(listeners.iter().filter_map(host));
+        all.extend(
+            listeners
+                .iter()
+                .filter_map(|listener| Some(listener["hostname"].as_str()?.replace(name, ""))),
+        );
     }
     all.sort();
     Ok(all)

@@ -126,9 +126,10 @@ async fn kinds_of_version_1_4_are_read_in_the_versions_that_it_has() -> Result<(
         .until(GATEWAY, "Gateway", "default", "one", served)
         .await?;
     for (version, kind, _) in routes.iter().filter(|(_, kind, _)| *kind != "UDPRoute") {
-        let accepted = |o: &Value| is_true(&o["status"]["parents"][0], "Accepted");
         cluster
-            .until(&group(version), kind, "default", "one", accepted)
+            .until(&group(version), kind, "default", "one", |o| {
+                is_true(&o["status"]["parents"][0], "Accepted")
+            })
             .await?;
     }
     cluster

@@ -14,7 +14,6 @@ use envoy_types::pb::google::protobuf::Any;
 use futures::StreamExt;
 use prost::Message;
 use serde_json::Value;
-use xds::Resource;
 
 const SCOPES: usize = 10_000;
 const SECRETS: usize = 2_000;
@@ -112,16 +111,17 @@ async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_
             http_listener("plain", plain, scoped()),
             on_demand_listener("tls", tls, inline()),
         ]);
-    let encoded = |r: Resource| discovery::Resource {
-        name: r.name().into(),
-        resource: Some(Any {
-            type_url: r.kind().type_url().into(),
-            value: r.body().to_vec(),
-        }),
-        ..Default::default()
-    };
     let all = discovery::DeltaDiscoveryResponse {
-        resources: resources.map(encoded).collect(),
+        resources: resources
+            .map(|r| discovery::Resource {
+                name: r.name().into(),
+                resource: Some(Any {
+                    type_url: r.kind().type_url().into(),
+                    value: r.body().to_vec(),
+                }),
+                ..Default::default()
+            })
+            .collect(),
         ..Default::default()
     };
     std::fs::write(&file, all.encode_to_vec()).expect("the directory is ours");

@@ -22,16 +22,18 @@ type Work = (crate::translate::Counters, usize, usize);
 
 /// Measures the work of each of several steps in turn.
 fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -> Vec<Work> {
-    let work = |step| {
-        let before = engine.counters();
-        let delta = engine.apply(step, now());
-        (
-            engine.counters().since(&before),
-            delta.resources.len(),
-            delta.statuses.len(),
-        )
-    };
-    steps.into_iter().map(work).collect()
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(step, now());
+            (
+                engine.counters().since(&before),
+                delta.resources.len(),
+                delta.statuses.len(),
+            )
+        })
+        .collect()
 }
 
 /// The work to add, change and remove one host under a wildcard listener with `count` others.

@@ -95,8 +95,8 @@ impl Told {
             .iter()
             .find(|c| c.kind == ConditionType::ResolvedRefs)
             .expect("it is told");
-        let text = || format!("{}: {}", resolved.reason.as_str(), resolved.message);
-        self.verdict = (resolved.status != Status::True).then(text);
+        self.verdict = (resolved.status != Status::True)
+            .then(|| format!("{}: {}", resolved.reason.as_str(), resolved.message));
     }
 
     /// Sets the addresses of mallory's slice, which belong to pods of hers.
@@ -130,10 +130,12 @@ impl Told {
 }
 
 fn located(namespace: &str, name: &str, addresses: &[&str]) -> Located {
-    let parse = |text: &&str| text.parse::<IpAddr>().expect("an address").to_canonical();
     Located {
         name: ObjectName::new(namespace, name),
-        addresses: addresses.iter().map(parse).collect(),
+        addresses: addresses
+            .iter()
+            .map(|text| text.parse::<IpAddr>().expect("an address").to_canonical())
+            .collect(),
     }
 }
 

@@ -216,10 +216,11 @@ impl Explainer<'_> {
             });
         let missing =
             targets.filter(|(_, section)| ports.iter().all(|port| port.name != **section));
-        let note = |(key, section)| {
-            format!("{key} is for port {section:?}, which Service {service} does not have")
-        };
-        missing.map(note).collect()
+        missing
+            .map(|(key, section)| {
+                format!("{key} is for port {section:?}, which Service {service} does not have")
+            })
+            .collect()
     }
 }
 

@@ -35,14 +35,13 @@ fn refuse(chat: &mut Chat, nonce: u64, text: &str, now: Instant) -> Vec<String> 
         &chat.tables,
         now,
     );
-    let rejected = |effect| match effect {
-        Effect::Rejected { name, .. } => Some(name.to_string()),
-        _ => None,
-    };
     chat.session
         .take_effects()
         .into_iter()
-        .filter_map(rejected)
+        .filter_map(|effect| match effect {
+            Effect::Rejected { name, .. } => Some(name.to_string()),
+            _ => None,
+        })
         .collect()
 }
 
