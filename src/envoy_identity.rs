@@ -415,9 +415,16 @@ mod tests {
         publish(dir.path(), &left.files(&left.roots)).expect("written");
         let found = EnvoyCertificate::of(dir.path()).expect("it is there");
         assert_eq!(
-            (found.pair.certificate, found.roots, found.ends),
-            (left.pair.certificate.clone(), left.roots.clone(), left.ends)
+            found.pair.certificate,
+            left.pair.certificate.clone(),
+            "the certificate is the earlier one"
         );
+        assert_eq!(
+            found.roots,
+            left.roots.clone(),
+            "the roots are the earlier ones"
+        );
+        assert_eq!(found.ends, left.ends, "the end is the earlier one");
         let other = held(SystemTime::now(), HOUR);
         let files = [
             ("tls.crt", &*left.pair.certificate),

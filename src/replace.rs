@@ -106,8 +106,14 @@ mod tests {
                 & 0o777
         };
         assert_eq!(
-            (mode(&path.join("tls.key")), mode(&path.join("..data"))),
-            (0o600, 0o700)
+            mode(&path.join("tls.key")),
+            0o600,
+            "the key is the user's alone"
+        );
+        assert_eq!(
+            mode(&path.join("..data")),
+            0o700,
+            "the directory is the user's alone"
         );
         // Files of an interrupted attempt do not affect the next one.
         symlink("nowhere", path.join("..data_new")).expect("a link");

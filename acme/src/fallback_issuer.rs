@@ -249,9 +249,11 @@ mod tests {
             vec![fixed("second", Some(Class::HostFault)) as Arc<dyn Issuer>],
         );
         let failure = list.issue(&request(0)).await.expect_err("all fail");
+        assert_eq!(failure.class, Class::Policy, "the worst class counts");
         assert_eq!(
-            (failure.class, failure.message.as_str()),
-            (Class::Policy, "first fails; then second fails")
+            failure.message.as_str(),
+            "first fails; then second fails",
+            "both messages are there"
         );
     }
 }

@@ -402,10 +402,10 @@ mod tests {
     #[test]
     fn a_url_is_taken_apart() {
         let asked = question("https://Shop.example.org:8443/a?b", "GET").expect("a URL");
-        assert_eq!(
-            (asked.tls, &*asked.host, asked.port, &*asked.path),
-            (true, "shop.example.org", 8443, "/a")
-        );
+        assert!(asked.tls, "https is TLS");
+        assert_eq!(&*asked.host, "shop.example.org", "the host is read");
+        assert_eq!(asked.port, 8443, "the port is read");
+        assert_eq!(&*asked.path, "/a", "the path is read");
         assert_eq!(
             question("http://a.example.org", "GET").expect("a URL").port,
             80

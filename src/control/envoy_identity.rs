@@ -151,9 +151,11 @@ mod tests {
             let uri = identity.to_string();
             assert_eq!(PodIdentity::parse(&uri), Some(identity));
             let (of, instance) = instance_of(&uri).expect("an instance");
+            assert_eq!(of, &*identity_of(&fleet), "the fleet is named");
+            assert_eq!(&*instance.name, &*uri, "the instance is the URI");
             assert_eq!(
-                (of, &*instance.name, &*instance.node),
-                (&*identity_of(&fleet), &*uri, "gatewright-envoy-x7k2p")
+                &*instance.node, "gatewright-envoy-x7k2p",
+                "the node is the pod"
             );
         }
     }

@@ -438,9 +438,11 @@ mod tests {
         let broken = condition("BackendNotFound");
         let waits = condition("Pending");
         assert_eq!(
-            (broken.severity(), waits.severity()),
-            (Severity::Warn, Severity::Info)
+            broken.severity(),
+            Severity::Warn,
+            "a fault of the author is a warning"
         );
+        assert_eq!(waits.severity(), Severity::Info, "waiting is none");
         assert_eq!(
             broken.to_string(),
             "httproute alice/shop: ResolvedRefs=False BackendNotFound: no Service alice/web"

@@ -60,7 +60,8 @@ mod tests {
         };
         assert_eq!(note(7, &[], 1), 0, "nobody is there");
         assert_eq!(note(7, &[7, 7], 2), 0);
-        assert_eq!((note(8, &[8, 7], 10), note(8, &[8, 7], 15)), (0, 5));
+        assert_eq!(note(8, &[8, 7], 10), 0, "the lag begins");
+        assert_eq!(note(8, &[8, 7], 15), 5, "it lasts until all have the state");
         assert_eq!(note(9, &[9, 7], 20), 10, "it goes on with the next change");
         assert_eq!(note(9, &[9, 8], 25), 0, "the next change is another wait");
         assert_eq!(note(9, &[9, 8], 27), 2);

@@ -310,9 +310,10 @@ mod tests {
         let withheld = checked(&mut update, |_, _| None);
         assert_eq!(withheld.len(), 1, "{withheld:?}");
         let part = withheld[0].part.clone().expect("a part of it");
+        assert_eq!(&*part.virtual_host, "mallory", "the host is named");
         assert_eq!(
-            (&*part.virtual_host, &*part.route),
-            ("mallory", "httproute/mallory/web/0")
+            &*part.route, "httproute/mallory/web/0",
+            "the route is named"
         );
         assert_eq!(update.upserts.len(), 1);
         assert!(

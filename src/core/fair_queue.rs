@@ -389,7 +389,12 @@ mod tests {
         queue.push(flood(3));
         let batch = queue.take(0, now);
         let place = names(&batch).iter().position(|name| name == "alice/web");
-        assert_eq!((place, batch.changes.len()), (Some(8), 64));
+        assert_eq!(
+            place,
+            Some(8),
+            "it waits for a share of each other namespace"
+        );
+        assert_eq!(batch.changes.len(), 64, "the batch is bounded");
         assert_eq!(
             queue.len(),
             500 - 63,
@@ -487,9 +492,11 @@ mod tests {
         let second = queue.take(0, now);
         assert_eq!(names(&second), ["alice/web"], "a neighbour goes on");
         queue.published(second.namespaces, 2, now);
+        assert_eq!(queue.take(0, now).changes.len(), 0, "nothing is taken");
         assert_eq!(
-            (queue.take(0, now).changes.len(), queue.due(0, now)),
-            (0, Some(now + ACK_TIMEOUT))
+            queue.due(0, now),
+            Some(now + ACK_TIMEOUT),
+            "it waits until the acknowledgement is overdue"
         );
         assert_eq!(queue.due(1, now), Some(now), "acknowledged");
         let third = queue.take(1, now);

@@ -175,13 +175,21 @@ mod tests {
         let with = policy(&cors("https://a.org", true));
         let without = policy(&cors("https://a.org", false));
         assert_eq!(
-            (with.allow_methods.as_str(), without.allow_methods.as_str()),
-            ("*", "*")
+            with.allow_methods.as_str(),
+            "*",
+            "credentials do not change any method"
         );
         assert_eq!(
-            (with.allow_headers.as_str(), with.max_age.as_str()),
-            ("x-a, x-b", "5")
+            without.allow_methods.as_str(),
+            "*",
+            "any method stands alone"
         );
+        assert_eq!(
+            with.allow_headers.as_str(),
+            "x-a, x-b",
+            "the listed headers are named"
+        );
+        assert_eq!(with.max_age.as_str(), "5", "the age is set");
     }
 
     #[test]

@@ -183,12 +183,11 @@ mod tests {
             "nothing is new in it"
         );
         assert_eq!(
-            (
-                ahead.take(both.clone(), known.0.store(), true, late),
-                ahead.next()
-            ),
-            (Some(both), None)
+            ahead.take(both.clone(), known.0.store(), true, late),
+            Some(both),
+            "it passes after its time"
         );
+        assert_eq!(ahead.next(), None, "nothing waits");
     }
 
     #[test]
@@ -201,9 +200,11 @@ mod tests {
         let empty = slice(&[]);
         assert_eq!(ahead.take(waits.clone(), store, true, now), None);
         assert_eq!(
-            (ahead.take(empty.clone(), store, true, now), ahead.next()),
-            (Some(empty), None)
+            ahead.take(empty.clone(), store, true, now),
+            Some(empty),
+            "the newer slice passes"
         );
+        assert_eq!(ahead.next(), None, "nothing waits");
         assert_eq!(ahead.take(waits.clone(), store, true, now), None);
         ahead.forget(&waits.meta.name);
         assert_eq!(ahead.release(store, true, now + MAX_WAIT), []);

@@ -469,7 +469,8 @@ mod tests {
                 .map(|grant| grant.instance.as_ref().map(|instance| &*instance.node));
             assert_eq!(found, expected, "{by:?}: {name}");
             if let Some(grant) = asked {
-                assert_eq!((&*grant.identity, grant.view.name()), (FLEET, "v"));
+                assert_eq!(&*grant.identity, FLEET, "the identity is that of the fleet");
+                assert_eq!(grant.view.name(), "v", "the view is that of the fleet");
                 assert!(by.still_granted(&grant));
             }
         }

@@ -550,10 +550,8 @@ mod tests {
                 { "type": "dns-01", "url": "", "token": "t", "status": "processing" },
             ])
         );
-        assert_eq!(
-            (&read["wildcard"], &read["status"]),
-            (&json!(false), &json!("pending"))
-        );
+        assert_eq!(read["wildcard"], json!(false), "the answer is no wildcard");
+        assert_eq!(read["status"], json!("pending"), "its status is read");
     }
 
     #[test]
@@ -579,11 +577,9 @@ mod tests {
             ("", Value::Null, "status 403 Forbidden"),
         ] {
             let read = problem(status, body.as_bytes());
-            assert_eq!(
-                (&read["type"], &read["detail"], &read["status"]),
-                (&kind, &json!(detail), &json!(403)),
-                "{body}"
-            );
+            assert_eq!(read["type"], kind, "{body}");
+            assert_eq!(read["detail"], json!(detail), "{body}");
+            assert_eq!(read["status"], json!(403), "{body}");
             serde_json::from_value::<instant_acme::Problem>(read).expect(body);
         }
     }

@@ -337,10 +337,8 @@ mod tests {
                     .as_ref()
                     .is_some_and(|text| text.contains("refuses") && text.contains("no"))
             );
-            assert_eq!(
-                (&line.next, line.refused.as_ref()),
-                (&Next::Retry(Class::Bug), Some(&second))
-            );
+            assert_eq!(line.next, Next::Retry(Class::Bug), "it is tried again");
+            assert_eq!(line.refused.as_ref(), Some(&second), "the refusal is kept");
             assert_eq!(
                 line.expires.map(|end| end > at(DUE)),
                 Some(true),
@@ -374,10 +372,8 @@ mod tests {
         }
         // One that Envoys take ends it, and a later refusal begins anew.
         let pass = keeper.pass(&[want()], now).await;
-        assert_eq!(
-            (pass.issued.len(), pass.outlook[0].last_error.as_ref()),
-            (1, None)
-        );
+        assert_eq!(pass.issued.len(), 1, "it is ordered again");
+        assert_eq!(pass.outlook[0].last_error.as_ref(), None, "nothing failed");
         let good = serial(&keeper);
         now += SignedDuration::from_hours(DUE);
         keeper.pass(&[want()], now).await;
@@ -404,12 +400,8 @@ mod tests {
         keeper.pass(&[want()], at(0)).await;
         assert_eq!(site.issued(), 1, "not at once");
         let pass = keeper.pass(&[want()], at(1)).await;
-        assert_eq!(
-            (pass.issued.len(), site.issued()),
-            (1, 2),
-            "{:?}",
-            pass.outlook
-        );
+        assert_eq!(pass.issued.len(), 1, "{:?}", pass.outlook);
+        assert_eq!(site.issued(), 2, "{:?}", pass.outlook);
         // The next one is refused too: the first one is no better.
         let second = serial(&keeper);
         keeper

@@ -598,11 +598,8 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
                 .with_context(|| world.envoy.log())?;
             // Sessions can be resumed here, so that the failures below are by the validation.
             let (kind, status) = client.ask_as(port, opened, opened).await?;
-            assert_eq!(
-                (kind, status),
-                (HandshakeKind::Resumed, 200),
-                "{opened} with {version:?}"
-            );
+            assert_eq!(kind, HandshakeKind::Resumed, "{opened} with {version:?}");
+            assert_eq!(status, 200, "{opened} with {version:?}");
             for other in ["x.two.example.org", "b.example.org"] {
                 let offered = client.sessions.counts().1;
                 let found = client.ask_as(port, other, other).await;

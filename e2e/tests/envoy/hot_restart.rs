@@ -210,11 +210,14 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
     // Changes made before the next start reach Envoy, too.
     drop(program);
     assert_eq!(
-        (
-            site.status("early.example.org").await?,
-            site.status("new.example.org").await?
-        ),
-        (200, 404)
+        site.status("early.example.org").await?,
+        200,
+        "the old host is served still"
+    );
+    assert_eq!(
+        site.status("new.example.org").await?,
+        404,
+        "the new host is not known yet"
     );
     fs::remove_file(site.manifests.path().join("early.yaml"))?;
     fs::write(site.manifests.path().join("new.yaml"), route("new"))?;
@@ -222,11 +225,14 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
     program.line(TOOK_OVER).await?;
     configured(&mut program).await?;
     assert_eq!(
-        (
-            site.status("early.example.org").await?,
-            site.status("new.example.org").await?
-        ),
-        (404, 200)
+        site.status("early.example.org").await?,
+        404,
+        "the deleted host is gone"
+    );
+    assert_eq!(
+        site.status("new.example.org").await?,
+        200,
+        "the new host is served"
     );
     load.more(ANSWERS).await?;
     assert_eq!(site.one().await?, pid);

@@ -190,8 +190,14 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
     // Without endpoints, and without routes: closed and dropped.
     world.settle(service("dns", &[], &[])).await?;
     assert_eq!(
-        (connected(port).await?, answered(port, DROPPED).await?),
-        (None, None)
+        connected(port).await?,
+        None,
+        "no backend is reached over TCP"
+    );
+    assert_eq!(
+        answered(port, DROPPED).await?,
+        None,
+        "none is reached over UDP"
     );
     let gone = [
         ("TCPRoute", Kind::TCPRoute, "t"),
@@ -202,8 +208,14 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
     });
     world.settle(gone.to_vec()).await?;
     assert_eq!(
-        (connected(port).await?, answered(port, DROPPED).await?),
-        (None, None)
+        connected(port).await?,
+        None,
+        "no backend is reached over TCP"
+    );
+    assert_eq!(
+        answered(port, DROPPED).await?,
+        None,
+        "none is reached over UDP"
     );
     Ok(())
 }

@@ -138,20 +138,21 @@ async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
         serde_json::from_str::<serde_json::Value>(line).with_context(|| line.to_owned())
     };
     let (served, broken) = (parsed(&served)?, parsed(&broken)?);
+    assert_eq!(served["event"], "Acknowledged".into(), "{served}");
+    assert_eq!(served["level"], "INFO".into(), "{served}");
     assert_eq!(
-        (&served["event"], &served["level"]),
-        (&"Acknowledged".into(), &"INFO".into()),
-        "{served}"
+        served["namespace"],
+        "default".into(),
+        "the namespace is a field"
     );
+    assert_eq!(served["hosts"], 1.into(), "the number of hosts is a field");
     assert_eq!(
-        (&served["namespace"], &served["hosts"], &served["envoys"]),
-        (&"default".into(), &1.into(), &1.into())
+        served["envoys"],
+        1.into(),
+        "the number of Envoys is a field"
     );
-    assert_eq!(
-        (&broken["event"], &broken["level"]),
-        (&"Condition".into(), &"WARN".into()),
-        "{broken}"
-    );
+    assert_eq!(broken["event"], "Condition".into(), "{broken}");
+    assert_eq!(broken["level"], "WARN".into(), "{broken}");
     assert_eq!(broken["condition"], "ResolvedRefs");
     for line in site
         .program
@@ -396,11 +397,8 @@ async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
             .iter()
             .find(|c| c["type"] == "Programmed")
             .context("Programmed")?;
-        assert_eq!(
-            (&programmed["status"], &programmed["reason"]),
-            (&"False".into(), &"Invalid".into()),
-            "{text}"
-        );
+        assert_eq!(programmed["status"], "False".into(), "{text}");
+        assert_eq!(programmed["reason"], "Invalid".into(), "{text}");
         assert!(
             programmed["message"]
                 .as_str()
@@ -746,7 +744,8 @@ async fn a_port_of_another_program_is_reported() -> Result<()> {
     second.line("httproute default/web").await?;
     first.program.line("httproute default/web").await?;
     let told = |program: &Gatewright| program.output().matches("another program listens").count();
-    assert_eq!((told(&first.program), told(&second)), (0, 1));
+    assert_eq!(told(&first.program), 0, "the first program has its port");
+    assert_eq!(told(&second), 1, "the second one reports the port");
     Ok(())
 }
 

@@ -257,9 +257,11 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
         .context("a location")?
         .to_str()?
         .to_owned();
+    assert_eq!(plain.status, 301, "plain requests are redirected");
     assert_eq!(
-        (plain.status, location),
-        (301, format!("https://shop.a.example.org:{}/", site.https))
+        location,
+        format!("https://shop.a.example.org:{}/", site.https),
+        "to the port of HTTPS"
     );
 
     // Two others claim the owner's hostname, while clients request it without pause.
@@ -296,7 +298,8 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     stop.store(true, Ordering::SeqCst);
     let seen = asking.await?;
     assert_eq!(seen.keys().collect::<Vec<_>>(), ["owner"], "{seen:?}");
-    assert_eq!((second.requests(), third.requests()), (0, 0));
+    assert_eq!(second.requests(), 0, "the loser has no request");
+    assert_eq!(third.requests(), 0, "nor has the other one");
 
     let url = format!("https://shop.a.example.org:{}/", site.https);
     let (code, text) = site.ask(&["explain", &url])?;
@@ -405,9 +408,10 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
     let roots = site.roots()?;
     for n in 0..200 {
         let answer = site.probe(&host(n)).roots(roots.clone()).send().await?;
+        assert_eq!(answer.status, 200, "host {n}");
         assert_eq!(
-            (answer.status, answer.peer.context("TLS")?.dns_names),
-            (200, vec![host(n)]),
+            answer.peer.context("TLS")?.dns_names,
+            vec![host(n)],
             "host {n}"
         );
     }

@@ -640,7 +640,8 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     until_answers(address, "old.example.org", 404).await?;
     until_answers(address, HOST, 200).await?;
     let (code, told) = controller.probe("/readyz").await?;
-    assert_eq!((code, &*told), (200, "ok\n"));
+    assert_eq!(code, 200, "it is ready");
+    assert_eq!(&*told, "ok\n", "the answer says so");
     let deadline = Instant::now() + LIMIT;
     while !controller
         .probe("/metrics")

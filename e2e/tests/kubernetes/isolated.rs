@@ -422,11 +422,14 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
     let there = deployments.get(&name_of("late")).await?;
     assert_eq!(
-        (
-            there.metadata.uid.clone(),
-            &there.data["spec"]["selector"]["matchLabels"]
-        ),
-        (uid, &json!({"a": "b"}))
+        there.metadata.uid.clone(),
+        uid,
+        "the foreign Deployment is the same object"
+    );
+    assert_eq!(
+        there.data["spec"]["selector"]["matchLabels"],
+        json!({"a": "b"}),
+        "its selector is unchanged"
     );
     assert_eq!(writes(&server, "late")?, [], "nothing is written beside it");
     deployments

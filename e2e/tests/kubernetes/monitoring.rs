@@ -71,11 +71,14 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
     )
     .context("its Secret")?;
     assert_eq!(
-        (&secret["type"], &secret["metadata"]["namespace"]),
-        (
-            &json!("kubernetes.io/service-account-token"),
-            &json!(NAMESPACE)
-        )
+        secret["type"],
+        json!("kubernetes.io/service-account-token"),
+        "it is the token of a ServiceAccount"
+    );
+    assert_eq!(
+        secret["metadata"]["namespace"],
+        json!(NAMESPACE),
+        "in the namespace of the installation"
     );
     let account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
         .as_str()

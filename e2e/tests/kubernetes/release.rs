@@ -259,8 +259,14 @@ async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     let bill: Value =
         serde_json::from_str(&std::fs::read_to_string(into.join(named(".cdx.json")))?)?;
     assert_eq!(
-        (&bill["bomFormat"], &bill["metadata"]["component"]["name"]),
-        (&"CycloneDX".into(), &"gatewright".into())
+        bill["bomFormat"],
+        "CycloneDX".into(),
+        "the bill is in the format of CycloneDX"
+    );
+    assert_eq!(
+        bill["metadata"]["component"]["name"],
+        "gatewright".into(),
+        "it is that of the program"
     );
     let crates: Vec<&str> = bill["components"]
         .as_array()
@@ -280,7 +286,8 @@ async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
         .iter()
         .filter_map(|image| image["digest"].as_str())
         .collect();
-    assert_eq!((digests.len(), digests[1]), (2, ENVOY), "{images:?}");
+    assert_eq!(digests.len(), 2, "{images:?}");
+    assert_eq!(digests[1], ENVOY, "{images:?}");
     let manifests = std::fs::read_to_string(into.join("install.yaml"))?;
     assert!(
         manifests.contains(&format!("image: gatewright:{VERSION}\n")),

@@ -597,8 +597,14 @@ mod tests {
             .await
             .expect("the other finds it");
         assert_eq!(
-            (one.bundle(now), one.bundle(now).matches("BEGIN").count()),
-            (two.bundle(now), 1)
+            one.bundle(now),
+            two.bundle(now),
+            "both replicas have one bundle"
+        );
+        assert_eq!(
+            one.bundle(now).matches("BEGIN").count(),
+            1,
+            "it has one certificate"
         );
         let again = Authority::stored(storage(), now).await.expect("opens");
         assert_eq!(again.bundle(now), one.bundle(now));

@@ -520,9 +520,11 @@ mod tests {
                 .map(|thumbprint| thumbprint.to_string())
         };
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs");
+        assert_eq!(active_account(&acme), None, "no account of ours is active");
         assert_eq!(
-            (active_account(&acme), active_account(&foreign).as_deref()),
-            (None, Some("theirs"))
+            active_account(&foreign).as_deref(),
+            Some("theirs"),
+            "the account of the other issuer is"
         );
         endpoints.set_active_account(&"acme".into(), "a.example.org", "first");
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs again");

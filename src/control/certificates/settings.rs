@@ -564,9 +564,11 @@ mod tests {
         let issuers = issuers_from(file(text).path()).expect("they are fine");
         let le = &issuers["le"];
         assert_eq!(
-            (le.directory.as_str(), le.preflight),
-            ("letsencrypt", Preflight::Warn)
+            le.directory.as_str(),
+            "letsencrypt",
+            "the name of the directory is read"
         );
+        assert_eq!(le.preflight, Preflight::Warn, "a failed preflight warns");
         let given = Credential::Given(Zeroizing::new("s3cret".to_owned()));
         assert!(!format!("{given:?}").contains("s3cret"));
     }

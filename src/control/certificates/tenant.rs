@@ -236,8 +236,13 @@ mod tests {
         });
         let settings = own(&made);
         assert_eq!(
-            (&settings.ca_bundle, settings.http_port),
-            (&bundle, Some(8080))
+            settings.ca_bundle, bundle,
+            "the bundle is that of the directory"
+        );
+        assert_eq!(
+            settings.http_port,
+            Some(8080),
+            "the port is that of the directory"
         );
         assert!(settings.dns.is_none() && settings.agree_to_terms);
         assert_eq!(
@@ -267,9 +272,11 @@ mod tests {
             &|_, _| None,
         );
         let settings = own(&made);
+        assert_eq!(settings.denied, denied.denied, "addresses are restricted");
         assert_eq!(
-            (&settings.denied, &settings.denied_authorities()),
-            (&denied.denied, &denied.denied)
+            settings.denied_authorities(),
+            denied.denied,
+            "authorities are restricted"
         );
         let dns = settings.dns.clone().expect("DNS-01");
         assert_eq!(dns.rfc2136.expect("RFC 2136").denied, denied.denied);
@@ -296,9 +303,11 @@ mod tests {
             &tenants(BTreeMap::new(), 80),
             &|secret, key| {
                 assert_eq!(
-                    (secret.to_string().as_str(), key),
-                    ("tenant-a/token", "value")
+                    secret.to_string().as_str(),
+                    "tenant-a/token",
+                    "the Secret is the tenant's"
                 );
+                assert_eq!(key, "value", "the key is the one that was named");
                 Some(Zeroizing::new("t0ken".to_owned()))
             },
         );

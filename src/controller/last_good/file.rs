@@ -459,7 +459,8 @@ pub(super) mod tests {
         };
         save(&paths, at, &good, &[view(), dedicated(), bank()], MAX_BYTES).expect("written");
         let head = open(&paths).expect("readable").expect("there");
-        assert_eq!((head.at, head.count()), (at, 5));
+        assert_eq!(head.at, at, "the time is kept");
+        assert_eq!(head.count(), 5, "all resources are counted");
         let gateways: Vec<_> = head
             .suspects
             .iter()
@@ -470,27 +471,35 @@ pub(super) mod tests {
             [None, None, Some(ObjectName::new("bank", "edge"))]
         );
         let of_view = |number: usize| &head.suspects[number].1;
-        assert_eq!((of_view(0), of_view(1)), (&suspects, &Suspects::default()));
+        assert_eq!(of_view(0), &suspects, "the suspects of the view are kept");
+        assert_eq!(of_view(1), &Suspects::default(), "the other view has none");
         let (read, kept) = load(&paths).expect("readable").expect("there");
         let [shared, of_dedicated, of_bank] = &kept.views[..] else {
             panic!("{} views", kept.views.len())
         };
         assert_eq!(
-            (
-                of_dedicated.resources.len(),
-                of_dedicated.resources[0].name()
-            ),
-            (1, "d.example.org")
+            of_dedicated.resources.len(),
+            1,
+            "the dedicated fleet has one resource"
         );
         assert_eq!(
-            (of_bank.resources.len(), of_bank.resources[1].name()),
-            (2, "j.example.org")
+            of_dedicated.resources[0].name(),
+            "d.example.org",
+            "it is its host"
+        );
+        assert_eq!(
+            of_bank.resources.len(),
+            2,
+            "the fleet of bank has two resources"
+        );
+        assert_eq!(
+            of_bank.resources[1].name(),
+            "j.example.org",
+            "the last one is its host"
         );
         assert_eq!(of_bank.gateway, Some(ObjectName::new("bank", "edge")));
-        assert_eq!(
-            (&read.pair.key, &read.revoked),
-            (&good.pair.key, &good.revoked)
-        );
+        assert_eq!(read.pair.key, good.pair.key, "the key is kept");
+        assert_eq!(read.revoked, good.revoked, "the revoked pods are kept");
         let ended = kept
             .ends
             .iter()

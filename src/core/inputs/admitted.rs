@@ -266,7 +266,8 @@ mod tests {
                 .map(|l| (&*l.name, l.port, l.unreadable.as_deref()))
                 .collect();
             assert_eq!(told[0], ("good", 80, None));
-            assert_eq!((told[1].0, told[1].1), ("new", 81));
+            assert_eq!(told[1].0, "new", "the readable listener is there");
+            assert_eq!(told[1].1, 81, "with its port");
             assert!(
                 told[1].2.is_some_and(|why| why.contains("Orbit")),
                 "{told:?}"
@@ -303,7 +304,8 @@ mod tests {
         let Object::Gateway(gateway) = admitted("Gateway", spec) else {
             panic!("a Gateway")
         };
-        assert_eq!((&*gateway.class, gateway.listeners.len()), ("c", 0));
+        assert_eq!(&*gateway.class, "c", "the class is read");
+        assert_eq!(gateway.listeners.len(), 0, "no listener is");
         assert!(
             gateway
                 .unsupported
@@ -324,14 +326,9 @@ mod tests {
         let Object::Route(route) = route else {
             panic!("a route")
         };
-        assert_eq!(
-            (
-                route.hostnames.len(),
-                route.parents.len(),
-                route.rules.len()
-            ),
-            (1, 1, 2)
-        );
+        assert_eq!(route.hostnames.len(), 1, "the hostname is read");
+        assert_eq!(route.parents.len(), 1, "the parent is read");
+        assert_eq!(route.rules.len(), 2, "the readable rules are there");
         assert!(route.rules[0].filters.is_ok() && route.rules[1].filters.is_err());
         assert!(
             route.unreadable.len() == 1
@@ -347,14 +344,9 @@ mod tests {
             let Object::Route(route) = admitted(kind, spec.clone()) else {
                 panic!("a route")
             };
-            assert_eq!(
-                (
-                    route.hostnames.len(),
-                    route.parents.len(),
-                    route.rules.len()
-                ),
-                (1, 1, 0)
-            );
+            assert_eq!(route.hostnames.len(), 1, "the hostname is read");
+            assert_eq!(route.parents.len(), 1, "the parent is read");
+            assert_eq!(route.rules.len(), 0, "no rule is");
             assert_eq!(route.unreadable.len(), 1, "{kind}");
         }
     }

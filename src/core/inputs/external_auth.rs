@@ -137,9 +137,11 @@ mod tests {
         );
         let read = read.expect("it is served");
         assert_eq!(
-            (read.headers, read.body),
-            (vec!["x-a".to_owned(), "x-b".to_owned()], 10)
+            read.headers,
+            vec!["x-a".to_owned(), "x-b".to_owned()],
+            "names have one spelling and one order"
         );
+        assert_eq!(read.body, 10, "the limit of the body is read");
         assert_eq!(
             read.protocol,
             AuthProtocol::Http {

@@ -497,9 +497,11 @@ mod tests {
             let before = told(&engine);
             assert_eq!(before.2, "GatewayNotAccepted");
             engine.apply(vec![tenant(other)]);
+            assert_eq!(told(&engine).1, before.1, "nothing changes");
             assert_eq!(
-                (told(&engine).1, told(&engine).2),
-                (before.1, "DirectoryNotAllowed")
+                told(&engine).2,
+                "DirectoryNotAllowed",
+                "the refusal is told"
             );
             engine.apply(vec![tenant(staging)]);
             assert_eq!(

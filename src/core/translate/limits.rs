@@ -146,7 +146,8 @@ mod tests {
             .map(|rule| rule.rule.retry.as_ref().map(|r| r.attempts))
             .collect();
         assert_eq!(attempts, [Some(10), Some(10)]);
-        assert_eq!((resolved.invalid, resolved.partial), (None, None));
+        assert_eq!(resolved.invalid, None, "the rule is valid");
+        assert_eq!(resolved.partial, None, "nothing of it is dropped");
         let note = resolved.note.expect("it is told");
         assert_eq!(
             note,

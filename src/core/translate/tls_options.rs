@@ -249,9 +249,11 @@ mod tests {
         ]);
         let params = options.expect("valid").params;
         assert_eq!(
-            (params.min, params.curves.len()),
-            (Some(TlsVersion::V1_3), 2)
+            params.min,
+            Some(TlsVersion::V1_3),
+            "the least version is read"
         );
+        assert_eq!(params.curves.len(), 2, "both curves are read");
         assert!(check(&[("gatewright.io/tls-min-version", "1.1")]).is_err());
         assert!(check(&[("gatewright.io/tls-ciphers", "RC4")]).is_err());
         assert!(

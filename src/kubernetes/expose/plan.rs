@@ -732,9 +732,11 @@ mod tests {
             ..behind(&[("https", 20_001)])
         };
         let moved = check_behind(&made, &elsewhere);
-        assert_eq!((moved.steps.len(), &moved.idle[..]), (1, &idle[..]));
+        assert_eq!(moved.steps.len(), 1, "one slice is moved");
+        assert_eq!(&moved.idle[..], &idle[..], "the idle ports are the same");
         let nothing = check_behind(&made, &behind(&[]));
-        assert_eq!((nothing.steps.len(), &nothing.idle[..]), (0, &idle[..]));
+        assert_eq!(nothing.steps.len(), 0, "nothing is written");
+        assert_eq!(&nothing.idle[..], &idle[..], "the idle ports are the same");
         // A slice of another owner is left alone, and the conflict is reported.
         let mut theirs = made.clone();
         theirs[0]["metadata"]["ownerReferences"] = json!([]);

@@ -205,11 +205,14 @@ mod tests {
         let more = made(said);
         let pod = &more["spec"]["template"];
         assert_eq!(
-            (
-                &more["spec"]["replicas"],
-                &pod["metadata"]["labels"]["team"]
-            ),
-            (&json!(3), &json!("a"))
+            more["spec"]["replicas"],
+            json!(3),
+            "the number is the class's"
+        );
+        assert_eq!(
+            pod["metadata"]["labels"]["team"],
+            json!("a"),
+            "the label is the class's"
         );
         assert_eq!(pod["spec"]["nodeSelector"], json!({"pool": "edge"}));
         assert_eq!(
@@ -240,11 +243,14 @@ mod tests {
         );
         let autoscaler = document(of, &desired(scaled), &template()).expect("it is asked for");
         assert_eq!(
-            (
-                &autoscaler["spec"]["minReplicas"],
-                &autoscaler["spec"]["maxReplicas"]
-            ),
-            (&json!(3), &json!(6))
+            autoscaler["spec"]["minReplicas"],
+            json!(3),
+            "the least number is the class's"
+        );
+        assert_eq!(
+            autoscaler["spec"]["maxReplicas"],
+            json!(6),
+            "the greatest number is the class's"
         );
         assert_eq!(
             document(of, &desired(json!({"replicas": 3})), &template()),

@@ -339,9 +339,11 @@ mod tests {
         let Step::Create(IsolatedKind::Deployment, document) = &created[3] else {
             panic!("{created:?}")
         };
+        assert_eq!(created.len(), 5, "every object is created");
         assert_eq!(
-            (created.len(), &document["spec"]["replicas"]),
-            (5, &json!(1))
+            document["spec"]["replicas"],
+            json!(1),
+            "the Deployment begins with one pod"
         );
         let observed = written(&created);
         assert!(matches!(

@@ -167,9 +167,12 @@ mod tests {
         };
         let ours = read(|_| ());
         assert_eq!(
-            (ours.gateway, &*ours.uid, &*ours.applied),
-            (Some(ObjectName::new("a", "edge")), "u", "d")
+            ours.gateway,
+            Some(ObjectName::new("a", "edge")),
+            "the Gateway is read"
         );
+        assert_eq!(&*ours.uid, "u", "its UID is read");
+        assert_eq!(&*ours.applied, "d", "the digest is read");
         let theirs: [fn(&mut Value); 4] = [
             |meta| meta["labels"] = json!({}),
             |meta| meta["labels"][NAME] = json!("another"),

@@ -687,9 +687,11 @@ mod tests {
         let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP)
             .expect("decided")
             .trust;
+        assert_eq!(after.signer.root, theirs.root, "the new root signs");
         assert_eq!(
-            (after.signer.root, after.older),
-            (theirs.root, vec![old.signer.root])
+            after.older,
+            vec![old.signer.root],
+            "the old one is trusted still"
         );
     }
 

@@ -344,11 +344,14 @@ mod tests {
         );
         write(&mut replicas, now + PAUSE).await;
         assert_eq!(
-            (
-                *asked.lock().expect("nobody panics"),
-                replicas.written.clone()
-            ),
-            (1, Some(record(2)))
+            *asked.lock().expect("nobody panics"),
+            1,
+            "there is one write"
+        );
+        assert_eq!(
+            replicas.written.clone(),
+            Some(record(2)),
+            "it writes the newest record"
         );
         replicas.publish(record(2), now + PAUSE);
         assert_eq!(replicas.worker.due(), None, "it says so already");
@@ -356,11 +359,14 @@ mod tests {
         replicas.publish(record(2), now + PAUSE);
         write(&mut replicas, now + PAUSE * 2).await;
         assert_eq!(
-            (
-                *asked.lock().expect("nobody panics"),
-                replicas.metrics().begun["replica"]
-            ),
-            (1, 1)
+            *asked.lock().expect("nobody panics"),
+            1,
+            "nothing new is written"
+        );
+        assert_eq!(
+            replicas.metrics().begun["replica"],
+            1,
+            "one write was begun"
         );
     }
 

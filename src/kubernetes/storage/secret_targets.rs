@@ -118,11 +118,14 @@ mod tests {
         assert_eq!(all.of(&key).map(|(secret, _)| secret), Some(one.clone()));
         all.set(&one, None);
         assert_eq!(
-            (
-                all.of(&key).map(|(secret, _)| secret),
-                all.served_by(&stored)
-            ),
-            (Some(twin.clone()), vec![twin])
+            all.of(&key).map(|(secret, _)| secret),
+            Some(twin.clone()),
+            "the twin is served"
+        );
+        assert_eq!(
+            all.served_by(&stored),
+            vec![twin],
+            "the certificate goes there"
         );
     }
 }

@@ -160,8 +160,14 @@ mod tests {
         proc.put(1, 0, &[], &stat("Z", 7));
         proc.put(2, 0, &[], &stat("Z", 7).replacen(" 1 1 7", " 3 1 7", 1));
         assert_eq!(
-            (started(proc.0.path(), 1), started(proc.0.path(), 2)),
-            (None, Some(7))
+            started(proc.0.path(), 1),
+            None,
+            "the start of a process that has ended is not known"
+        );
+        assert_eq!(
+            started(proc.0.path(), 2),
+            Some(7),
+            "that of the other one is"
         );
     }
 

@@ -219,7 +219,8 @@ fn a_refused_filter_chain_stays_as_it_was_and_the_rest_of_its_listener_changes()
         &[("a", "new"), ("b", POISON), ("c", "new"), ("d", "new")],
     );
     let (prefix, chains, refused) = divided(&complete, Some(&had)).expect("it is divided");
-    assert_eq!((prefix.as_str(), refused), ("after", vec!["b".to_owned()]));
+    assert_eq!(prefix.as_str(), "after", "the other chain changes");
+    assert_eq!(refused, vec!["b".to_owned()], "the refused one is named");
     assert_eq!(
         chains,
         pairs(&[("a", "new"), ("b", "old"), ("c", "new"), ("d", "new")])
@@ -231,9 +232,11 @@ fn a_refused_filter_chain_that_was_never_accepted_is_omitted() {
     let complete = listener("l", &[("a", "fine"), ("b", POISON), ("c", "fine")]);
     let (_, chains, refused) = divided(&complete, None).expect("it is divided");
     assert_eq!(
-        (chains, refused),
-        (pairs(&[("a", "fine"), ("c", "fine")]), vec!["b".to_owned()])
+        chains,
+        pairs(&[("a", "fine"), ("c", "fine")]),
+        "the others are there"
     );
+    assert_eq!(refused, vec!["b".to_owned()], "the refused one is named");
     assert!(
         divided(&listener("l", &[("a", POISON)]), None).is_none(),
         "a listener without a chain is refused as well"
@@ -269,7 +272,8 @@ fn many_refused_chains_of_one_author_do_not_affect_other_chains() {
         .copied()
         .collect();
     let (_, chains, refused) = divided(&listener("l", &all), None).expect("it is divided");
-    assert_eq!((chains, refused.len()), (pairs(&good), 60));
+    assert_eq!(chains, pairs(&good), "chains of others are there");
+    assert_eq!(refused.len(), 60, "each refused one is named");
 }
 
 #[test]
@@ -301,8 +305,14 @@ fn a_new_client_gets_everything_but_the_refused_route() {
     );
     assert_eq!(found.held.len(), 1);
     assert_eq!(
-        (&*found.held[0].routes[0], found.held[0].remedy),
-        (&*name("mallory", 0), Remedy::Answer)
+        &*found.held[0].routes[0],
+        &*name("mallory", 0),
+        "the refused route is held back"
+    );
+    assert_eq!(
+        found.held[0].remedy,
+        Remedy::Answer,
+        "it is answered instead"
     );
 }
 
@@ -349,7 +359,12 @@ fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() 
     .expect("it is divided");
     assert_eq!(of(&found.running, "a3"), Some(&after[3]));
     assert_eq!(of(&found.running, "mallory"), Some(&before[10]));
-    assert_eq!((found.held.len(), found.held[0].remedy), (1, Remedy::Keep));
+    assert_eq!(found.held.len(), 1, "one host is held back");
+    assert_eq!(
+        found.held[0].remedy,
+        Remedy::Keep,
+        "its last version is kept"
+    );
     assert!(found.sent <= 3, "{} responses", found.sent);
 }
 

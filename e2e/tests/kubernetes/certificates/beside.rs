@@ -184,7 +184,8 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     place.until_served(HOST, &root).await?;
     place.until_served(CHILD_HOST, &root).await?;
     until_ready(&place.cluster, SPACE, "Reconciled").await?;
-    assert_eq!((place.pebble.issued(), place.installs()?.len()), (2, 2));
+    assert_eq!(place.pebble.issued(), 2, "both certificates are issued");
+    assert_eq!(place.installs()?.len(), 2, "both are installed");
 
     // Two routes of ours, and neither displaced anything: the redirect is served, and so are the
     // routes on port 80.
@@ -197,8 +198,14 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
         "{all:#?}"
     );
     assert_eq!(
-        (&all[0]["metadata"]["name"], &all[1]["spec"]["hostnames"]),
-        (&json!(SOLVER), &json!([HOST]))
+        all[0]["metadata"]["name"],
+        json!(SOLVER),
+        "the first route is the solver's"
+    );
+    assert_eq!(
+        all[1]["spec"]["hostnames"],
+        json!([HOST]),
+        "the other one is the host's"
     );
     assert_eq!(plain(place.address, 80, CHILD_HOST, "/").await?.0, 301);
     assert_eq!(plain(place.address, 80, HOST, "/").await?.0, 200);

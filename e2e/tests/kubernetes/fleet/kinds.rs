@@ -264,11 +264,8 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         if first.is_null() {
             (first, cluster_ip) = (target, there["spec"]["clusterIP"].clone());
         } else {
-            assert_eq!(
-                (&target, &there["spec"]["clusterIP"]),
-                (&first, &cluster_ip),
-                "{name}"
-            );
+            assert_eq!(target, first, "{name}");
+            assert_eq!(there["spec"]["clusterIP"], cluster_ip, "{name}");
         }
         let reached = match (given, reason) {
             (_, "AddressNotUsable" | "AddressNotAssigned") => Value::Null,

@@ -211,11 +211,14 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         .until(GATEWAY, "Gateway", "nils", "edge", programmed)
         .await?;
     assert_eq!(
-        (
-            answer(at(first), HOST).await?,
-            answer(at(second), HOST).await?
-        ),
-        ("nora".into(), "nils".into())
+        answer(at(first), HOST).await?,
+        "nora".into(),
+        "the first Service leads to its Gateway"
+    );
+    assert_eq!(
+        answer(at(second), HOST).await?,
+        "nils".into(),
+        "the second one to its own"
     );
 
     // A second Gateway of Nora's on the same Service: on a port of its own it is served, on the

@@ -51,9 +51,11 @@ async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()
         })
         .await?;
     let lost = condition(&bobs["status"]["listeners"][1], "Accepted").context("it has one")?;
+    assert_eq!(lost["status"], json!("False"), "the loser is not accepted");
     assert_eq!(
-        (&lost["status"], &lost["reason"]),
-        (&json!("False"), &json!("HostnameConflict"))
+        lost["reason"],
+        json!("HostnameConflict"),
+        "because of the hostname"
     );
     assert!(
         !lost["message"].to_string().contains("alice"),

@@ -53,11 +53,14 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
         .until(AUTOSCALER, &name, wait, |o| o["spec"]["maxReplicas"] == 4)
         .await?;
     assert_eq!(
-        (
-            &there["spec"]["minReplicas"],
-            &there["spec"]["scaleTargetRef"]["name"]
-        ),
-        (&json!(1), &json!(name))
+        there["spec"]["minReplicas"],
+        json!(1),
+        "the least number is the class's"
+    );
+    assert_eq!(
+        there["spec"]["scaleTargetRef"]["name"],
+        json!(name),
+        "it scales the Deployment"
     );
     server
         .until(DEPLOYMENT, &name, wait, |o| {
