@@ -101,10 +101,8 @@ fn wanted(held: Option<&EnvoyCertificate>, roots: &str, now: SystemTime) -> bool
 /// # Errors
 /// When files cannot be written. An unavailable controller is retried.
 pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         done = keep(&options) => done,
         _ = terminate.recv() => Ok(!options.once),
@@ -120,7 +118,8 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     let mut held = EnvoyCertificate::of(dir);
     // The CA certificates that were last written for Envoy.
     let mut written = held.as_ref().map(|held| held.roots.clone());
-    let (mut said, mut pause) = (String::new(), PAUSES[0]);
+    let mut said = String::new();
+    let mut pause = PAUSES[0];
     loop {
         let failed = match std::fs::read_to_string(&options.roots) {
             Err(error) => Some(format!("{}: {error}", options.roots.display())),
@@ -131,29 +130,28 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                     write(&held.files(&roots))?;
                     written = Some(roots.clone());
                 }
-                match wanted(held.as_ref(), &roots, SystemTime::now()) {
-                    false => None,
-                    true => {
-                        match obtain(options, &roots)
-                            .await
-                            .and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
-                        {
-                            Ok(new) => {
-                                write(&new.files(&roots))?;
-                                let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
-                                info!(%until, "certificate from {}", options.controller);
-                                (written, held) = (Some(roots), Some(new));
-                                sleep(if options.once {
-                                    Duration::ZERO
-                                } else {
-                                    SOONEST
-                                })
-                                .await;
-                                None
-                            }
-                            Err(error) => Some(format!("{error:#}")),
+                if wanted(held.as_ref(), &roots, SystemTime::now()) {
+                    match obtain(options, &roots)
+                        .await
+                        .and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
+                    {
+                        Ok(new) => {
+                            write(&new.files(&roots))?;
+                            let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
+                            info!(%until, "certificate from {}", options.controller);
+                            (written, held) = (Some(roots), Some(new));
+                            sleep(if options.once {
+                                Duration::ZERO
+                            } else {
+                                SOONEST
+                            })
+                            .await;
+                            None
                         }
+                        Err(error) => Some(format!("{error:#}")),
                     }
+                } else {
+                    None
                 }
             }
         };
@@ -346,10 +344,8 @@ mod tests {
     async fn a_certificate_is_got_from_whom_the_roots_vouch_for_and_lies_there_for_envoy() {
         let dir = tempfile::tempdir().expect("a directory");
         let signer = Signer::new(XDS_NAME);
-        let (roots, other) = (
-            signer.authority.certificate().to_owned(),
-            Signer::new(XDS_NAME),
-        );
+        let roots = signer.authority.certificate().to_owned();
+        let other = Signer::new(XDS_NAME);
         let (options, _stopper) = pod(dir.path(), signer).await;
         std::fs::write(&options.roots, &roots).expect("written");
         assert!(keep(&options).await.expect("it is got"));
@@ -419,9 +415,16 @@ mod tests {
         publish(dir.path(), &left.files(&left.roots)).expect("written");
         let found = EnvoyCertificate::of(dir.path()).expect("it is there");
         assert_eq!(
-            (found.pair.certificate, found.roots, found.ends),
-            (left.pair.certificate.clone(), left.roots.clone(), left.ends)
+            found.pair.certificate,
+            left.pair.certificate.clone(),
+            "the certificate is the earlier one"
         );
+        assert_eq!(
+            found.roots,
+            left.roots.clone(),
+            "the roots are the earlier ones"
+        );
+        assert_eq!(found.ends, left.ends, "the end is the earlier one");
         let other = held(SystemTime::now(), HOUR);
         let files = [
             ("tls.crt", &*left.pair.certificate),

@@ -104,9 +104,13 @@ fn merge(under: &mut Value, over: Value) {
         (Value::Mapping(under), Value::Mapping(over)) => {
             for (key, value) in over {
                 match (under.get_mut(&key), value) {
-                    (_, Value::Null) => drop(under.remove(&key)),
+                    (_, Value::Null) => {
+                        under.remove(&key);
+                    }
                     (Some(there), value) => merge(there, value),
-                    (None, value) => drop(under.insert(key, value)),
+                    (None, value) => {
+                        under.insert(key, value);
+                    }
                 }
             }
         }
@@ -157,9 +161,12 @@ fn image(
 /// Checks a digest by the OCI image specification, descriptor.md: `sha256:` and the hash in lower
 /// case.
 fn is_digest(text: &str) -> bool {
-    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    text.strip_prefix("sha256:")
-        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hexadecimal))
+    text.strip_prefix("sha256:").is_some_and(|hash| {
+        hash.len() == 64
+            && hash
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    })
 }
 
 #[cfg(test)]

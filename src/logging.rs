@@ -125,10 +125,9 @@ mod tests {
     fn logged(how: LogFormat, log: impl FnOnce()) -> String {
         let written = Arc::new(Mutex::new(Vec::new()));
         let to = written.clone();
-        let writer = move || Written(to.clone());
         let builder = SubscriberBuilder::default()
             .with_max_level(tracing::Level::DEBUG)
-            .with_writer(writer);
+            .with_writer(move || Written(to.clone()));
         match how {
             LogFormat::Text => {
                 let builder = builder.with_ansi(false).with_target(false).without_time();
@@ -309,8 +308,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_read_is_told_and_changes_nothing() {
-        let set = |name: &str| (name == "RUST_LOG").then(|| "a=b=c".to_owned());
-        let (used, unread) = filter(set);
+        let (used, unread) = filter(|name| (name == "RUST_LOG").then(|| "a=b=c".to_owned()));
         assert_eq!(used.to_string(), filter(|_| None).0.to_string());
         assert!(unread.is_some_and(|text| text.starts_with("RUST_LOG=a=b=c: ")));
     }

@@ -50,7 +50,8 @@ fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) 
 /// When that fails: the files are unchanged.
 pub(crate) fn publish(dir: &Path, files: &[(&str, &str)]) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    let (data, next) = (dir.join("..data"), dir.join("..data_new"));
+    let data = dir.join("..data");
+    let next = dir.join("..data_new");
     let old = fs::read_link(&data).ok();
     // Two names alternate: no program opens files of the one that is not linked.
     let name = if old.as_deref() == Some(Path::new("..a")) {
@@ -105,8 +106,14 @@ mod tests {
                 & 0o777
         };
         assert_eq!(
-            (mode(&path.join("tls.key")), mode(&path.join("..data"))),
-            (0o600, 0o700)
+            mode(&path.join("tls.key")),
+            0o600,
+            "the key is the user's alone"
+        );
+        assert_eq!(
+            mode(&path.join("..data")),
+            0o700,
+            "the directory is the user's alone"
         );
         // Files of an interrupted attempt do not affect the next one.
         symlink("nowhere", path.join("..data_new")).expect("a link");

@@ -75,10 +75,8 @@ mod tests {
         let conditions =
             json!([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no"}]);
         let object = |kind: &str, status: Value| json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status});
-        let (parent, ancestor) = (
-            json!({"name": "edge", "sectionName": "l"}),
-            json!({"name": "edge"}),
-        );
+        let parent = json!({"name": "edge", "sectionName": "l"});
+        let ancestor = json!({"name": "edge"});
         let list = json!({"items": [
             object("Gateway", json!({"conditions": conditions, "listeners": [{"name": "l", "conditions": conditions}]})),
             object("HTTPRoute", json!({"parents": [{"parentRef": parent, "conditions": conditions}]})),

@@ -101,7 +101,8 @@ fn processor_times() -> Result<(Duration, Duration)> {
         .context("a name")?
         .split_whitespace()
         .collect();
-    let (user, kernel) = (fields[11].parse::<u64>()?, fields[12].parse::<u64>()?);
+    let user = fields[11].parse::<u64>()?;
+    let kernel = fields[12].parse::<u64>()?;
     Ok((
         Duration::from_millis((user + kernel) * 10),
         Duration::from_millis(user * 10),
@@ -153,12 +154,14 @@ async fn measured<F: Future<Output = Result<()>>>(
         let dir = tempfile::tempdir()?;
         let path = dir.path().to_owned();
         kept.push(dir);
-        let (start, (work, own), ca) =
-            (Instant::now(), processor_times()?, pebble.processor_time()?);
+        let start = Instant::now();
+        let (work, own) = processor_times()?;
+        let ca = pebble.processor_time()?;
         match tokio::time::timeout(WATCHDOG, run(pebble.clone(), path)).await {
             Ok(done) => {
                 done?;
-                let (took, now) = (start.elapsed(), processor_times()?);
+                let took = start.elapsed();
+                let now = processor_times()?;
                 let (requests, ca) = (pebble.requests(), pebble.processor_time()? - ca);
                 return Ok(Run {
                     took,
@@ -175,7 +178,8 @@ async fn measured<F: Future<Output = Result<()>>>(
 }
 
 async fn ceiling() -> Result<()> {
-    let (mut rounds, mut kept) = (Vec::new(), Vec::new());
+    let mut rounds = Vec::new();
+    let mut kept = Vec::new();
     for round in 0..ROUNDS {
         // In turns, so that no client has the quieter machine.
         let trivial_first = round % 2 == 0;
@@ -198,7 +202,9 @@ async fn ceiling() -> Result<()> {
     );
     let (ours, trivial) = &rounds[ROUNDS / 2];
     for (name, run) in [("trivial client", trivial), ("gatewright", ours)] {
-        let (rate, each, own) = (run.rate(), run.each(), run.own());
+        let rate = run.rate();
+        let each = run.each();
+        let own = run.own();
         let requests = run.requests as f64 / CERTIFICATES as f64;
         let busy = 100.0 * run.ca.as_secs_f64() / run.took.as_secs_f64();
         println!(
@@ -243,7 +249,8 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
         .map(|i| {
             let names = Names::parse([format!("h{i}.example{i}.com")])?;
             let id = CertificateId::of("t", &names);
-            let (tenant, issuer) = ("t".to_owned(), "pebble".to_owned());
+            let tenant = "t".to_owned();
+            let issuer = "pebble".to_owned();
             Ok(Wanted {
                 id,
                 tenant,

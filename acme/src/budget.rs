@@ -276,7 +276,8 @@ impl Budget {
         endpoint: Endpoint,
         now: Timestamp,
     ) -> Result<Timestamp, Wait> {
-        let (scope, rate) = (Scope::Requests(endpoint), self.limits.requests.of(endpoint));
+        let scope = Scope::Requests(endpoint);
+        let rate = self.limits.requests.of(endpoint);
         self.check(&scope, None, now)?;
         let at = rate
             .and_then(|r| self.slot(&scope, r, 0, now))
@@ -468,7 +469,8 @@ mod tests {
         let wait = budget
             .admits(&host(300), Exempt::Nothing, Reserve::Emergency, at(0))
             .expect_err("spent");
-        assert_eq!((wait.scope, wait.until), (Scope::Orders, at(36)));
+        assert_eq!(wait.scope, Scope::Orders, "the limit of orders is used up");
+        assert_eq!(wait.until, at(36), "until an order is refilled");
         assert!(
             budget
                 .admits(&host(300), Exempt::Nothing, Reserve::Emergency, at(36))
@@ -584,9 +586,11 @@ mod tests {
             .admits(&names, Exempt::Ari, Reserve::Emergency, at(0))
             .expect_err("paused");
         assert_eq!(
-            (wait.scope.clone(), wait.until),
-            (Scope::InARow("h1.example1.com".to_owned()), at(24 * 3600))
+            wait.scope.clone(),
+            Scope::InARow("h1.example1.com".to_owned()),
+            "the failures of the name count"
         );
+        assert_eq!(wait.until, at(24 * 3600), "it waits a day");
         assert!(
             wait.to_string()
                 .contains("in a row, after which the CA pauses it"),
@@ -621,15 +625,23 @@ mod tests {
             .count();
         assert_eq!(made, 10);
         let wait = budget.spend_account(at(0)).expect_err("spent");
-        assert_eq!((wait.scope, wait.until), (Scope::Accounts, at(18 * 60)));
+        assert_eq!(
+            wait.scope,
+            Scope::Accounts,
+            "the limit of accounts is used up"
+        );
+        assert_eq!(wait.until, at(18 * 60), "until an account is refilled");
         let shown = Budget::new(Limits::LETS_ENCRYPT)
             .with_address(&budget)
             .report(at(0));
         assert_eq!(shown.len(), 1, "{shown:?}");
         assert_eq!(
-            (&shown[0].scope, shown[0].left, shown[0].burst),
-            (&Scope::Accounts, Some(0), Some(10))
+            shown[0].scope,
+            Scope::Accounts,
+            "the limit is that of accounts"
         );
+        assert_eq!(shown[0].left, Some(0), "nothing of it is left");
+        assert_eq!(shown[0].burst, Some(10), "its burst is shown");
     }
 
     #[test]

@@ -410,13 +410,12 @@ mod tests {
 
     #[test]
     fn a_certificate_that_is_not_valid_yet_replaces_none_that_is() {
-        let (name, now, day) = (
-            DnsName::parse("a.example.org").expect("a name"),
-            Timestamp::now(),
-            SignedDuration::from_hours(24),
-        );
+        let name = DnsName::parse("a.example.org").expect("a name");
+        let now = Timestamp::now();
+        let day = SignedDuration::from_hours(24);
         let made = |at| self_signed(&name, at).expect("made");
-        let (held, new) = (made(now), made(now + day));
+        let held = made(now);
+        let new = made(now + day);
         let taken = IssuedCertificate::verified(new.chain_pem, new.key_pem, &new.names, "ca", now)
             .expect("it is taken");
         assert!(matches!(
@@ -436,10 +435,8 @@ mod tests {
             params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
             params
         };
-        let (root, key) = (
-            rcgen::Issuer::new(authority("root"), generated()),
-            generated(),
-        );
+        let root = rcgen::Issuer::new(authority("root"), generated());
+        let key = generated();
         let mut intermediate = authority("intermediate");
         change(&mut intermediate);
         let signer = generated();

@@ -290,11 +290,8 @@ mod tests {
         ] {
             for (n, seconds) in least.into_iter().enumerate() {
                 let wait = |jitter| back_off(class, n as u32 + 1, jitter).as_secs();
-                assert_eq!(
-                    (wait(0.0), wait(1.0)),
-                    (seconds, seconds * most / 100),
-                    "{class:?} {n}"
-                );
+                assert_eq!(wait(0.0), seconds, "{class:?} {n}");
+                assert_eq!(wait(1.0), seconds * most / 100, "{class:?} {n}");
             }
         }
         let transient: Vec<i64> = (1..=8)
@@ -311,17 +308,22 @@ mod tests {
                 .share_at_most()
         };
         assert_eq!(
-            (shared(Class::Transient, 25), shared(Class::RateLimited, 25)),
-            (None, None)
+            shared(Class::Transient, 25),
+            None,
+            "an outage does not halve it"
         );
         assert_eq!(
-            (
-                shared(Class::Bug, 25),
-                shared(Class::Policy, 3),
-                shared(Class::Bug, 2)
-            ),
-            (Some(12), Some(1), Some(1))
+            shared(Class::RateLimited, 25),
+            None,
+            "a rate limit does not halve it"
         );
+        assert_eq!(
+            shared(Class::Bug, 25),
+            Some(12),
+            "a bug is looked for in the half"
+        );
+        assert_eq!(shared(Class::Policy, 3), Some(1), "half of three is one");
+        assert_eq!(shared(Class::Bug, 2), Some(1), "half of two is one");
         assert_eq!(shared(Class::Transient, 0), Some(1), "its own fault");
     }
 
@@ -360,6 +362,7 @@ mod tests {
     fn a_limit_never_counts_against_the_name_and_is_kept() {
         let failure = Failure::new(Class::RateLimited, "429").not_before(at(7200));
         let m = Attempts::after(None, failure, "a", at(0), 0.0);
-        assert_eq!((m.failures, m.not_before), (0, at(7200)));
+        assert_eq!(m.failures, 0, "a limit is no failure of the name");
+        assert_eq!(m.not_before, at(7200), "the time of the limit is kept");
     }
 }

@@ -199,7 +199,8 @@ fn year(ari: bool) {
     let mut orders = 0;
     for step in 0..(DAYS * 24 / STEP_HOURS) {
         let now = start() + hours(step * STEP_HOURS);
-        let (day, hour) = (step * STEP_HOURS / 24, step * STEP_HOURS % 24);
+        let day = step * STEP_HOURS / 24;
+        let hour = step * STEP_HOURS % 24;
         // While validities are long, two passes a day suffice.
         if day < 300 && hour % 12 != 0 {
             continue;

@@ -237,12 +237,10 @@ impl ControlPlane {
         let changed = self.publish(&delta);
         self.states.note(self.engine().digest(), &changed);
         // Endpoints and certificates change without a change of anybody's configuration.
-        let is_configuration =
-            |key: &&ResourceKey| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_));
         let touched = delta
             .resources
             .keys()
-            .filter(is_configuration)
+            .filter(|key| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_)))
             .filter_map(ResourceKey::frontend);
         let touched = touched.map(|id| &id.gateway);
         for gateway in touched.chain(&delta.gateways) {
@@ -414,13 +412,12 @@ impl ControlPlane {
         if known != self.known {
             let (count, before) = std::mem::replace(&mut self.known, known);
             let (count, before, after) = (count == self.known.0, before, &self.known.1);
-            let differ = |(key, text): &(&RefusedKey, &Arc<str>)| {
-                before.get(*key) != Some(text) || after.get(*key) != Some(text)
-            };
             let changed: BTreeSet<_> = before
                 .iter()
                 .chain(after)
-                .filter(differ)
+                .filter(|(key, text)| {
+                    before.get(*key) != Some(text) || after.get(*key) != Some(text)
+                })
                 .map(|(key, _)| &key.part)
                 .collect();
             if count && changed.iter().all(|part| part.is_some()) {
@@ -440,8 +437,12 @@ impl ControlPlane {
                 );
             }
         }
-        let done = |gateway: &&ObjectName| self.acks_of(gateway, &progress).are_complete();
-        let acknowledged: Vec<ObjectName> = self.awaited.iter().filter(done).cloned().collect();
+        let acknowledged: Vec<ObjectName> = self
+            .awaited
+            .iter()
+            .filter(|gateway| self.acks_of(gateway, &progress).are_complete())
+            .cloned()
+            .collect();
         for gateway in acknowledged {
             self.awaited.remove(&gateway);
             let sets = self.pipeline.engine().store().sets_of(&gateway);
@@ -545,15 +546,17 @@ impl ControlPlane {
     /// Returns the state of each Envoy, as JSON.
     pub fn clients(&self) -> Value {
         let progress = self.progress();
-        let rejection = |r: &xds::Rejection| {
-            json!({
-                "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
-                "virtualHost": r.part.as_ref().map(|part| &*part.virtual_host),
-                "route": r.part.as_ref().map(|part| &*part.route),
-                "version": &*r.version, "text": &*r.text,
+        let rejections: Vec<Value> = self
+            .rejections(&progress)
+            .map(|r| {
+                json!({
+                    "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
+                    "virtualHost": r.part.as_ref().map(|part| &*part.virtual_host),
+                    "route": r.part.as_ref().map(|part| &*part.route),
+                    "version": &*r.version, "text": &*r.text,
+                })
             })
-        };
-        let rejections: Vec<Value> = self.rejections(&progress).map(rejection).collect();
+            .collect();
         let nodes: Vec<&NodeProgress> = progress
             .values()
             .flat_map(|progress| &progress.nodes)

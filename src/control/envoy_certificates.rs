@@ -183,8 +183,10 @@ async fn ask(
             identity,
             until,
         }) => {
-            let (fleet, pod) = (identity.fleet, identity.pod);
-            let (namespace, name) = (pod.namespace, pod.name);
+            let fleet = identity.fleet;
+            let pod = identity.pod;
+            let namespace = pod.namespace;
+            let name = pod.name;
             port.answers.note(StatusCode::OK);
             info!(%fleet, namespace, name, uid = pod.uid, node = pod.node, %until, "certificate of an Envoy issued");
             (
@@ -338,8 +340,10 @@ mod tests {
     }
 
     fn port() -> Port {
-        let (turns, attempts) = (Semaphore::new(1), Mutex::default());
-        let (refusals, answers) = (Sample::default(), Answers::default());
+        let turns = Semaphore::new(1);
+        let attempts = Mutex::default();
+        let refusals = Sample::default();
+        let answers = Answers::default();
         Port {
             certifier: Arc::new(Certifier),
             turns,
@@ -454,7 +458,8 @@ mod tests {
 
     #[test]
     fn addresses_that_are_counted_have_an_end() {
-        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let mut attempts = Attempts::default();
+        let now = Instant::now();
         let of = |number: usize| IpAddr::from(u32::try_from(number).expect("small").to_be_bytes());
         for number in 0..2 * ADDRESSES {
             attempts.count(of(number), now);

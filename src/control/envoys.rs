@@ -135,12 +135,14 @@ pub fn meant(
     pods: bool,
 ) -> Result<Revoke, String> {
     // The pod in a credential has precedence over the name that an Envoy gives.
-    let is_it = |row: &&EnvoyRow| {
-        row.pod
-            .as_ref()
-            .is_some_and(|pod| pod.name == named || pod.uid == named)
-    };
-    let known = rows.iter().find(is_it).map_or(named, |row| &row.identity);
+    let known = rows
+        .iter()
+        .find(|row| {
+            row.pod
+                .as_ref()
+                .is_some_and(|pod| pod.name == named || pod.uid == named)
+        })
+        .map_or(named, |row| &row.identity);
     if let Some(identity) = PodIdentity::parse(known) {
         return Ok(Revoke::Pod(identity));
     }
@@ -237,9 +239,9 @@ async fn revoke(State(state): State<RouteState>, Query(revoked): Query<Revoked>)
 }
 
 async fn carry_out(state: &RouteState, name: String, with_others: bool) -> Result<String, String> {
-    let nobody =
-        || "Envoys of this program authenticate by their user, not by a certificate".to_owned();
-    let revoker = state.revoker.as_ref().ok_or_else(nobody)?;
+    let revoker = state.revoker.as_ref().ok_or_else(|| {
+        "Envoys of this program authenticate by their user, not by a certificate".to_owned()
+    })?;
     let who = meant(
         &rows(&state.cache.debug()),
         &name,

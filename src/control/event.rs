@@ -435,11 +435,14 @@ mod tests {
 
     #[test]
     fn a_fault_of_an_author_is_a_warning_and_progress_is_not() {
-        let (broken, waits) = (condition("BackendNotFound"), condition("Pending"));
+        let broken = condition("BackendNotFound");
+        let waits = condition("Pending");
         assert_eq!(
-            (broken.severity(), waits.severity()),
-            (Severity::Warn, Severity::Info)
+            broken.severity(),
+            Severity::Warn,
+            "a fault of the author is a warning"
         );
+        assert_eq!(waits.severity(), Severity::Info, "waiting is none");
         assert_eq!(
             broken.to_string(),
             "httproute alice/shop: ResolvedRefs=False BackendNotFound: no Service alice/web"

@@ -164,8 +164,10 @@ impl Probes {
             }
             Some(tls) => {
                 let files = Arc::new(Files::read(tls.dir)?);
-                let answer = |tcp| encrypted(tcp, files.clone(), router.clone());
-                bounded_listener::receive(listener, "probes", EXCHANGE, stop, answer).await;
+                bounded_listener::receive(listener, "probes", EXCHANGE, stop, |tcp| {
+                    encrypted(tcp, files.clone(), router.clone())
+                })
+                .await;
             }
         }
         Ok(())

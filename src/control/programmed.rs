@@ -182,12 +182,13 @@ impl FleetAcks {
                 None => programmed(&mut listener.conditions, verdict),
             }
         }
-        let is_programmed =
-            |c: &Condition| c.kind == ConditionType::Programmed && c.status == Status::True;
         first.filter(|_| {
-            !listeners
-                .iter()
-                .any(|listener| listener.conditions.iter().any(is_programmed))
+            !listeners.iter().any(|listener| {
+                listener
+                    .conditions
+                    .iter()
+                    .any(|c| c.kind == ConditionType::Programmed && c.status == Status::True)
+            })
         })
     }
 }

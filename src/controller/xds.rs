@@ -56,10 +56,8 @@ impl Xds {
         mut stop: watch::Receiver<bool>,
     ) -> Result<()> {
         let overlap = Duration::from_secs(self.configuration.envoys.ca_overlap_seconds);
-        let (fleets, credentials) = (
-            self.accounts.fleets.clone(),
-            self.configuration.envoys.credentials,
-        );
+        let fleets = self.accounts.fleets.clone();
+        let credentials = self.configuration.envoys.credentials;
         let mut tending = Tending {
             keys: Keys::new(self.client, &self.options.namespace, overlap),
             namespace: self.options.namespace.clone(),
@@ -112,7 +110,8 @@ impl Xds {
             let _ = stopped.wait_for(|stop| *stop).await;
         });
         let tending = async {
-            let (mut since, mut looks) = (SystemTime::now(), 0_u32);
+            let mut since = SystemTime::now();
+            let mut looks = 0_u32;
             loop {
                 if let Some(trust) = &trust {
                     for fleet in fleets.iter().filter(|_| credentials.of_fleets()) {
@@ -312,7 +311,9 @@ impl Tending {
         }
         match self.keys.envoy(trust, fleet).await {
             Ok(true) => self.tell_new("secret", secret),
-            Ok(false) => drop(self.logged.remove(secret)),
+            Ok(false) => {
+                self.logged.remove(secret);
+            }
             Err(error) => self.tell(secret, &error),
         }
     }
@@ -323,7 +324,9 @@ impl Tending {
         }
         match self.keys.roots(trust).await {
             Ok(true) => self.tell_new("configmap", keys::ROOTS),
-            Ok(false) => drop(self.logged.remove(keys::ROOTS)),
+            Ok(false) => {
+                self.logged.remove(keys::ROOTS);
+            }
             Err(error) => self.tell(keys::ROOTS, &error),
         }
     }
@@ -334,7 +337,9 @@ impl Tending {
         }
         match self.keys.seal().await {
             Ok(true) => self.tell_new("secret", keys::SEAL),
-            Ok(false) => drop(self.logged.remove(keys::SEAL)),
+            Ok(false) => {
+                self.logged.remove(keys::SEAL);
+            }
             Err(error) => self.tell(keys::SEAL, &error),
         }
     }

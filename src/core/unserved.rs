@@ -92,12 +92,11 @@ pub(crate) fn unserved(
     controller: &str,
     is_tenant: impl Fn(&ObjectName) -> bool,
 ) -> Vec<Unserved> {
-    let is_missing = |parent: &ParentKey| match parent {
-        ParentKey::Gateway(name) => store.gateway(name).is_none() && !is_tenant(name),
-        ParentKey::ListenerSet(set) => store.listener_set(set).is_none(),
-    };
     let missing = |parents: BTreeSet<ParentKey>| {
-        let parents = parents.into_iter().filter(is_missing);
+        let parents = parents.into_iter().filter(|parent| match parent {
+            ParentKey::Gateway(name) => store.gateway(name).is_none() && !is_tenant(name),
+            ParentKey::ListenerSet(set) => store.listener_set(set).is_none(),
+        });
         parents
             .map(|parent| Unserved::NoParent(parent.object()))
             .collect()

@@ -371,8 +371,14 @@ mod tests {
             [0]["routes"];
         assert_eq!(routes.as_array().map(Vec::len), Some(1));
         assert_eq!(
-            (&routes[0]["match"]["path"], &routes[0]["match"]["prefix"]),
-            (&json!("/ready"), &Value::Null)
+            routes[0]["match"]["path"],
+            json!("/ready"),
+            "the path is matched as a whole"
+        );
+        assert_eq!(
+            routes[0]["match"]["prefix"],
+            Value::Null,
+            "nothing is matched by prefix"
         );
     }
 

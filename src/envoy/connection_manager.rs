@@ -291,7 +291,8 @@ mod tests {
 
     #[test]
     fn scoped_routes_are_the_same_for_all_frontends_and_the_header_tells_them_apart() {
-        let (one, two) = (manager(443, scopes()), manager(8443, scopes()));
+        let one = manager(443, scopes());
+        let two = manager(8443, scopes());
         assert_eq!(one.route_specifier, two.route_specifier);
         assert_ne!(
             one.early_header_mutation_extensions,

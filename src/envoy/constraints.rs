@@ -163,7 +163,8 @@ impl Table {
                 self.message(*index, bytes).map_err(within)
             }
             (Kind::Any, Value::Bytes(bytes)) => {
-                let (mut url, mut body) = (&[][..], &[][..]);
+                let mut url = &[][..];
+                let mut body = &[][..];
                 for (number, value) in fields(bytes).flatten() {
                     match (number, value) {
                         (1, Value::Bytes(bytes)) => url = bytes,

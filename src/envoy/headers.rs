@@ -138,10 +138,8 @@ mod tests {
 
     #[test]
     fn a_later_layer_sees_what_an_earlier_one_did() {
-        let (rule, share) = (
-            layer(&[("x-a", "1"), ("x-b", "1")], &[], &["x-c"]),
-            layer(&[("x-c", "2")], &[], &["x-a"]),
-        );
+        let rule = layer(&[("x-a", "1"), ("x-b", "1")], &[], &["x-c"]);
+        let share = layer(&[("x-c", "2")], &[], &["x-a"]);
         let made = headers(&[&rule, &share]);
         let names: Vec<_> = values(&made)
             .into_iter()

@@ -357,7 +357,9 @@ mod tests {
             marks[1].is_some() && marks[1] == marks[3] && marks[1] != marks[2],
             "alike where filters are"
         );
-        assert_eq!((marks[0], marks[4], marks[5]), (None, None, None));
+        assert_eq!(marks[0], None, "the first route has no mark");
+        assert_eq!(marks[4], None, "the one before the last has none");
+        assert_eq!(marks[5], None, "the last one has none");
         let by_mark = made
             .typed_per_filter_config
             .get(MARKED)
@@ -411,8 +413,12 @@ mod tests {
             .map(|configs| configs.get(MARK).map(|mark| &mark.value))
             .collect();
         assert_eq!(
-            (marks.len(), marks.contains(&None)),
-            (3, true),
+            marks.len(),
+            3,
+            "one for each session, and the rule's for the rest"
+        );
+        assert!(
+            marks.contains(&None),
             "one for each session, and the rule's for the rest"
         );
         let whole: Vec<_> = self::marks(&made)

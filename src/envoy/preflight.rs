@@ -227,9 +227,11 @@ mod tests {
     use gatewright_core::model::{Action as ModelAction, Rule, StringMatch};
 
     fn policy(origins: &[&str]) -> Cors {
-        let parse = |text: &&str| Origin::parse(text).expect("an origin");
         Cors {
-            allow_origins: origins.iter().map(parse).collect(),
+            allow_origins: origins
+                .iter()
+                .map(|text| Origin::parse(text).expect("an origin"))
+                .collect(),
             allow_methods: vec!["GET".into()],
             allow_headers: vec![],
             expose_headers: vec![],

@@ -373,14 +373,16 @@ mod tests {
         else {
             panic!("weighted clusters")
         };
-        assert_eq!((two.len(), made.clusters.len()), (1, 2));
+        assert_eq!(two.len(), 1, "both backends are one route");
+        assert_eq!(made.clusters.len(), 2, "each has its share");
     }
 
     #[test]
     fn no_weight_or_no_backend_is_500() {
         for shares in [vec![], vec![to("web", 0)], vec![share(Target::Invalid, 1)]] {
             let made = forwarded(shares);
-            assert_eq!((made.len(), status_of(&made[0])), (1, Some(500)));
+            assert_eq!(made.len(), 1, "there is one route");
+            assert_eq!(status_of(&made[0]), Some(500), "it answers 500");
         }
     }
 
@@ -468,10 +470,8 @@ mod tests {
             status: 301,
         };
         let made = redirect_action(&PathMatch::Prefix("/".into()), &redirect);
-        assert_eq!(
-            (made.port_redirect, made.host_redirect.as_str()),
-            (8443, "")
-        );
+        assert_eq!(made.port_redirect, 8443, "the port is changed");
+        assert_eq!(made.host_redirect.as_str(), "", "the host is not");
         assert_eq!(made.response_code(), RedirectResponseCode::MovedPermanently);
         assert_eq!(made.path_rewrite_specifier, None);
     }

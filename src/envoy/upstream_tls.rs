@@ -139,7 +139,8 @@ mod tests {
             &tls(TrustedRoots::Bundle("PEM".into()), None),
             AppProtocol::Http1,
         );
-        assert_eq!((&*context.sni, context.auto_host_sni), ("a.org", false));
+        assert_eq!(&*context.sni, "a.org", "the hostname is the server name");
+        assert!(!context.auto_host_sni, "it is not that of the request");
         assert!(common.tls_certificate_sds_secret_configs.is_empty());
         let Some(ValidationContextType::ValidationContext(verified)) =
             common.validation_context_type

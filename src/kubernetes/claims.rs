@@ -253,13 +253,12 @@ impl Claims {
             .iter()
             .find(|(_, refusals)| refusals.len() > 0)?;
         let object = format!("configmap {}/{name}", self.namespace);
-        let (count, text) = (
-            self.refused(),
-            self.logged
-                .get(name)
-                .map(String::as_str)
-                .unwrap_or_default(),
-        );
+        let count = self.refused();
+        let text = self
+            .logged
+            .get(name)
+            .map(String::as_str)
+            .unwrap_or_default();
         Some(format!(
             "{count} hostnames or ports have no owner and are not served: {object} cannot be written: {text}"
         ))
@@ -535,7 +534,7 @@ mod tests {
     use gatewright_core::model::Hostname;
     use gatewright_core::pipeline::Written;
     use gatewright_core::{tenancy, translate};
-    use hyper::{Request, Response};
+    use hyper::Response;
     use kube::client::Body;
 
     use super::*;
@@ -546,11 +545,13 @@ mod tests {
 
     /// A record of an API server that never answers.
     fn claims() -> Claims {
-        let nobody = |_: Request<Body>| {
-            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
-        };
         Claims::new(
-            Client::new(tower::service_fn(nobody), "default"),
+            Client::new(
+                tower::service_fn(|_| {
+                    std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+                }),
+                "default",
+            ),
             "gatewright-system",
         )
     }

@@ -101,12 +101,11 @@ pub(crate) fn removals(all: &[Deviation]) -> Vec<Value> {
 /// Returns the JSON Patch that sets the changed fields in place (RFC 6902).
 pub(crate) fn replacements(all: &[Deviation]) -> Vec<Value> {
     let changed = all.iter().filter(|deviation| deviation.there.is_some());
-    let set = |deviation: &Deviation| {
+    changed.filter_map(|deviation| {
         Some(
             json!({"op": "replace", "path": deviation.place.pointer, "value": deviation.wanted.as_ref()?}),
         )
-    };
-    changed.filter_map(set).collect()
+    }).collect()
 }
 
 /// Returns the differences, in the order of the fields. `may_have` returns whether the object may
@@ -264,8 +263,7 @@ mod tests {
     use super::*;
 
     fn found(wanted: &Value, there: &Value) -> Vec<String> {
-        let may_have = |place: &Place| place.fields == "spec.assigned";
-        deviations(wanted, there, &may_have)
+        deviations(wanted, there, &|place| place.fields == "spec.assigned")
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -298,13 +296,12 @@ mod tests {
             "spec.more was added",
         ];
         assert_eq!(found(&wanted(), &there), expected);
-        let removed = |path: &str| json!({"op": "remove", "path": path});
         let expected = [
             "/spec/more",
             "/spec/listeners/0",
             "/spec/listeners/1/refs/0/namespace",
         ]
-        .map(removed);
+        .map(|path| json!({"op": "remove", "path": path}));
         assert_eq!(
             removals(&deviations(&wanted(), &there, &|_| false)),
             expected

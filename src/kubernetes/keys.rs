@@ -226,7 +226,8 @@ impl Keys {
                 "no Envoy {name:?} is connected here, and there is no pod {namespace}/{name}"
             ))
         })?;
-        let (spec, uid) = (pod.spec, pod.metadata.uid.unwrap_or_default());
+        let spec = pod.spec;
+        let uid = pod.metadata.uid.unwrap_or_default();
         let account = spec.service_account_name.unwrap_or_default();
         let fleet = accounts.fleet(&account);
         let fleet =
@@ -238,11 +239,12 @@ impl Keys {
             uid,
             node,
         };
-        match pod.is_plain() {
-            true => Ok(PodIdentity { fleet, pod }),
-            false => Err(none(format!(
+        if pod.is_plain() {
+            Ok(PodIdentity { fleet, pod })
+        } else {
+            Err(none(format!(
                 "pod {namespace}/{name} runs on no node: delete it"
-            ))),
+            )))
         }
     }
 

@@ -336,8 +336,13 @@ mod tests {
         assert_eq!(first.lease_transitions, Some(0));
         let renewed = spec(&candidate(), Some(&first));
         assert_eq!(
-            (renewed.lease_transitions, &renewed.acquire_time),
-            (Some(0), &first.acquire_time)
+            renewed.lease_transitions,
+            Some(0),
+            "a renewal is no change of hands"
+        );
+        assert_eq!(
+            renewed.acquire_time, first.acquire_time,
+            "the lease is held since it was acquired"
         );
         let other = Candidate {
             identity: "other".into(),

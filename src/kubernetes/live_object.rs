@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::compact_json::CompactJson;
 use crate::defaults::Defaults;
-use crate::deviation::{Deviation, Place, deviations};
+use crate::deviation::{Deviation, deviations};
 use crate::managed_fields;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::Hostname;
@@ -209,11 +209,10 @@ impl LiveObject {
             }
             None => {
                 // The server filled in defaults in lists that are one field.
-                let may_have = |place: &Place| place.is_in_atomic_list;
                 all.extend(deviations(
                     &json!({"spec": wanted["spec"]}),
                     &json!({"spec": ours["spec"]}),
-                    &may_have,
+                    &|place| place.is_in_atomic_list,
                 ));
             }
         }
@@ -228,11 +227,12 @@ fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
         .into_iter()
         .flatten()
         .filter(|l| l["protocol"] != "HTTP");
-    let host = |listener: &Value| {
-        let hostname = Hostname::parse(listener["hostname"].as_str()?).ok()?;
-        Some((listener["name"].as_str()?.to_owned(), hostname))
-    };
-    listeners.filter_map(host).collect()
+    listeners
+        .filter_map(|listener| {
+            let hostname = Hostname::parse(listener["hostname"].as_str()?).ok()?;
+            Some((listener["name"].as_str()?.to_owned(), hostname))
+        })
+        .collect()
 }
 
 /// Returns the kind of a derived object.
@@ -291,9 +291,10 @@ mod tests {
                 .collect(),
             Value::Array(items) if matches!(field, "listeners" | "ownerReferences") => {
                 let key = if field == "listeners" { "name" } else { "uid" };
-                let item =
-                    |item: &Value| (format!("k:{}", json!({key: item[key]})), tree(item, ""));
-                items.iter().map(item).collect()
+                items
+                    .iter()
+                    .map(|item| (format!("k:{}", json!({key: item[key]})), tree(item, "")))
+                    .collect()
             }
             _ => json!({}),
         }

@@ -110,13 +110,15 @@ pub(super) fn project(value: &Value, tree: &Value) -> Value {
             });
             Value::Object(part.collect())
         }
-        Value::Array(items) => {
-            let one = |item: &Value| {
-                let subtree = inner.iter().find(|(name, _)| is_item(name, item))?.1;
-                Some(project(item, subtree))
-            };
-            Value::Array(items.iter().filter_map(one).collect())
-        }
+        Value::Array(items) => Value::Array(
+            items
+                .iter()
+                .filter_map(|item| {
+                    let subtree = inner.iter().find(|(name, _)| is_item(name, item))?.1;
+                    Some(project(item, subtree))
+                })
+                .collect(),
+        ),
         other => other.clone(),
     }
 }

@@ -172,7 +172,8 @@ async fn watch_by(
     names: Names,
     scoped: &ScopedWatch,
 ) -> Option<ListTypeRefused> {
-    let (kind, scope) = (scoped.kind(), &scoped.scope);
+    let kind = scoped.kind();
+    let scope = &scoped.scope;
     let config = Config {
         page_size: Some(PAGE),
         field_selector: selector(kind).map(str::to_owned),
@@ -607,7 +608,8 @@ fn explain(error: &watcher::Error, resource: &ApiResource) -> String {
         | watcher::Error::WatchFailed(error) => Some(error),
         watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => None,
     };
-    let (group, plural) = (&resource.group, &resource.plural);
+    let group = &resource.group;
+    let plural = &resource.plural;
     match source {
         Some(Error::Api(status)) if status.code == 403 => {
             format!(

@@ -235,7 +235,9 @@ fn line_of(text: &str, reason: &str) -> usize {
 /// Returns the YAML documents of a text, each with its first line.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut all = Vec::new();
-    let (mut start, mut first, mut at) = (0, 1, 0);
+    let mut start = 0;
+    let mut first = 1;
+    let mut at = 0;
     for (index, line) in text.split_inclusive('\n').enumerate() {
         let bare = line.trim_end();
         if bare == "---" || bare.starts_with("--- ") || bare == "..." {
@@ -375,12 +377,8 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_no_part_of_the_text() {
         let parsed = check(&format!("\u{feff}{SERVICE}---\n{SERVICE}"));
-        assert_eq!(
-            (parsed.objects.len(), parsed.problems.len()),
-            (2, 0),
-            "{:?}",
-            parsed.problems
-        );
+        assert_eq!(parsed.objects.len(), 2, "{:?}", parsed.problems);
+        assert_eq!(parsed.problems.len(), 0, "{:?}", parsed.problems);
         let json = "\u{feff}{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"a\"}}";
         assert_eq!(parse(Path::new("x.json"), json).objects.len(), 1);
     }
@@ -528,7 +526,8 @@ mod tests {
             Path::new("x.json"),
             r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}"#,
         );
-        assert_eq!((parsed.objects.len(), parsed.problems.len()), (1, 0));
+        assert_eq!(parsed.objects.len(), 1, "the object is read");
+        assert_eq!(parsed.problems.len(), 0, "there is no problem");
         assert_eq!(parse(Path::new("x.json"), "{\n\n]").problems[0].line, 3);
     }
 }

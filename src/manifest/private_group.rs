@@ -59,7 +59,8 @@ fn has_only(group_id: u32, user_id: u32, passwd: &str, group: &str) -> bool {
 /// Reads name, user ID and primary group ID of a line of `/etc/passwd`.
 fn user(line: &str) -> Option<(&str, u32, u32)> {
     let mut fields = line.split(':');
-    let (name, _) = (fields.next()?, fields.next()?);
+    let name = fields.next()?;
+    let _ = fields.next()?;
     Some((
         name,
         fields.next()?.parse().ok()?,

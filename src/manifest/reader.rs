@@ -523,11 +523,14 @@ mod tests {
     }
 
     fn told(outcome: Outcome) -> Vec<String> {
-        let change = |change: &ObjectChange| match change {
-            ObjectChange::Put(object) => format!("put {}", object.key().name.name),
-            ObjectChange::Delete(key) => format!("delete {}", key.name.name),
-        };
-        let mut told: Vec<String> = outcome.changes.iter().map(change).collect();
+        let mut told: Vec<String> = outcome
+            .changes
+            .iter()
+            .map(|change| match change {
+                ObjectChange::Put(object) => format!("put {}", object.key().name.name),
+                ObjectChange::Delete(key) => format!("delete {}", key.name.name),
+            })
+            .collect();
         told.sort();
         told.extend(outcome.problems.iter().map(ToString::to_string));
         told.extend(outcome.notes);

@@ -162,12 +162,13 @@ impl Walk<'_> {
 
     /// Returns whether a path is a link to a directory whose files are read at their own paths.
     fn leads_back(&self, path: &Path) -> bool {
-        let is_read = |target: PathBuf| {
-            target.is_dir()
-                && target.starts_with(&self.real_root)
-                && !hidden(&self.real_root, &target)
-        };
-        path != self.root && path.is_symlink() && path.canonicalize().is_ok_and(is_read)
+        path != self.root
+            && path.is_symlink()
+            && path.canonicalize().is_ok_and(|target| {
+                target.is_dir()
+                    && target.starts_with(&self.real_root)
+                    && !hidden(&self.real_root, &target)
+            })
     }
 }
 
@@ -319,13 +320,15 @@ mod tests {
         let outer = tempfile::tempdir().expect("a directory");
         fs::write(outer.path().join("outer.yaml"), "").expect("written");
         symlink(".", outer.path().join("self")).expect("linked");
-        let link = |root: &Path| {
-            fs::create_dir(root.join(".data")).expect("created");
-            fs::write(root.join(".data/inner.yaml"), "").expect("written");
-            symlink(".data", root.join("current")).expect("linked");
-            symlink(outer.path(), root.join("outer")).expect("linked");
-        };
-        let (files, problems) = scanned(link, "");
+        let (files, problems) = scanned(
+            |root| {
+                fs::create_dir(root.join(".data")).expect("created");
+                fs::write(root.join(".data/inner.yaml"), "").expect("written");
+                symlink(".data", root.join("current")).expect("linked");
+                symlink(outer.path(), root.join("outer")).expect("linked");
+            },
+            "",
+        );
         assert_eq!(
             files,
             ["b/web.yaml", "current/inner.yaml", "outer/outer.yaml"]

@@ -145,7 +145,8 @@ pub(super) fn passes_links(root: &Path, path: &Path) -> bool {
 pub(super) fn passed(directory: &Path, rest: &Path) -> Vec<PathBuf> {
     let mut at = directory.to_owned();
     let mut rest = parts(rest);
-    let (mut entries, mut links) = (Vec::new(), 0);
+    let mut entries = Vec::new();
+    let mut links = 0;
     while let Some(part) = rest.pop() {
         if part == ".." {
             at.pop();
@@ -174,11 +175,13 @@ pub(super) fn passed(directory: &Path, rest: &Path) -> Vec<PathBuf> {
 
 /// The names in a path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
-    let part = |part: Component<'_>| match part {
-        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
-    };
-    path.components().rev().filter_map(part).collect()
+    path.components()
+        .rev()
+        .filter_map(|part| match part {
+            Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+        })
+        .collect()
 }
 
 #[cfg(test)]

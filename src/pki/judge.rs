@@ -126,8 +126,11 @@ fn issuers(
     let named: Vec<usize> = (0..certificates.len())
         .filter(|position| certificates[*position].subject() == below.issuer())
         .collect();
-    let signed = |position: &usize| signed_by(below, &certificates[*position]) != Signature::Wrong;
-    let signers: Vec<usize> = named.iter().copied().filter(signed).collect();
+    let signers: Vec<usize> = named
+        .iter()
+        .copied()
+        .filter(|position| signed_by(below, &certificates[*position]) != Signature::Wrong)
+        .collect();
     if signers.is_empty() { named } else { signers }
 }
 
@@ -319,10 +322,8 @@ fn refused_name(issuer: &X509Certificate<'_>, leaf: &X509Certificate<'_>) -> Opt
         });
         trees.collect()
     };
-    let (permitted, excluded) = (
-        domains(&constraints.permitted_subtrees),
-        domains(&constraints.excluded_subtrees),
-    );
+    let permitted = domains(&constraints.permitted_subtrees);
+    let excluded = domains(&constraints.excluded_subtrees);
     let mut names = alternative_names(leaf)
         .iter()
         .filter_map(|name| match name {

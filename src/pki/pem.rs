@@ -408,10 +408,11 @@ fn check_outside(text: &str, start: usize, end: usize) -> Result<(), PemError> {
 /// True if a word is base64 of some length: letters of both cases and a digit, as no word and no
 /// fingerprint is.
 fn is_data(word: &str) -> bool {
-    let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
     let has = |kind: fn(&u8) -> bool| word.as_bytes().iter().any(kind);
     word.len() >= SHORTEST_DATA
-        && word.bytes().all(is_base64)
+        && word
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'='))
         && has(u8::is_ascii_uppercase)
         && has(u8::is_ascii_lowercase)
         && (has(u8::is_ascii_digit) || word.starts_with("MI"))

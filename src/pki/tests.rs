@@ -25,7 +25,9 @@ fn made(
     of_leaf: impl FnOnce(&mut CertificateParams),
     of_issuer: impl FnOnce(&mut CertificateParams),
 ) -> Made {
-    let (root_key, issuer_key, key) = (generated(), generated(), generated());
+    let root_key = generated();
+    let issuer_key = generated();
+    let key = generated();
     let root = Issuer::new(ca("root"), root_key);
     let mut issuer = ca("intermediate");
     of_issuer(&mut issuer);
@@ -419,13 +421,16 @@ fn a_chain_is_judged() {
 
 #[test]
 fn a_signature_is_right_wrong_or_unchecked() {
-    let (one, other) = (plain(), plain());
+    let one = plain();
+    let other = plain();
     let der = |text: &str| {
         pki::certificates(text.as_bytes())
             .expect("a certificate")
             .remove(0)
     };
-    let (leaf, issuer, stranger) = (der(&one.leaf), der(&one.issuer), der(&other.issuer));
+    let leaf = der(&one.leaf);
+    let issuer = der(&one.issuer);
+    let stranger = der(&other.issuer);
     let signed = |by: &[u8]| {
         pki::signed_by(
             &pki::read(&leaf).expect("reads"),

@@ -255,9 +255,10 @@ impl AckTracker {
                 }
             };
             let after: Vec<Rejection> = parts.into_iter().map(rejection).collect();
-            let before = match after.is_empty() {
-                true => entries.rejections.remove(&(id, kind, name)),
-                false => entries.rejections.insert((id, kind, name), after.clone()),
+            let before = if after.is_empty() {
+                entries.rejections.remove(&(id, kind, name))
+            } else {
+                entries.rejections.insert((id, kind, name), after.clone())
             };
             (before.unwrap_or_default(), after)
         };

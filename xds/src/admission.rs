@@ -138,7 +138,8 @@ impl IdleSlots {
         if let Some(crowded) = crowded {
             slots.evict_oldest(crowded);
         }
-        let (number, evicted) = (slots.next, Arc::new(Notify::new()));
+        let number = slots.next;
+        let evicted = Arc::new(Notify::new());
         slots.next += 1;
         slots
             .by_source

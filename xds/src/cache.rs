@@ -280,13 +280,15 @@ impl Cache {
                 self.0.events.clone(),
             )
         };
-        let new = || {
-            Arc::new(ViewStore::new(
-                view.clone(),
-                self.0.unknown.clone(),
-                tracker(),
-            ))
-        };
-        view_stores.entry(view.clone()).or_insert_with(new).clone()
+        view_stores
+            .entry(view.clone())
+            .or_insert_with(|| {
+                Arc::new(ViewStore::new(
+                    view.clone(),
+                    self.0.unknown.clone(),
+                    tracker(),
+                ))
+            })
+            .clone()
     }
 }

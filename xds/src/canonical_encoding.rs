@@ -266,16 +266,17 @@ mod tests {
     #[test]
     fn a_list_that_looks_like_a_map_keeps_its_order() {
         use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
-        let add = |key: &str| HeaderValueOption {
-            header: Some(HeaderValue {
-                key: key.into(),
-                value: "v".into(),
-                ..Default::default()
-            }),
-            ..Default::default()
-        };
         let host = VirtualHost {
-            request_headers_to_add: ["b", "a", "c"].map(add).into(),
+            request_headers_to_add: ["b", "a", "c"]
+                .map(|key| HeaderValueOption {
+                    header: Some(HeaderValue {
+                        key: key.into(),
+                        value: "v".into(),
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                })
+                .into(),
             name: "h".into(),
             ..Default::default()
         };

@@ -78,7 +78,8 @@ pub(crate) fn without(
     suspects: &ByHost,
 ) -> Option<(Arc<Resource>, BTreeSet<String>)> {
     let mut content = Content::read(complete)?;
-    let (mut lacking, mut hosts) = (BTreeSet::new(), Vec::with_capacity(content.hosts.len()));
+    let mut lacking = BTreeSet::new();
+    let mut hosts = Vec::with_capacity(content.hosts.len());
     for mut host in std::mem::take(&mut content.hosts) {
         if let Some(parts) = suspects.get(&*host.name) {
             let count = host.routes.len();

@@ -236,10 +236,8 @@ impl Subscription {
             .collect();
         by_age.sort_unstable();
         let few = |limit: usize| limit - limit / 16;
-        let (count, memory) = (
-            few(limits.on_demand_secrets),
-            few(limits.on_demand_secret_memory),
-        );
+        let count = few(limits.on_demand_secrets);
+        let memory = few(limits.on_demand_secret_memory);
         let mut evicted = 0;
         for (_, name) in by_age {
             if self.on_demand.is_within(count, memory) {

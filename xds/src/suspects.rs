@@ -85,18 +85,20 @@ impl Suspects {
 
 impl From<Suspects> for Vec<Entry> {
     fn from(suspects: Suspects) -> Self {
-        let hex = |digest: &Digest| {
-            digest
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
         let of_resource = |((kind, name), hosts): ((Kind, Arc<str>), ByHost)| {
             hosts.into_iter().map(move |(virtual_host, parts)| Entry {
                 kind: kind.label().to_owned(),
                 name: name.clone(),
                 virtual_host,
-                parts: parts.iter().map(hex).collect(),
+                parts: parts
+                    .iter()
+                    .map(|digest| {
+                        digest
+                            .iter()
+                            .map(|byte| format!("{byte:02x}"))
+                            .collect::<String>()
+                    })
+                    .collect(),
             })
         };
         suspects

@@ -283,9 +283,11 @@ mod tests {
             "https://proxy.example/cloudflare/zones"
         );
         assert_eq!(
-            (endpoint.authority(), endpoint.path()),
-            ("proxy.example", "/cloudflare")
+            endpoint.authority(),
+            "proxy.example",
+            "the authority is the proxy's"
         );
+        assert_eq!(endpoint.path(), "/cloudflare", "its path is kept");
     }
 
     #[test]

@@ -289,7 +289,8 @@ async fn prepare_dns(
     open_challenges: &[OpenChallenge],
 ) -> Result<(), Failure> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
-    let (mut records, mut hosts) = (Vec::new(), Vec::new());
+    let mut records = Vec::new();
+    let mut hosts = Vec::new();
     let by_dns = open_challenges
         .iter()
         .filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
@@ -417,7 +418,8 @@ async fn set_ready(
     match open_challenges.len() - answered {
         0 => Ok(()),
         left => {
-            let (of, issuer) = (open_challenges.len(), &attempt.issuer.config.name);
+            let of = open_challenges.len();
+            let issuer = &attempt.issuer.config.name;
             Err(Failure::new(
                 Class::Bug,
                 format!("{issuer}: {left} of {of} challenges were presented and not answered"),

@@ -250,7 +250,8 @@ impl AcmeIssuer {
         let profile = self.config.profile.as_ref().map(|p| p.name.as_str());
         let most = Limits::most_names(profile);
         if names.count() > most {
-            let (count, issuer) = (names.count(), &self.config.name);
+            let count = names.count();
+            let issuer = &self.config.name;
             let of = profile
                 .map(|p| format!("profile {p} of "))
                 .unwrap_or_default();

@@ -303,11 +303,8 @@ mod tests {
             ("status 429 Too Many Requests", Class::RateLimited, None),
             ("the moon is full", Class::RateLimited, None),
         ] {
-            assert_eq!(
-                (read(detail).0, super::scope(detail, &names())),
-                (class, scope),
-                "{detail}"
-            );
+            assert_eq!(read(detail).0, class, "{detail}");
+            assert_eq!(super::scope(detail, &names()), scope, "{detail}");
         }
     }
 

@@ -92,7 +92,9 @@ impl Keeper {
         self.storage.remove(key).await?;
         self.write(|state| match id {
             Some(id) => state.forget_failures(&id),
-            None => drop(state.unclaimed.remove(key.name())),
+            None => {
+                state.unclaimed.remove(key.name());
+            }
         });
         Ok(true)
     }
@@ -134,7 +136,8 @@ mod tests {
                 return Err(Failure::new(Class::Config, "it is bad"));
             }
             let made = self_signed(name, request.now).expect("made");
-            let (from, days) = (request.now, SignedDuration::from_hours(24 * 90));
+            let from = request.now;
+            let days = SignedDuration::from_hours(24 * 90);
             let ari_id = Some(format!("ari.{}", made.serial));
             Ok(IssuedCertificate {
                 issuer: "ca".to_owned(),

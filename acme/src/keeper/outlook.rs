@@ -4,7 +4,6 @@ use jiff::Timestamp;
 
 use super::pass::{Next, Outlook};
 use super::{Keeper, MAX_SLEEP};
-use crate::failure::Attempts;
 use crate::issuer::CertificateId;
 use crate::plan::{Budgets, Held, Progress, Reason, Step, Wanted, plan_with};
 use crate::renewal::Window;
@@ -22,16 +21,15 @@ impl Keeper {
             (issuer.name().to_owned(), orders)
         });
         let underway = underway.collect();
-        self.read(|state| {
-            let most = |(id, attempts): (&CertificateId, &Attempts)| {
-                Some((id.clone(), attempts.share_at_most()?))
-            };
-            Progress {
-                underway,
-                share_at_most: state.attempts.iter().filter_map(most).collect(),
-                failed: state.attempts.keys().cloned().collect(),
-                obtained: state.obtained.clone(),
-            }
+        self.read(|state| Progress {
+            underway,
+            share_at_most: state
+                .attempts
+                .iter()
+                .filter_map(|(id, attempts)| Some((id.clone(), attempts.share_at_most()?)))
+                .collect(),
+            failed: state.attempts.keys().cloned().collect(),
+            obtained: state.obtained.clone(),
         })
     }
 
@@ -46,14 +44,17 @@ impl Keeper {
     ) -> Vec<Step<'a>> {
         let steps = plan_with(wanted, held, progress, budgets, now);
         self.read(|state| {
-            let failures = |id: &CertificateId| {
-                state
-                    .attempts
-                    .get(id)
-                    .map_or(0, |attempts| attempts.failures)
-            };
-            let asked = |id: &CertificateId| state.forced.get(id) == Some(&true);
-            state.breakers.hold(steps, failures, asked, now)
+            state.breakers.hold(
+                steps,
+                |id| {
+                    state
+                        .attempts
+                        .get(id)
+                        .map_or(0, |attempts| attempts.failures)
+                },
+                |id| state.forced.get(id) == Some(&true),
+                now,
+            )
         })
     }
 

@@ -74,8 +74,10 @@ impl Keeper {
                 wants.mark_unchanged();
                 let wanted = self.with_holds(wanted_certificates.read().values(), now);
                 busy.retain(|id, job| {
-                    let is_wanted = |id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok();
-                    let serves = job.serves.iter().any(is_wanted);
+                    let serves = job
+                        .serves
+                        .iter()
+                        .any(|id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok());
                     if !serves {
                         running.cancel(id);
                         unclaimed_orders.claim(&job.issuer, id);
@@ -83,7 +85,8 @@ impl Keeper {
                     serves
                 });
                 let held = self.held();
-                let (budgets, progress) = (self.budgets(), self.progress());
+                let budgets = self.budgets();
+                let progress = self.progress();
                 let steps = self.make_plan(&wanted, &held, &progress, &budgets, now);
                 let (expired, look_again) =
                     unclaimed_orders.take_expired(&progress, &wanted, &busy, start);
@@ -270,7 +273,8 @@ fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
             line.notice.clone(),
         )
     };
-    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
+    let mut old = before.iter().peekable();
+    let mut new = after.iter().peekable();
     let mut all = Vec::new();
     loop {
         match (old.peek(), new.peek()) {
@@ -306,7 +310,8 @@ mod tests {
         let names = Names::parse([name]).expect("a name");
         let id = CertificateId::of("t", &names);
         let last_error = last_error.map(str::to_owned);
-        let (tenant, issuer) = ("t".to_owned(), "i".to_owned());
+        let tenant = "t".to_owned();
+        let issuer = "i".to_owned();
         Outlook {
             id,
             tenant,
@@ -330,7 +335,10 @@ mod tests {
                 "t".to_owned(),
                 issuer.to_owned(),
             );
-            let (validity, may_share, renew_now, hold) = (None, true, false, None);
+            let validity = None;
+            let may_share = true;
+            let renew_now = false;
+            let hold = None;
             Wanted {
                 id,
                 tenant,
@@ -342,7 +350,8 @@ mod tests {
                 hold,
             }
         };
-        let (a, b) = (want("a.example", "ca"), want("b.example", "ca"));
+        let a = want("a.example", "ca");
+        let b = want("b.example", "ca");
         let order = |w: &Wanted| Underway {
             id: w.id.clone(),
             names: w.names.clone(),
@@ -354,8 +363,9 @@ mod tests {
             underway,
             ..Progress::default()
         };
-        let (mut unclaimed_orders, start, none) =
-            (UnclaimedOrders::default(), Instant::now(), BTreeMap::new());
+        let mut unclaimed_orders = UnclaimedOrders::default();
+        let start = Instant::now();
+        let none = BTreeMap::new();
         let mut expired = |wanted: &[Wanted], seconds| {
             let (expired, again) = unclaimed_orders.take_expired(
                 &progress,

@@ -542,23 +542,19 @@ fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own(
         .collect();
     wanted.iter_mut().take(20).for_each(|w| w.may_share = false);
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
-    assert_eq!(
-        (orders.len(), waiting),
-        (40, 0),
-        "forty are left of the week's fifty"
-    );
+    assert_eq!(orders.len(), 40, "forty are left of the week's fifty");
+    assert_eq!(waiting, 0, "forty are left of the week's fifty");
     wanted.push(want("one-more.example.com"));
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
-    assert_eq!(
-        (orders.len(), orders[0], waiting),
-        (21, 21, 0),
-        "those that may share do"
-    );
+    assert_eq!(orders.len(), 21, "those that may share do");
+    assert_eq!(orders[0], 21, "those that may share do");
+    assert_eq!(waiting, 0, "those that may share do");
 }
 
 #[test]
 fn a_new_certificate_is_not_renewed_for_a_reason_that_its_successor_would_share() {
-    let (wanted, day) = ([want("a.example.com")], SignedDuration::from_hours(24));
+    let wanted = [want("a.example.com")];
+    let day = SignedDuration::from_hours(24);
     for (held, at_the_cas_request, hours, goes) in [
         // As seen by a clock that is two months ahead.
         (have("a.example.com", -1500, 660), false, 1, false),
@@ -611,22 +607,23 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
     wanted.sort_by(|a, b| a.id.cmp(&b.id));
     let orders = |budgets: &Budgets| -> Vec<String> {
         let steps = plan(&wanted, &[], budgets, at(0));
-        let order = |step: &Step<'_>| match step {
-            Step::Issue(order) => Some(order.serves[0].tenant.clone()),
-            _ => None,
-        };
-        steps.iter().filter_map(order).collect()
+        steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Issue(order) => Some(order.serves[0].tenant.clone()),
+                _ => None,
+            })
+            .collect()
     };
     let all = orders(&Budgets::new());
     let mut first = all[..3].to_vec();
     first.sort();
     assert_eq!(
-        (first, all.len()),
-        (
-            ["alice", "mallory", "zoe"].map(str::to_owned).to_vec(),
-            1_002
-        )
+        first,
+        ["alice", "mallory", "zoe"].map(str::to_owned).to_vec(),
+        "each tenant has its turn"
     );
+    assert_eq!(all.len(), 1_002, "the budget is spent");
     let scarce = orders(&lets_encrypt());
     assert!(
         scarce.len() < 1_000

@@ -182,7 +182,8 @@ impl Files for Entries<'_> {
     }
 
     fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()> {
-        let (path, file_pool) = (file_of(self.root, key), &self.file_pool[&key.kind()]);
+        let path = file_of(self.root, key);
+        let file_pool = &self.file_pool[&key.kind()];
         match content {
             Some(bytes) => file_pool
                 .write(&path, bytes)
@@ -325,7 +326,8 @@ impl Storage for Directory {
     }
 
     async fn set_aside(&self, key: &Key) -> Result<Option<String>, StorageError> {
-        let (path, folder) = (self.file(key), self.root.join(ASIDE));
+        let path = self.file(key);
+        let folder = self.root.join(ASIDE);
         private_folder(&folder)?;
         let now = jiff::Timestamp::now().as_millisecond();
         let place = folder.join(format!("{}-{}.{now}", key.kind().as_str(), key.name()));
@@ -447,10 +449,8 @@ mod tests {
     #[tokio::test]
     async fn an_unreadable_entry_is_set_aside_also_after_a_restart() {
         let (tmp, store) = store();
-        let (key, folder) = (
-            Key::new(Kind::Certificate, "a.example"),
-            Key::new(Kind::Budget, "ca"),
-        );
+        let key = Key::new(Kind::Certificate, "a.example");
+        let folder = Key::new(Kind::Budget, "ca");
         store
             .write(&key, b"broken", &Expect::Absent)
             .await

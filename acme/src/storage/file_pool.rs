@@ -307,10 +307,8 @@ mod tests {
     #[test]
     fn a_lock_has_one_holder_leaves_nothing_and_outlives_no_process() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (ours, others) = (
-            Arc::new(FilePool::of(dir.path().to_owned())),
-            Arc::new(FilePool::of(dir.path().to_owned())),
-        );
+        let ours = Arc::new(FilePool::of(dir.path().to_owned()));
+        let others = Arc::new(FilePool::of(dir.path().to_owned()));
         let path = dir.path().join("orders-a");
         // Left by a process that died.
         fs::write(&path, "").expect("written");

@@ -52,7 +52,8 @@ pub fn check(directory: &Path, known: u32) -> Result<(), StorageError> {
 /// As [`check`], or when the file cannot be written.
 pub fn claim(directory: &Path, known: u32) -> Result<(), StorageError> {
     check(directory, known)?;
-    let (path, text) = (directory.join(FILE), format!("{known}\n"));
+    let path = directory.join(FILE);
+    let text = format!("{known}\n");
     match fs::read_to_string(&path) {
         Ok(there) if there == text => Ok(()),
         _ => write_whole(&path, text.as_bytes()),
@@ -66,7 +67,8 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_and_an_older_one_is_taken_over() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (path, file) = (dir.path(), dir.path().join(FILE));
+        let path = dir.path();
+        let file = dir.path().join(FILE);
         check(path, 1).expect("no file is format 1");
         assert!(!file.exists(), "a check writes nothing");
         for (there, known, written) in [

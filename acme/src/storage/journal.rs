@@ -110,9 +110,9 @@ impl Journal {
                 others.push((key, content, there));
             }
         }
-        let is_of_now =
-            |text: &Zeroizing<Vec<u8>>| text.is_empty() || text.starts_with(boot.as_bytes());
-        let restarted = !texts.iter().all(is_of_now);
+        let restarted = !texts
+            .iter()
+            .all(|text| text.is_empty() || text.starts_with(boot.as_bytes()));
         if restarted {
             for (key, content, _) in &others {
                 files.restore(key, *content)?;
@@ -303,7 +303,8 @@ impl Open {
             file.sync_all()?;
             File::open(root)?.sync_all()?;
         }
-        let (unsettled, replaced) = (HashMap::new(), Vec::new());
+        let unsettled = HashMap::new();
+        let replaced = Vec::new();
         Ok(Self {
             file: Arc::new(file),
             inode: meta.ino(),
@@ -317,7 +318,8 @@ impl Open {
 
     /// Continues in a new journal; all entries of the old one are on the disk.
     fn go_on_in(&mut self, new: Self) {
-        let (next, replaced) = (self.next, std::mem::take(&mut self.replaced));
+        let next = self.next;
+        let replaced = std::mem::take(&mut self.replaced);
         *self = Self {
             next,
             replaced,
@@ -370,7 +372,8 @@ fn checksum(bytes: &[u8]) -> [u8; 8] {
 }
 
 fn entry(key: &Key, content: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
-    let (name, bytes) = (key.name().as_bytes(), content.unwrap_or_default());
+    let name = key.name().as_bytes();
+    let bytes = content.unwrap_or_default();
     let too_long = |_| io::Error::other("larger than any entry of ours");
     let kind = Kind::ALL
         .iter()
@@ -463,12 +466,10 @@ mod tests {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
         let store = Directory::open(&root).expect("opens");
-        let (lost, damaged, old, removed) = (
-            order("lost"),
-            order("damaged"),
-            order("old"),
-            order("removed"),
-        );
+        let lost = order("lost");
+        let damaged = order("damaged");
+        let old = order("old");
+        let removed = order("removed");
         for key in [&lost, &damaged, &old, &removed] {
             store
                 .write(key, b"first", &Expect::Absent)
@@ -579,10 +580,8 @@ mod tests {
     async fn a_full_journal_is_done_away_with_and_others_go_on_in_the_new_one() {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
-        let (ours, other) = (
-            Directory::open(&root).expect("opens"),
-            Directory::open(&root).expect("opens"),
-        );
+        let ours = Directory::open(&root).expect("opens");
+        let other = Directory::open(&root).expect("opens");
         let large = vec![b'x'; 3 << 20];
         for i in 0..4 {
             ours.write(&order(&format!("large{i}")), &large, &Expect::Absent)

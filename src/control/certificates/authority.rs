@@ -78,10 +78,8 @@ impl Authority {
             .mode(0o700)
             .create(&directory)
             .map_err(failed)?;
-        let (home, limits) = (
-            Home::Directory(directory.clone()),
-            AuthorityLimits::default(),
-        );
+        let home = Home::Directory(directory.clone());
+        let limits = AuthorityLimits::default();
         let authority = Self {
             home,
             limits,
@@ -109,10 +107,8 @@ impl Authority {
             .list(Kind::Authority)
             .await
             .map_err(|error| error.to_string())?;
-        let (home, limits) = (
-            Home::Storage(storage.clone(), Mutex::default()),
-            AuthorityLimits::default(),
-        );
+        let home = Home::Storage(storage.clone(), Mutex::default());
+        let limits = AuthorityLimits::default();
         let authority = Self {
             home,
             limits,
@@ -210,14 +206,14 @@ impl Authority {
     /// it is about.
     fn refusal<'a>(&self, tenant: &str, names: &'a Names) -> Option<(String, &'a DnsName)> {
         let listed = |name: &DnsName| {
-            let is_below = |domain: &DnsName| {
-                let base = name.base();
-                base == domain.as_str()
-                    || base
-                        .strip_suffix(domain.as_str())
-                        .is_some_and(|rest| rest.ends_with('.'))
-            };
-            self.limits.domains.is_empty() || self.limits.domains.iter().any(is_below)
+            self.limits.domains.is_empty()
+                || self.limits.domains.iter().any(|domain| {
+                    let base = name.base();
+                    base == domain.as_str()
+                        || base
+                            .strip_suffix(domain.as_str())
+                            .is_some_and(|rest| rest.ends_with('.'))
+                })
         };
         if let Some(name) = names.iter().find(|name| name.is_public_suffix()) {
             let text = format!(
@@ -522,7 +518,8 @@ mod tests {
     #[tokio::test]
     async fn a_ca_that_cannot_be_written_now_is_tried_again_soon() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (now, home) = (Timestamp::now(), dir.path().join("ca"));
+        let now = Timestamp::now();
+        let home = dir.path().join("ca");
         let authority = Authority::open(home.clone(), now).expect("opens");
         fs::create_dir_all(&home).expect("made");
         fs::write(home.join("example.org"), "in the way").expect("written");
@@ -541,12 +538,14 @@ mod tests {
     #[tokio::test]
     async fn a_damaged_ca_waits_for_an_operator_and_the_others_go_on() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (now, home) = (Timestamp::now(), dir.path().join("ca"));
+        let now = Timestamp::now();
+        let home = dir.path().join("ca");
         let authority = Authority::open(home.clone(), now).expect("opens");
         for name in ["a.example.org", "b.example.net"] {
             authority.issue(&request(name, now)).await.expect(name);
         }
-        let (bundle, file) = (authority.bundle(now), home.join("example.org/ca.json"));
+        let bundle = authority.bundle(now);
+        let file = home.join("example.org/ca.json");
         let good = fs::read(&file).expect("read");
         fs::write(&file, &good[..good.len() / 2]).expect("written");
         let again = Authority::open(home.clone(), now).expect("opens all the same");
@@ -588,10 +587,8 @@ mod tests {
         let storage =
             || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
         let now = Timestamp::now();
-        let (one, two) = (
-            Authority::stored(storage(), now).await,
-            Authority::stored(storage(), now).await,
-        );
+        let one = Authority::stored(storage(), now).await;
+        let two = Authority::stored(storage(), now).await;
         let (one, two) = (one.expect("opens"), two.expect("opens"));
         one.issue(&request("a.example.org", now))
             .await
@@ -600,8 +597,14 @@ mod tests {
             .await
             .expect("the other finds it");
         assert_eq!(
-            (one.bundle(now), one.bundle(now).matches("BEGIN").count()),
-            (two.bundle(now), 1)
+            one.bundle(now),
+            two.bundle(now),
+            "both replicas have one bundle"
+        );
+        assert_eq!(
+            one.bundle(now).matches("BEGIN").count(),
+            1,
+            "it has one certificate"
         );
         let again = Authority::stored(storage(), now).await.expect("opens");
         assert_eq!(again.bundle(now), one.bundle(now));

@@ -140,12 +140,13 @@ async fn one(
         .map(|limits| limits.over(Limits::of(directory_url(directory))));
     let looks_up = settings.preflight != Preflight::Skip
         && (!settings.resolvers.is_empty() || is_public(directory_url(directory)));
-    let lookup = match looks_up {
-        true => Some(
+    let lookup = if looks_up {
+        Some(
             ProxySelfCheck::lookup(&settings.resolvers)
                 .map_err(|text| SettingsError::value("resolvers", text))?,
-        ),
-        false => None,
+        )
+    } else {
+        None
     };
     let self_check = Arc::new(ProxySelfCheck {
         issuer: Arc::from(name),
@@ -216,9 +217,10 @@ fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, Iss
     if let Some(port) = dns.authority_port {
         authorities = authorities.with_port(port);
     }
-    let view: Arc<dyn DnsView> = match dns.skip_propagation_check {
-        true => Arc::new(Recursive::new(resolver(settings)?)),
-        false => Arc::new(authorities),
+    let view: Arc<dyn DnsView> = if dns.skip_propagation_check {
+        Arc::new(Recursive::new(resolver(settings)?))
+    } else {
+        Arc::new(authorities)
     };
     Ok(DnsSolver {
         provider: provider(dns)?,
@@ -230,9 +232,10 @@ fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, Iss
 }
 
 fn resolver(settings: &IssuerSettings) -> Result<Resolver, DnsError> {
-    match settings.resolvers.is_empty() {
-        true => Resolver::system(),
-        false => Resolver::new(settings.resolvers.clone()),
+    if settings.resolvers.is_empty() {
+        Resolver::system()
+    } else {
+        Resolver::new(settings.resolvers.clone())
     }
 }
 

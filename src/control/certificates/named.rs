@@ -79,7 +79,9 @@ impl Named {
                 opened,
                 stale: None,
             };
-            named.write(|all| drop(all.insert(name.clone(), issuer)));
+            named.write(|all| {
+                all.insert(name.clone(), issuer);
+            });
         }
         Ok(named)
     }
@@ -168,10 +170,13 @@ impl Named {
 
     /// Returns the issuers that are set up.
     pub(super) fn opened(&self) -> Vec<(String, Opened)> {
-        let opened = |(name, issuer): (&String, &Issuer)| {
-            Some((name.clone(), issuer.opened.as_ref().ok()?.clone()))
-        };
-        self.read(|all| all.iter().filter_map(opened).collect())
+        self.read(|all| {
+            all.iter()
+                .filter_map(|(name, issuer)| {
+                    Some((name.clone(), issuer.opened.as_ref().ok()?.clone()))
+                })
+                .collect()
+        })
     }
 
     /// Returns all names.
@@ -181,15 +186,18 @@ impl Named {
 
     /// Returns the messages about issuers that need an operator.
     pub(super) fn troubles(&self) -> Vec<String> {
-        let trouble = |issuer: &Issuer| {
-            issuer
-                .opened
-                .as_ref()
-                .err()
-                .cloned()
-                .or(issuer.stale.clone())
-        };
-        self.read(|all| all.values().filter_map(trouble).collect())
+        self.read(|all| {
+            all.values()
+                .filter_map(|issuer| {
+                    issuer
+                        .opened
+                        .as_ref()
+                        .err()
+                        .cloned()
+                        .or(issuer.stale.clone())
+                })
+                .collect()
+        })
     }
 
     fn read<T>(&self, look: impl FnOnce(&BTreeMap<String, Issuer>) -> T) -> T {

@@ -489,7 +489,8 @@ mod tests {
 
     #[test]
     fn a_served_challenge_is_found_soon_and_a_missing_one_is_not_requested_all_the_time() {
-        let (mut passed, mut asked) = (Duration::ZERO, 0);
+        let mut passed = Duration::ZERO;
+        let mut asked = 0;
         while passed < SELF_CHECK_TIMEOUT {
             let pause = pause_after(passed);
             assert!(
@@ -511,19 +512,19 @@ mod tests {
             hostname,
             namespace: "alice".into(),
         };
-        let (acme, foreign) = (
-            IssuerRef::Named("acme".into()),
-            IssuerRef::Named("foreign".into()),
-        );
+        let acme = IssuerRef::Named("acme".into());
+        let foreign = IssuerRef::Named("foreign".into());
         let active_account = |issuer: &IssuerRef| {
             endpoints
                 .active_account(&asked, &[issuer])
                 .map(|thumbprint| thumbprint.to_string())
         };
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs");
+        assert_eq!(active_account(&acme), None, "no account of ours is active");
         assert_eq!(
-            (active_account(&acme), active_account(&foreign).as_deref()),
-            (None, Some("theirs"))
+            active_account(&foreign).as_deref(),
+            Some("theirs"),
+            "the account of the other issuer is"
         );
         endpoints.set_active_account(&"acme".into(), "a.example.org", "first");
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs again");

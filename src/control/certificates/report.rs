@@ -298,7 +298,8 @@ pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
                 ", {n} of them reserved for certificates about to end and for `certs renew`"
             ),
         };
-        let (left, of) = (number(budget.left), number(budget.of));
+        let left = number(budget.left);
+        let of = number(budget.of);
         format!(
             "{}: {}: {left} of {of} left{reserved}{more}",
             budget.issuer, budget.scope

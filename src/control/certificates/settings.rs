@@ -471,11 +471,10 @@ impl IssuerSettings {
 
     /// Returns the networks in which authoritative name servers are not queried.
     pub(super) fn denied_authorities(&self) -> DeniedNetworks {
-        let usual = || {
+        self.authorities.clone().unwrap_or_else(|| {
             DeniedNetworks::private()
                 .allowing(self.allowed_networks.iter().map(|network| network.0))
-        };
-        self.authorities.clone().unwrap_or_else(usual)
+        })
     }
 
     /// Checks what can be checked without a request.
@@ -545,6 +544,12 @@ pub fn check_issuers(issuers: &BTreeMap<String, IssuerSettings>) -> Result<(), S
 mod tests {
     use super::*;
 
+    fn issuers_of(text: &str) -> Result<BTreeMap<String, IssuerSettings>, String> {
+        let issuers = serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?;
+        check_issuers(&issuers).map_err(|error| error.to_string())?;
+        Ok(issuers)
+    }
+
     fn file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), text).expect("written");
@@ -553,14 +558,16 @@ mod tests {
 
     #[test]
     fn issuers_are_read_and_their_secrets_are_not_shown() {
-        let text = "issuers:\n  le:\n    directory: letsencrypt\n    agreeToTerms: true\n    \
-                    dns: {cloudflare: {tokenFile: /run/token}}\n    fallback: [internal-ca]\n";
-        let issuers = issuers_from(file(text).path()).expect("they are fine");
+        let text = "le:\n  directory: letsencrypt\n  agreeToTerms: true\n  \
+                    dns: {cloudflare: {tokenFile: /run/token}}\n  fallback: [internal-ca]\n";
+        let issuers = issuers_of(text).expect("they are fine");
         let le = &issuers["le"];
         assert_eq!(
-            (le.directory.as_str(), le.preflight),
-            ("letsencrypt", Preflight::Warn)
+            le.directory.as_str(),
+            "letsencrypt",
+            "the name of the directory is read"
         );
+        assert_eq!(le.preflight, Preflight::Warn, "a failed preflight warns");
         let given = Credential::Given(Zeroizing::new("s3cret".to_owned()));
         assert!(!format!("{given:?}").contains("s3cret"));
     }
@@ -569,35 +576,35 @@ mod tests {
     fn an_invalid_setting_is_named() {
         for (text, word) in [
             (
-                "issuers: {le: {directory: lets}}",
+                "{le: {directory: lets}}",
                 "issuers.le.directory: \"lets\": expected letsencrypt",
             ),
             (
-                "issuers: {le: {directory: letsencrypt, contacts: [me]}}",
-                "issuers.le.contact: \"me\": expected mailto:",
+                "{le: {directory: letsencrypt, contacts: [me]}}",
+                "issuers.le.contacts: \"me\": expected mailto:",
             ),
             (
-                "issuers: {le: {directory: letsencrypt, dns: {}}}",
+                "{le: {directory: letsencrypt, dns: {}}}",
                 "issuers.le.dns: 0 providers",
             ),
             (
-                "issuers: {le: {directory: letsencrypt, dnz: {}}}",
+                "{le: {directory: letsencrypt, dnz: {}}}",
                 "unknown field `dnz`",
             ),
             (
-                "issuers: {le: {directory: letsencrypt, allow: [{namespaces: [A], hostnames: [\"*\"]}]}}",
+                "{le: {directory: letsencrypt, allow: [{namespaces: [A], hostnames: [\"*\"]}]}}",
                 "namespace \"A\"",
             ),
             (
-                "issuers: {le: {directory: letsencrypt, allow: [{namespaces: [a], hostnames: []}]}}",
+                "{le: {directory: letsencrypt, allow: [{namespaces: [a], hostnames: []}]}}",
                 "at least one",
             ),
             (
-                "issuers: {internal-ca: {directory: letsencrypt}}",
+                "{internal-ca: {directory: letsencrypt}}",
                 "and not internal-ca",
             ),
         ] {
-            let error = issuers_from(file(text).path()).expect_err(text).to_string();
+            let error = issuers_of(text).expect_err(text);
             assert!(error.contains(word), "{error}");
         }
         let error = Credential::File("/nowhere/token".into())

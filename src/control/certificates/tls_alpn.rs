@@ -78,11 +78,11 @@ impl TlsAlpnResponder {
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         // The handshake is the whole validation (RFC 8737, 3): the connection is closed after it.
-        let shake = |stream| {
+        bounded_listener::receive(listener, "TLS-ALPN-01", HANDSHAKE, stop, |stream| {
             let accepted = acceptor.accept(stream);
             async move { accepted.await.map(drop) }
-        };
-        bounded_listener::receive(listener, "TLS-ALPN-01", HANDSHAKE, stop, shake).await;
+        })
+        .await;
     }
 
     /// The name of the Service by which Envoys reach a responder on this machine.

@@ -184,8 +184,14 @@ mod tests {
                 "rds shared:80",
             ];
             assert_eq!(
-                (seen(&live, own("bank")), seen(&live, own("coop"))),
-                (of("bank"), of("coop"))
+                seen(&live, own("bank")),
+                of("bank"),
+                "the Envoys of bank see bank"
+            );
+            assert_eq!(
+                seen(&live, own("coop")),
+                of("coop"),
+                "those of coop see coop"
             );
             assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
             assert!(

@@ -31,7 +31,9 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn of(r: &Rejection) -> Self {
-        let (view, node, text) = (r.view.clone(), r.node.to_string(), r.text.clone());
+        let view = r.view.clone();
+        let node = r.node.to_string();
+        let text = r.text.clone();
         Self {
             view,
             node,
@@ -115,14 +117,17 @@ impl RefusalLog {
         self.logged.retain(|refusal| all.contains_key(refusal));
         self.lines
             .retain(|_, lines| at.saturating_sub(lines.since) < WITHIN);
-        let (mut new, mut omitted) = (Vec::new(), Vec::new());
+        let mut new = Vec::new();
+        let mut omitted = Vec::new();
         for refusal in all.keys().filter(|refusal| !self.logged.contains(*refusal)) {
-            let none = || Lines {
-                since: at,
-                written: 0,
-                omits: false,
-            };
-            let lines = self.lines.entry(refusal.view.clone()).or_insert_with(none);
+            let lines = self
+                .lines
+                .entry(refusal.view.clone())
+                .or_insert_with(|| Lines {
+                    since: at,
+                    written: 0,
+                    omits: false,
+                });
             if lines.written < LINES {
                 lines.written += 1;
                 new.push(refusal.clone());
@@ -142,17 +147,16 @@ mod tests {
     use super::*;
 
     fn refused(view: &str, texts: std::ops::Range<usize>) -> BTreeMap<Refusal, RefusedKey> {
-        let rejection = |number: usize| Rejection {
-            view: View::new(view),
-            node: "envoy".into(),
-            kind: xds::Kind::Cluster,
-            name: "c".into(),
-            part: None,
-            version: "1".into(),
-            text: format!("{number:06}").into(),
-        };
         texts
-            .map(rejection)
+            .map(|number| Rejection {
+                view: View::new(view),
+                node: "envoy".into(),
+                kind: xds::Kind::Cluster,
+                name: "c".into(),
+                part: None,
+                version: "1".into(),
+                text: format!("{number:06}").into(),
+            })
             .map(|r| (Refusal::of(&r), RefusedKey::of(&r)))
             .collect()
     }

@@ -86,12 +86,15 @@ fn gateway(port: u16) -> Value {
 }
 
 fn envoys(live: &mut ControlPlane, acknowledged: &[Generation]) {
-    let node = |(number, acknowledged): (usize, &Generation)| NodeProgress {
-        node: Arc::from(format!("envoy-{number}")),
-        identity: Arc::from("fleet"),
-        acknowledged: *acknowledged,
-    };
-    let nodes: Vec<_> = acknowledged.iter().enumerate().map(node).collect();
+    let nodes: Vec<_> = acknowledged
+        .iter()
+        .enumerate()
+        .map(|(number, acknowledged)| NodeProgress {
+            node: Arc::from(format!("envoy-{number}")),
+            identity: Arc::from("fleet"),
+            acknowledged: *acknowledged,
+        })
+        .collect();
     live.set_others(live.views.each(|_| nodes.clone()), Vec::new());
 }
 
@@ -231,11 +234,9 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
         |live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]| -> Vec<String> {
             live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
             let events = live.acknowledgement_events(Duration::ZERO);
-            let is_about_it =
-                |event: &&Event| matches!(event, Event::Rejected { .. } | Event::Bound { .. });
             events
                 .iter()
-                .filter(is_about_it)
+                .filter(|event| matches!(event, Event::Rejected { .. } | Event::Bound { .. }))
                 .map(ToString::to_string)
                 .collect()
         };
@@ -553,14 +554,16 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
         acknowledged,
     };
     let shared = live.views().shared();
-    let of_shared = |id| {
-        if id == shared {
-            vec![node("s", newest), node("t", newest)]
-        } else {
-            Vec::new()
-        }
-    };
-    live.set_others(live.views().each(of_shared), Vec::new());
+    live.set_others(
+        live.views().each(|id| {
+            if id == shared {
+                vec![node("s", newest), node("t", newest)]
+            } else {
+                Vec::new()
+            }
+        }),
+        Vec::new(),
+    );
     assert_eq!(
         programmed(&mut live, "shop"),
         (true, "acknowledged by 2 of 2 Envoys".to_owned())
@@ -591,10 +594,8 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
 fn served() -> (ControlPlane, Question) {
     let mut live = live();
     put(&mut live, gateway(80));
-    let (name, labels) = (
-        json!({"name": "web", "namespace": "a"}),
-        json!({"kubernetes.io/service-name": "web"}),
-    );
+    let name = json!({"name": "web", "namespace": "a"});
+    let labels = json!({"kubernetes.io/service-name": "web"});
     put(
         &mut live,
         json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}}),
@@ -673,7 +674,9 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
         (xds::Kind::Scope, "a/edge:80|a.example.org", false),
         (xds::Kind::Scope, "a/edge:80|b.example.org", true),
     ] {
-        let (view, version, text) = (View::new("v"), Arc::from("1"), Arc::from("no room"));
+        let view = View::new("v");
+        let version = Arc::from("1");
+        let text = Arc::from("no room");
         let refused = Rejection {
             view,
             node: "e".into(),
@@ -757,11 +760,8 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
         live.others.1 = vec![refused];
         let explanation = live.explain(&question, true);
         let last = explanation.links.last().expect("links");
-        assert_eq!(
-            (last.what, last.ok),
-            ("certificate", false),
-            "{explanation:?}"
-        );
+        assert_eq!(last.what, "certificate", "{explanation:?}");
+        assert!(!last.ok, "{explanation:?}");
         assert!(
             last.text.contains("refused by Envoy: no key usage"),
             "{}",

@@ -104,7 +104,8 @@ fn listener_set(value: &Value) -> Option<ListenerSet> {
 
 /// The readable listeners, and of the others the fields that a status needs.
 fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
-    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    let mut readable = Vec::new();
+    let mut unreadable = Vec::new();
     for listener in items(value, "listeners") {
         match Object::admitted(&with(value, "listeners", vec![listener.clone()])) {
             Ok(_) => readable.push(listener.clone()),
@@ -189,7 +190,9 @@ fn route_by_rules(value: &Value) -> Option<Route> {
         Ok(_) => Err(ParseError::NoName),
         Err(why) => Err(why),
     };
-    let (mut rules, mut refused, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rules = Vec::new();
+    let mut refused = Vec::new();
+    let mut dropped = Vec::new();
     for (index, rule) in items(value, "rules").enumerate() {
         let Err(why) = read(vec![rule.clone()]) else {
             rules.push(rule.clone());
@@ -263,7 +266,8 @@ mod tests {
                 .map(|l| (&*l.name, l.port, l.unreadable.as_deref()))
                 .collect();
             assert_eq!(told[0], ("good", 80, None));
-            assert_eq!((told[1].0, told[1].1), ("new", 81));
+            assert_eq!(told[1].0, "new", "the readable listener is there");
+            assert_eq!(told[1].1, 81, "with its port");
             assert!(
                 told[1].2.is_some_and(|why| why.contains("Orbit")),
                 "{told:?}"
@@ -300,7 +304,8 @@ mod tests {
         let Object::Gateway(gateway) = admitted("Gateway", spec) else {
             panic!("a Gateway")
         };
-        assert_eq!((&*gateway.class, gateway.listeners.len()), ("c", 0));
+        assert_eq!(&*gateway.class, "c", "the class is read");
+        assert_eq!(gateway.listeners.len(), 0, "no listener is");
         assert!(
             gateway
                 .unsupported
@@ -321,14 +326,9 @@ mod tests {
         let Object::Route(route) = route else {
             panic!("a route")
         };
-        assert_eq!(
-            (
-                route.hostnames.len(),
-                route.parents.len(),
-                route.rules.len()
-            ),
-            (1, 1, 2)
-        );
+        assert_eq!(route.hostnames.len(), 1, "the hostname is read");
+        assert_eq!(route.parents.len(), 1, "the parent is read");
+        assert_eq!(route.rules.len(), 2, "the readable rules are there");
         assert!(route.rules[0].filters.is_ok() && route.rules[1].filters.is_err());
         assert!(
             route.unreadable.len() == 1
@@ -344,14 +344,9 @@ mod tests {
             let Object::Route(route) = admitted(kind, spec.clone()) else {
                 panic!("a route")
             };
-            assert_eq!(
-                (
-                    route.hostnames.len(),
-                    route.parents.len(),
-                    route.rules.len()
-                ),
-                (1, 1, 0)
-            );
+            assert_eq!(route.hostnames.len(), 1, "the hostname is read");
+            assert_eq!(route.parents.len(), 1, "the parent is read");
+            assert_eq!(route.rules.len(), 0, "no rule is");
             assert_eq!(route.unreadable.len(), 1, "{kind}");
         }
     }

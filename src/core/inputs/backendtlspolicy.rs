@@ -147,15 +147,19 @@ mod tests {
             service: ObjectName::new("a", "web"),
             section: Some("https".into()),
         };
+        assert_eq!(read.targets, vec![web], "the Service is a target");
         assert_eq!(
-            (&read.targets, &read.others),
-            (&vec![web], &vec!["Y z of group \"x\"".to_owned()])
+            read.others,
+            vec!["Y z of group \"x\"".to_owned()],
+            "anything else is named"
         );
         let read = validation(read).expect("it can be carried out");
         assert_eq!(
-            (read.names, read.roots),
-            (vec![dns("web.example.org")], Roots::System)
+            read.names,
+            vec![dns("web.example.org")],
+            "the hostname is the name"
         );
+        assert_eq!(read.roots, Roots::System, "the roots are the system's");
         let references = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
         let names = json!([{"type": "URI", "uri": "spiffe://x/y"}, {"type": "Hostname", "hostname": "*.b.org"}]);
         let read = policy(

@@ -31,10 +31,10 @@ impl ChainJudgement {
         let mut findings = certificate.findings(valid.start);
         findings.retain(is_lasting);
         let after = certificate.findings(valid.end + Duration::from_secs(1));
-        let has_ended = |finding: &Finding| {
-            finding.position > 0 && matches!(finding.problem, Problem::Ended(_))
-        };
-        let issuers_end = after.iter().any(has_ended).then_some(valid.end);
+        let issuers_end = after
+            .iter()
+            .any(|finding| finding.position > 0 && matches!(finding.problem, Problem::Ended(_)))
+            .then_some(valid.end);
         Self {
             findings,
             valid,
@@ -111,11 +111,9 @@ mod tests {
         leaf: impl Fn(&mut CertificateParams),
         intermediate: impl Fn(&mut CertificateParams),
     ) -> (Certificate, ChainJudgement) {
-        let (root_key, ca_key, key) = (
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-        );
+        let root_key = KeyPair::generate().expect("a key");
+        let ca_key = KeyPair::generate().expect("a key");
+        let key = KeyPair::generate().expect("a key");
         let named = |name: &str| {
             let mut params = CertificateParams::default();
             params

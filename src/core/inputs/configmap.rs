@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn certificates_are_kept_once_each_and_nothing_else_is() {
-        let (one, two) = (root("one"), root("two"));
+        let one = root("one");
+        let two = root("two");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes(), KEY)
             .expect("a bundle");
@@ -264,7 +265,8 @@ mod tests {
             not_before: at(days.0),
             not_after: at(days.1),
         };
-        let (old, new) = (certificate("old", (0, 10)), certificate("new", (5, 20)));
+        let old = certificate("old", (0, 10));
+        let new = certificate("new", (5, 20));
         for bundle in [
             CaBundle::new(vec![old.clone(), new.clone()]),
             CaBundle::new(vec![new, old]),

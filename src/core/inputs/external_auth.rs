@@ -91,8 +91,10 @@ pub(super) fn read(
         64,
         headers.unwrap_or_default(),
     )?;
-    let check = |name: &String| text::told_header("externalAuth.allowedHeaders", name);
-    if let Err(refused) = headers.iter().try_for_each(check) {
+    if let Err(refused) = headers
+        .iter()
+        .try_for_each(|name| text::told_header("externalAuth.allowedHeaders", name))
+    {
         return Ok(Err(refused.into()));
     }
     Ok(Ok(AuthFilter {
@@ -135,9 +137,11 @@ mod tests {
         );
         let read = read.expect("it is served");
         assert_eq!(
-            (read.headers, read.body),
-            (vec!["x-a".to_owned(), "x-b".to_owned()], 10)
+            read.headers,
+            vec!["x-a".to_owned(), "x-b".to_owned()],
+            "names have one spelling and one order"
         );
+        assert_eq!(read.body, 10, "the limit of the body is read");
         assert_eq!(
             read.protocol,
             AuthProtocol::Http {

@@ -132,19 +132,20 @@ fn name(field: &str, text: &str, dotted: bool) -> Result<(), ParseError> {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
-    let good = match dotted {
-        true => text
-            .strip_prefix('.')
+    let good = if dotted {
+        text.strip_prefix('.')
             .unwrap_or(text)
             .split('.')
-            .all(letters),
-        false => letters(text),
+            .all(letters)
+    } else {
+        letters(text)
     };
-    match good && text.len() <= 1024 {
-        true => Ok(()),
-        false => Err(ParseError::Schema(format!(
+    if good && text.len() <= 1024 {
+        Ok(())
+    } else {
+        Err(ParseError::Schema(format!(
             "{field}: {text:?} is no name of a gRPC service or method"
-        ))),
+        )))
     }
 }
 

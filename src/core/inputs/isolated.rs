@@ -346,7 +346,8 @@ mod tests {
             "requests": {"cpu": "250m", "memory": "128Mi"}, "limits": {"memory": "1.5Gi"}},
             "nodeSelector": {"pool": "edge"}, "tolerations": [{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}]}));
         let good = good.expect("it is right");
-        assert_eq!((good.count(), good.most()), (3, 5));
+        assert_eq!(good.count(), 3, "the number is read");
+        assert_eq!(good.most(), 5, "the greatest number is read");
         assert_eq!(good.of_classes(), Some("maxReplicas"));
         assert_eq!(
             read(json!({})).map(|none| (none.count(), none.most(), none.of_classes())),

@@ -96,7 +96,8 @@ impl Object {
             });
         };
         if !known.versions().contains(&version) {
-            let (kind, expected) = (known.as_str(), known.api_version());
+            let kind = known.as_str();
+            let expected = known.api_version();
             let why = ParseError::UnknownVersion {
                 kind,
                 found: api_version.to_owned(),
@@ -142,10 +143,11 @@ impl Object {
                 let object: Manifest<gw::httproutes::HttpRouteSpec> = read(value, fields)?;
                 let mut route =
                     Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
-                let solves = |labels: &std::collections::BTreeMap<String, String>| {
-                    labels.contains_key(SOLVER)
-                };
-                route.challenge = object.metadata.labels.as_ref().is_some_and(solves);
+                route.challenge = object
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .is_some_and(|labels| labels.contains_key(SOLVER));
                 Object::Route(route)
             }
             Kind::GRPCRoute => {

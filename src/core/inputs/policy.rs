@@ -81,7 +81,8 @@ impl Policy {
     }
 
     fn on(meta: Meta, written: Vec<BackendTlsPolicyTargetRefs>, rules: PolicyRules) -> Self {
-        let (mut targets, mut others) = (Vec::new(), Vec::new());
+        let mut targets = Vec::new();
+        let mut others = Vec::new();
         for target in written {
             if target.group.is_empty() && target.kind == "Service" {
                 let service = ObjectName::new(meta.name.namespace.clone(), target.name);

@@ -77,12 +77,11 @@ pub(super) fn size(text: &str) -> Result<u32, String> {
 
 /// True if an expression may set the flag `i` somewhere.
 fn ignores_case(text: &str) -> bool {
-    let flags = |rest: &str| {
+    text.split("(?").skip(1).any(|rest| {
         rest.chars()
             .take_while(|c| c.is_ascii_alphabetic() || *c == '-')
             .any(|c| c == 'i')
-    };
-    text.split("(?").skip(1).any(flags)
+    })
 }
 
 struct Checker<'a> {
@@ -197,9 +196,10 @@ impl Checker<'_> {
     fn item(&self, item: &ClassSetItem) -> Result<u32, String> {
         let in_class = |literal: &ast::Literal| {
             known_literal(literal)?;
-            match literal.c.is_ascii() || !matches!(literal.kind, LiteralKind::Verbatim) {
-                true => Ok(()),
-                false => Err(beyond_ascii(literal.c)),
+            if literal.c.is_ascii() || !matches!(literal.kind, LiteralKind::Verbatim) {
+                Ok(())
+            } else {
+                Err(beyond_ascii(literal.c))
             }
         };
         // With case folding, bytes from 0x80 on become more ranges.
@@ -214,12 +214,13 @@ impl Checker<'_> {
                 in_class(literal)?;
                 // RE2 reads `[]-a]` and `[--a]` as ranges, the parser does not.
                 let rest = self.text.get(literal.span.end.offset..).unwrap_or_default();
-                match rest.starts_with('-') && !rest.starts_with("-]") {
-                    true => Err(format!(
+                if rest.starts_with('-') && !rest.starts_with("-]") {
+                    Err(format!(
                         "in a class {:?} before '-' begins a range: write \\- for the character",
                         literal.c
-                    )),
-                    false => Ok(ranges(literal.c.is_ascii())),
+                    ))
+                } else {
+                    Ok(ranges(literal.c.is_ascii()))
                 }
             }
             ClassSetItem::Range(range) => {
@@ -323,9 +324,10 @@ fn flags(flags: &ast::Flags) -> Result<u32, String> {
             )
         }
     };
-    match flags.items.iter().all(is_known) {
-        true => Ok(1),
-        false => Err("of flags RE2 knows i, m, s and U".to_owned()),
+    if flags.items.iter().all(is_known) {
+        Ok(1)
+    } else {
+        Err("of flags RE2 knows i, m, s and U".to_owned())
     }
 }
 

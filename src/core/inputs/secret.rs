@@ -318,10 +318,8 @@ mod tests {
 
     #[test]
     fn envoy_gets_certificates_and_nothing_else_that_stands_between_them() {
-        let (root_key, key) = (
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-        );
+        let root_key = KeyPair::generate().expect("a key");
+        let key = KeyPair::generate().expect("a key");
         let mut root = CertificateParams::new(vec!["root.example".to_owned()]).expect("a name");
         root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let root_pem = root.self_signed(&root_key).expect("a root").pem();

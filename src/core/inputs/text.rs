@@ -111,8 +111,11 @@ fn made_of(field: &str, text: &str, others: &[u8]) -> Checked {
 }
 
 fn is_token(text: &str) -> bool {
-    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.len() <= NAME && text.bytes().all(is_tchar)
+    !text.is_empty()
+        && text.len() <= NAME
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// Checks the name of a header (RFC 9110, 5.1: a token).
@@ -202,11 +205,10 @@ pub(super) fn header_or_any(field: &str, name: &str) -> Checked {
 
 /// Checks a method, or `*` for all of them, in a list of CORS.
 pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
-    match method == "*"
-        || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase())
-    {
-        true => Ok(()),
-        false => refuse(field, &format!("{} is no method", quoted(method))),
+    if method == "*" || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        Ok(())
+    } else {
+        refuse(field, &format!("{} is no method", quoted(method)))
     }
 }
 

@@ -59,9 +59,10 @@ impl Reserved {
 
     /// The holder of an address.
     pub(crate) fn holder(&self, address: &IpAddr) -> Option<Holder> {
-        match self.is_installation(address) {
-            true => Some(Holder::Installation),
-            false => self.others.first(address).map(|(holder, _)| *holder),
+        if self.is_installation(address) {
+            Some(Holder::Installation)
+        } else {
+            self.others.first(address).map(|(holder, _)| *holder)
         }
     }
 
@@ -134,7 +135,8 @@ impl Reserved {
             });
             (reached.chain(own).collect::<BTreeSet<IpAddr>>(), ports)
         };
-        let (before, after) = (of(old), of(new));
+        let before = of(old);
+        let after = of(new);
         if before == after {
             return Vec::new();
         }
@@ -175,10 +177,12 @@ impl Reserved {
             let Some((slice, home)) = slice.zip(home.as_ref()) else {
                 return BTreeSet::new();
             };
-            let holder = match slice.meta.name.namespace == *home {
-                true => Holder::Installation,
-                false if slice.service.as_ref().is_some_and(is_api_server) => Holder::ApiServer,
-                false => return BTreeSet::new(),
+            let holder = if slice.meta.name.namespace == *home {
+                Holder::Installation
+            } else if slice.service.as_ref().is_some_and(is_api_server) {
+                Holder::ApiServer
+            } else {
+                return BTreeSet::new();
             };
             slice.addresses.iter().map(|ip| (*ip, holder)).collect()
         };

@@ -104,8 +104,12 @@ impl ChildApexes {
     /// Sets the namespace of a wildcard's apex.
     pub(super) fn set_home(&mut self, host: Host, home: Option<Arc<str>>) {
         match home {
-            Some(home) => drop(self.homes.insert(host, home)),
-            None => drop(self.homes.remove(&host)),
+            Some(home) => {
+                self.homes.insert(host, home);
+            }
+            None => {
+                self.homes.remove(&host);
+            }
         }
     }
 }

@@ -136,7 +136,8 @@ impl Claims {
                 .copied()
                 .find(|id| self.all[id.0].tenant == tenant);
             let id = there.unwrap_or_else(|| {
-                let (bids, refused) = (SmallVec::new(), Vec::new());
+                let bids = SmallVec::new();
+                let refused = Vec::new();
                 let claim = Claim {
                     key: key.clone(),
                     tenant: tenant.clone(),

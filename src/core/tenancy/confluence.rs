@@ -264,11 +264,14 @@ fn of_two_hosts_with_one_listener_name_the_later_is_told() {
         &["app.134599.alice.example.org"],
     )]);
     assert_eq!(
-        (
-            reason(&engine, "tenant-a", "late"),
-            reason(&engine, "tenant-a", "early")
-        ),
-        ("Accepted", "NameCollision")
+        reason(&engine, "tenant-a", "late"),
+        "Accepted",
+        "the first host is accepted"
+    );
+    assert_eq!(
+        reason(&engine, "tenant-a", "early"),
+        "NameCollision",
+        "the later one is told"
     );
     engine.apply(vec![gone(http("tenant-a", "late", &[]))]);
     assert_eq!(reason(&engine, "tenant-a", "early"), "Accepted");
@@ -392,9 +395,11 @@ fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
             .filter(|d| d.kind == DerivedKind::ListenerSet)
             .count()
     };
-    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 0));
+    assert_eq!(listeners(&engine).len(), 64, "the Gateway is full");
+    assert_eq!(sets(&engine), 0, "no ListenerSet is written");
     engine.apply(vec![Change::Fact(Fact::ListenerSets(true))]);
-    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
+    assert_eq!(listeners(&engine).len(), 64, "the Gateway is full");
+    assert_eq!(sets(&engine), 1, "the others are in a ListenerSet");
 }
 
 /// The size of a status is bounded, regardless of the number of hosts, and its counts include all
@@ -425,9 +430,11 @@ fn a_status_does_not_grow_with_hosts() {
     let all = engine
         .status(&name(), &|derived| look(derived, false))
         .expect("it is there");
+    assert!(all.ready, "the tenant is ready");
+    assert_eq!(all.listeners.len(), 64, "the list has its limit");
     assert_eq!(
-        (all.ready, all.listeners.len(), &*all.message),
-        (true, 64, "all 1001 listeners are ready")
+        &*all.message, "all 1001 listeners are ready",
+        "all are counted"
     );
     let few = engine
         .status(&name(), &|derived| look(derived, true))
@@ -442,10 +449,9 @@ fn a_status_does_not_grow_with_hosts() {
     );
     assert_eq!(few.listeners.len(), 128);
     let none = engine.status(&name(), &|_| None).expect("it is there");
-    assert_eq!(
-        (none.ready, none.reason, none.listeners.len()),
-        (false, "GatewayNotAccepted", 64)
-    );
+    assert!(!none.ready, "the tenant is not ready");
+    assert_eq!(none.reason, "GatewayNotAccepted", "because of the Gateway");
+    assert_eq!(none.listeners.len(), 64, "the list has its limit");
 }
 
 pub(super) fn host(n: usize) -> Change {
@@ -880,7 +886,8 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
 fn names_at_their_limits_give_names_that_are_none_too_long() {
     let mut engine = engine();
     let apex = format!("{}org", "a.".repeat(90));
-    let (label, long) = ("l".repeat(63), "n".repeat(63));
+    let label = "l".repeat(63);
+    let long = "n".repeat(63);
     let value = json!({"metadata": {"namespace": "tenant-a", "name": long, "uid": "u"}, "spec": {"apex": apex,
         "tlsPassthroughServices": ["p".repeat(63)]}});
     let given = TenantGateway::parse(&value).expect("a TenantGateway");

@@ -50,8 +50,12 @@ impl Namespaces {
     /// Sets or removes a namespace.
     pub(super) fn set(&mut self, name: &Arc<str>, new: Option<Namespace>) {
         match new {
-            Some(new) => drop(self.all.insert(name.clone(), new)),
-            None => drop(self.all.remove(name)),
+            Some(new) => {
+                self.all.insert(name.clone(), new);
+            }
+            None => {
+                self.all.remove(name);
+            }
         }
     }
 
@@ -142,9 +146,11 @@ impl Namespaces {
             return false;
         }
         match patch {
-            Patch::Leave => drop(self.patches.remove(name)),
+            Patch::Leave => {
+                self.patches.remove(name);
+            }
             Patch::Set(_) | Patch::Strip | Patch::Disown => {
-                drop(self.patches.insert(name.clone(), patch))
+                self.patches.insert(name.clone(), patch);
             }
         }
         true

@@ -101,13 +101,12 @@ impl Selection<'_> {
             .covering(host)
             .next()
             .map(|over| over.rank.namespace().clone());
-        let of_gateway = || {
+        over.or_else(|| {
             let valid = self.tenants.resolved(&host.tenant)?;
             (valid.template.wildcard() == Some(&host.hostname))
                 .then(|| host.tenant.namespace.clone())
-        };
-        over.or_else(of_gateway)
-            .or_else(|| self.children.home(host).cloned())
+        })
+        .or_else(|| self.children.home(host).cloned())
     }
 
     /// True if the certificate of a host is an object that is not ours, so that the host is not

@@ -287,7 +287,9 @@ impl Records {
                 dirty.record(name.0.clone(), record.clone());
                 self.proposed.insert(name.0.clone(), record);
             }
-            (_, None) => drop(self.proposed.remove(&name.0)),
+            (_, None) => {
+                self.proposed.remove(&name.0);
+            }
         }
     }
 
@@ -376,14 +378,17 @@ mod tests {
             None,
             "nothing is told before it is decided"
         );
+        assert_eq!(keep(&mut engine), 1, "the claim is recorded");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (1, Some("tenant-c"))
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the claimant owns the name"
         );
         engine.apply(vec![http("tenant-b", "web", &["x.a.org"])]);
+        assert_eq!(keep(&mut engine), 0, "a smaller name comes too late");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (0, Some("tenant-c")),
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
             "a smaller name comes too late"
         );
         let late = engine
@@ -396,12 +401,15 @@ mod tests {
             None,
             "the next one's turn has to be recorded"
         );
+        assert_eq!(keep(&mut engine), 1, "the new owner is recorded");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (1, Some("tenant-b"))
+            owner(&engine).as_deref(),
+            Some("tenant-b"),
+            "the heir owns the name"
         );
         engine.apply(vec![gone(http("tenant-b", "web", &[]))]);
-        assert_eq!((keep(&mut engine), keep(&mut engine)), (1, 0));
+        assert_eq!(keep(&mut engine), 1, "the change is recorded");
+        assert_eq!(keep(&mut engine), 0, "it is recorded once");
         assert!(engine.records().is_empty());
     }
 
@@ -425,17 +433,21 @@ mod tests {
                 .chain([Change::Fact(Fact::Recorded(host(), Some(record.clone())))])
                 .collect(),
         );
+        assert_eq!(keep(&mut engine), 0, "nothing is recorded anew");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (0, Some("tenant-c"))
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the recorded owner is the owner"
         );
         // The record comes last.
         let mut other = self::engine();
         other.apply(routes().to_vec());
         other.apply(vec![Change::Fact(Fact::Recorded(host(), Some(record)))]);
+        assert_eq!(keep(&mut other), 0, "nothing is recorded anew");
         assert_eq!(
-            (keep(&mut other), owner(&other).as_deref()),
-            (0, Some("tenant-c"))
+            owner(&other).as_deref(),
+            Some("tenant-c"),
+            "the recorded owner is the owner here as well"
         );
     }
 
@@ -457,9 +469,11 @@ mod tests {
         ]);
         assert_eq!(keep(&mut engine), 0);
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+        assert_eq!(keep(&mut engine), 0, "nothing is recorded anew");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (0, Some("tenant-c"))
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the recorded owner is the owner"
         );
         // A namespace that ceases to claim it meanwhile loses it.
         engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
@@ -689,15 +703,24 @@ mod tests {
         assert_eq!(owner(&engine), None);
         engine.apply(vec![at(1020), claim("tenant-c")]);
         assert_eq!(
-            (owner(&engine).as_deref(), engine.next_expiry()),
-            (Some("tenant-c"), None)
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the owner has its name"
         );
+        assert_eq!(engine.next_expiry(), None, "nothing is reserved");
         engine.apply(vec![at(1030), gone(claim("tenant-c"))]);
-        assert_eq!((owner(&engine), engine.next_expiry()), (None, Some(1130)));
+        assert_eq!(owner(&engine), None, "nobody owns the name");
+        assert_eq!(
+            engine.next_expiry(),
+            Some(1130),
+            "it is reserved for the hold time"
+        );
         engine.apply(vec![Change::Fact(Fact::Recorded(host(), None))]);
         assert_eq!(
-            (owner(&engine).as_deref(), engine.next_expiry()),
-            (Some("tenant-a"), None)
+            owner(&engine).as_deref(),
+            Some("tenant-a"),
+            "the next one owns the released name"
         );
+        assert_eq!(engine.next_expiry(), None, "nothing is reserved");
     }
 }

@@ -38,7 +38,8 @@ fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
     };
     let hosts = || (0..100).map(host).collect::<Vec<_>>();
     // The foreign object existed before ours, or was created before ours was written.
-    let (mut before, mut between) = (engine(), engine());
+    let mut before = engine();
+    let mut between = engine();
     before.apply(
         [
             vec![foreign(1)],

@@ -239,10 +239,8 @@ impl<'a> Statuses<'a> {
         let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) =
             listeners.iter().partition(|l| is_host(&l.name));
         let fixed_serve = fixed.iter().all(|listener| listener.reason.is_none());
-        let (mut a_host, mut a_host_serves) = (
-            !hosts.is_empty(),
-            hosts.iter().any(|listener| listener.reason.is_none()),
-        );
+        let mut a_host = !hosts.is_empty();
+        let mut a_host_serves = hosts.iter().any(|listener| listener.reason.is_none());
         let mut total = listeners.len();
         let mut waiting = listeners
             .iter()

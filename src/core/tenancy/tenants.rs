@@ -124,8 +124,12 @@ impl Tenants {
     /// Sets the valid state of a TenantGateway, or removes it.
     pub(super) fn resolve(&mut self, name: &ObjectName, resolved: Option<ResolvedTenant>) {
         match resolved {
-            Some(resolved) => drop(self.resolved.insert(name.clone(), resolved)),
-            None => drop(self.resolved.remove(name)),
+            Some(resolved) => {
+                self.resolved.insert(name.clone(), resolved);
+            }
+            None => {
+                self.resolved.remove(name);
+            }
         }
     }
 
@@ -146,8 +150,12 @@ impl Tenants {
         }
         dirty.report_readiness(name.clone(), new.clone());
         match new {
-            Some(new) => drop(self.readiness.insert(name.clone(), new)),
-            None => drop(self.readiness.remove(name)),
+            Some(new) => {
+                self.readiness.insert(name.clone(), new);
+            }
+            None => {
+                self.readiness.remove(name);
+            }
         }
     }
 

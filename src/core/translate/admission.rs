@@ -191,13 +191,14 @@ impl<'a> Admission<'a> {
             .covering()
             .chain([Hostname::any()])
             .filter(|wide| of.hostname.covers(wide));
-        let is_of_another = |wide| {
-            let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
-            owner.is_some_and(|owner| {
-                owner.namespace != *namespace && !granted.has(hostname, &owner.namespace)
+        wider
+            .any(|wide| {
+                let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
+                owner.is_some_and(|owner| {
+                    owner.namespace != *namespace && !granted.has(hostname, &owner.namespace)
+                })
             })
-        };
-        wider.any(is_of_another).then_some(namespace)
+            .then_some(namespace)
     }
 
     /// True if the owner of listeners has a wildcard listener of its own that admits namespaces,
@@ -274,12 +275,11 @@ impl<'a> Admission<'a> {
         key: &RouteKey,
         attachments: &[(Way, ParentKey, Attachment)],
     ) -> Verdict {
-        let (mut lost, mut pending) = (Vec::new(), Vec::new());
+        let mut lost = Vec::new();
+        let mut pending = Vec::new();
         for (_, name, by) in claimed(attachments) {
-            let (namespace, what) = (
-                &key.name.namespace,
-                Ownable::Admitted(by.at.clone(), name.clone()),
-            );
+            let namespace = &key.name.namespace;
+            let what = Ownable::Admitted(by.at.clone(), name.clone());
             if self.has_name(&by, &name, namespace) {
                 continue;
             }
@@ -295,9 +295,12 @@ impl<'a> Admission<'a> {
         let named = |mut names: Vec<Hostname>| {
             names.sort();
             names.dedup();
-            let texts = names.iter().map(|name| match name.is_any() {
-                true => "the catch-all hostname".to_owned(),
-                false => format!("hostname {name}"),
+            let texts = names.iter().map(|name| {
+                if name.is_any() {
+                    "the catch-all hostname".to_owned()
+                } else {
+                    format!("hostname {name}")
+                }
             });
             texts.collect::<Vec<_>>().join(", ")
         };
@@ -330,7 +333,8 @@ pub(super) fn claim_for_route(
     dates: bool,
     dirty: &mut Dirty,
 ) -> Vec<(ListenerId, Hostname)> {
-    let (before, after) = (claimed(old), claimed(new));
+    let before = claimed(old);
+    let after = claimed(new);
     let gone = before
         .iter()
         .filter(|claim| after.binary_search(claim).is_err())
@@ -365,7 +369,8 @@ pub(super) fn note_admitting(
     new: Option<&Parent>,
     dirty: &mut Dirty,
 ) {
-    let (before, after) = (wide_listeners(old), wide_listeners(new));
+    let before = wide_listeners(old);
+    let after = wide_listeners(new);
     let gone = before
         .iter()
         .filter(|one| !after.contains(one))

@@ -32,9 +32,10 @@ pub(super) fn check(
     if allowed.iter().any(|allowed| allowed.covers(hostname)) {
         return Ok(());
     }
-    let found = match hostname.is_any() {
-        true => "a listener or route without a hostname".to_owned(),
-        false => format!("hostname {hostname}"),
+    let found = if hostname.is_any() {
+        "a listener or route without a hostname".to_owned()
+    } else {
+        format!("hostname {hostname}")
     };
     let mut expected: Vec<String> = allowed
         .iter()

@@ -134,7 +134,8 @@ impl Attaching<'_> {
 
     fn attachments_of(&mut self, key: &RouteKey, dirty: &mut Dirty) -> OfRoute {
         let mut all = Vec::new();
-        let (store, parents) = (self.store, self.parents);
+        let store = self.store;
+        let parents = self.parents;
         let Some(route) = store.route(key) else {
             return all;
         };
@@ -219,18 +220,19 @@ impl Attachments {
                     .map(|name| name.as_ref().ok())
                     .collect::<Vec<_>>(),
             };
-            let shares = |name: &Option<&Hostname>| {
-                let mut names = changed.values().flatten();
-                names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
-            };
-            let untouched = |taken: &Attached| !changed.contains_key(&*taken.listener);
             (reference.is_some() || *way == Way::Default)
                 && reference
                     .is_none_or(|reference| reference.section.is_none() && reference.port.is_none())
                 && !own.is_empty()
-                && !own.iter().any(shares)
+                && !own.iter().any(|name| {
+                    let mut names = changed.values().flatten();
+                    names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
+                })
                 && !attachment.listeners.is_empty()
-                && attachment.listeners.iter().all(untouched)
+                && attachment
+                    .listeners
+                    .iter()
+                    .all(|taken| !changed.contains_key(&*taken.listener))
         };
         let mut here = attachments
             .iter()
@@ -278,7 +280,8 @@ fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec
         };
         parent.listeners.iter().map(view).collect()
     };
-    let (before, after) = (seen(old), seen(new));
+    let before = seen(old);
+    let after = seen(new);
     let mut changed: BTreeMap<&str, Vec<&Hostname>> = BTreeMap::new();
     for (one, other) in [(&before, &after), (&after, &before)] {
         for (name, view) in one
@@ -362,7 +365,8 @@ fn decide(
     } else {
         valid
     };
-    let (mut listeners, mut accepted) = (Vec::new(), Ok(()));
+    let mut listeners = Vec::new();
+    let mut accepted = Ok(());
     let granted: Option<Vec<&Hostname>> = grant.map(|grant| grant.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
         let own_names = granted

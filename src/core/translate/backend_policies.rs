@@ -419,13 +419,12 @@ pub(super) fn compile_backend(
     dirty: &mut Dirty,
 ) {
     let is_used = emissions.backends().is_used(&id);
-    let made = || Backend {
-        transport: policies.transport(&id),
-        retries: policies.retries(&id),
-        id: id.clone(),
-    };
     let resource = is_used
-        .then(made)
+        .then(|| Backend {
+            transport: policies.transport(&id),
+            retries: policies.retries(&id),
+            id: id.clone(),
+        })
         .map(|backend| Resource::Cluster(Cluster::Backend(backend)));
     emissions.emit(ResourceKey::Backend(id), resource, dirty);
 }

@@ -189,9 +189,12 @@ impl Binding<'_> {
             None if is_shared(place) => addresses(settings, &[]),
             None => Vec::new(),
         };
-        let bind = |reached: Vec<IpAddr>| match settings.bind.is_empty() || reached.is_empty() {
-            true => reached,
-            false => settings.bind.clone(),
+        let bind = |reached: Vec<IpAddr>| {
+            if settings.bind.is_empty() || reached.is_empty() {
+                reached
+            } else {
+                settings.bind.clone()
+            }
         };
         let (addresses, everywhere) = (bind(reached), bind(everywhere));
         let reserved = reserved_ports(settings);
@@ -219,7 +222,8 @@ impl Binding<'_> {
 
     /// The Envoy port for each port of a Gateway of the dedicated fleet, as recorded.
     fn targets(&self, gateway: &Gateway) -> Option<BTreeMap<TransportPort, u16>> {
-        let (name, ports) = (&gateway.meta.name, self.gateway_services.ports());
+        let name = &gateway.meta.name;
+        let ports = self.gateway_services.ports();
         if let Some(service) = self.parents.service_of(name) {
             let shares = self.gateway_services.port_outcomes(name);
             let mut targets = named_service::recorded(service, name, self.store);

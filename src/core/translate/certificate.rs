@@ -193,7 +193,8 @@ pub(super) fn resolve(
         })
     };
     if !reference.group.is_empty() || reference.kind != "Secret" {
-        let (group, kind) = (&reference.group, &reference.kind);
+        let group = &reference.group;
+        let kind = &reference.kind;
         let text = format!(
             "{field}: {kind} {name} of group {group:?} is not supported, use a core Secret"
         );

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::attachments::{Attached, Attachment, Way};
+use super::attachments::{Attachment, Way};
 use super::certificate::Served;
 use super::certificate_warning::{CertificateWarning, named};
 use super::dirty::Dirty;
@@ -28,10 +28,12 @@ pub(super) fn of_listener(listener: &ParentListener, issuance: &Issuance) -> Opt
             .is_some_and(|by| **by != *CERT_MANAGER),
         _ => false,
     };
-    let told = |warning: &&CertificateWarning| {
-        !(is_renewed && warning.reason == Reason::CertificateExpiring)
-    };
-    condition(listener.warnings.iter().filter(told))
+    condition(
+        listener
+            .warnings
+            .iter()
+            .filter(|warning| !(is_renewed && warning.reason == Reason::CertificateExpiring)),
+    )
 }
 
 /// The condition of a Gateway, about its client certificate.
@@ -110,14 +112,13 @@ fn attached<'a>(
         .iter()
         .filter_map(|(_, key, attachment)| Some((parents.get(key)?, attachment)));
     parents.flat_map(|(parent, attachment)| {
-        let of = move |attached: &'a Attached| {
+        attachment.listeners.iter().filter_map(move |attached| {
             Some((
                 parent,
                 parent.listener(&attached.listener)?,
                 &attached.names[..],
             ))
-        };
-        attachment.listeners.iter().filter_map(of)
+        })
     })
 }
 

@@ -105,14 +105,16 @@ fn refusals(
     let findings = judgement
         .map(|judgement| judgement.findings(certificate, around.now))
         .unwrap_or_default();
-    let warning = |finding: pki::Finding| CertificateWarning {
-        reason: Reason::CertificateNotValid,
-        text: format!(
-            "the certificate in Secret {name} is refused by {}: {finding}",
-            finding.refuser
-        ),
-    };
-    findings.into_iter().map(warning).collect()
+    findings
+        .into_iter()
+        .map(|finding| CertificateWarning {
+            reason: Reason::CertificateNotValid,
+            text: format!(
+                "the certificate in Secret {name} is refused by {}: {finding}",
+                finding.refuser
+            ),
+        })
+        .collect()
 }
 
 /// The Secret with a certificate; the last good one is not in its Secret any more.
@@ -207,8 +209,10 @@ fn notices(certificate: &Certificate, secret: Option<&Secret>) -> Vec<(u32, Syst
         Duration::MAX
     };
     let end = end_of(certificate, secret);
-    let before_end = |days: u32| Some((days, end.checked_sub(longest.min(days * DAY))?));
-    NOTICES.into_iter().filter_map(before_end).collect()
+    NOTICES
+        .into_iter()
+        .filter_map(|days| Some((days, end.checked_sub(longest.min(days * DAY))?)))
+        .collect()
 }
 
 fn not_yet_valid(certificate: &Certificate, now: SystemTime) -> Option<CertificateWarning> {

@@ -50,8 +50,10 @@ impl<'a> Units<'a> {
         if let Some(owner) = &owner {
             note_gateway(self.parents(), &id.gateway, &owner.listener, dirty);
         }
-        let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
-        let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
+        let own = owner
+            .as_ref()
+            .filter(|o| o.is_own && o.protocol.terminates())
+            .zip(listener.as_ref());
         // This comes first, since chains depend on which of all frontends has the secret of the
         // name.
         self.place_secret(
@@ -361,11 +363,12 @@ impl<'a> Units<'a> {
         });
         // Without a route the chain finds no cluster for the SNI and resets, which excludes the
         // name from a wider listener.
-        let is_plain = |share: &WeightedTarget| match &share.target {
-            Target::Backend(id) => id.protocol == AppProtocol::Tcp,
-            Target::Invalid => true,
-        };
-        let by_sni = hostname.is_exact() && shares.len() <= 1 && shares.iter().all(is_plain)
+        let by_sni = hostname.is_exact()
+            && shares.len() <= 1
+            && shares.iter().all(|share| match &share.target {
+                Target::Backend(id) => id.protocol == AppProtocol::Tcp,
+                Target::Invalid => true,
+            })
             || shares.is_empty();
         if by_sni {
             let cluster =
@@ -431,11 +434,15 @@ impl<'a> Units<'a> {
         self.emissions
             .emit(ResourceKey::UdpCluster(id.clone()), cluster, dirty);
         if let Some(shares) = datagrams {
-            let port = |share: WeightedTarget| match share.target {
-                Target::Backend(backend) => (Some(backend.port), share.weight),
-                Target::Invalid => (None, share.weight),
-            };
-            let targets = ClusterTargets::Weighted(shares.into_iter().map(port).collect());
+            let targets = ClusterTargets::Weighted(
+                shares
+                    .into_iter()
+                    .map(|share| match share.target {
+                        Target::Backend(backend) => (Some(backend.port), share.weight),
+                        Target::Invalid => (None, share.weight),
+                    })
+                    .collect(),
+            );
             dirty.set_cluster_targets(ClusterId::Udp(id.clone()), Some(targets));
         }
     }

@@ -346,9 +346,7 @@ fn frontend_tls() -> impl Strategy<Value = Value> {
     let reference = (pick(NAMESPACES), pick(&["ca", "gone"]));
     let mode = pick(&["AllowValidOnly", "AllowInsecureFallback"]);
     let validation = (proptest::collection::vec(reference, 1..3), mode).prop_map(|(references, mode)| {
-        let reference =
-            |(namespace, name)| json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
-        let references: Vec<Value> = references.into_iter().map(reference).collect();
+        let references: Vec<Value> = references.into_iter().map(|(namespace, name)| json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name})).collect();
         json!({"validation": {"caCertificateRefs": references, "mode": mode}})
     });
     (validation, pick(&["every", "one", "others"])).prop_map(|(validation, ports)| match ports {
@@ -659,10 +657,14 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         for change in &batch {
             match change {
                 Change::Object(ObjectChange::Put(object)) => {
-                    drop(last.insert(object.key(), Some(object.clone())))
+                    last.insert(object.key(), Some(object.clone()));
                 }
-                Change::Object(ObjectChange::Delete(key)) => drop(last.insert(key.clone(), None)),
-                fact => drop(told.insert(subject(fact), fact.clone())),
+                Change::Object(ObjectChange::Delete(key)) => {
+                    last.insert(key.clone(), None);
+                }
+                fact => {
+                    told.insert(subject(fact), fact.clone());
+                }
             }
         }
         let delta = engine.apply(batch, now());

@@ -357,7 +357,8 @@ mod tests {
     #[test]
     fn an_expired_certificate_takes_the_place_of_the_last_good_one_when_that_ends_too() {
         let mut engine = started(vec![secret(0..20)], at(10));
-        let (good, expired) = (held("cert", 0..20), held("cert", 0..5));
+        let good = held("cert", 0..20);
+        let expired = held("cert", 0..5);
         let served = |engine: &Engine| {
             engine.hosts()[0]
                 .certificate
@@ -406,11 +407,13 @@ mod tests {
             Change::put(Object::ConfigMap(roots)),
         ];
         let roots = |delta: &Delta| {
-            let of = |resource: &Option<Resource>| match resource {
-                Some(Resource::Roots(roots)) => Some(roots.certificates.to_string()),
-                _ => None,
-            };
-            delta.resources.values().find_map(of)
+            delta
+                .resources
+                .values()
+                .find_map(|resource| match resource {
+                    Some(Resource::Roots(roots)) => Some(roots.certificates.to_string()),
+                    _ => None,
+                })
         };
         assert_eq!(
             roots(&engine.apply(changes, at(15))).as_deref(),

@@ -209,7 +209,8 @@ mod tests {
             engine.apply(changes, SystemTime::UNIX_EPOCH);
             ["r1", "r2", "r3"].map(|route| ["infra", "b"].map(|at| accepted(&engine, route, at)))
         };
-        let (good, refused) = (Some("Accepted"), Some("LimitReached"));
+        let good = Some("Accepted");
+        let refused = Some("LimitReached");
         let gateways = vec![
             gateway("infra", "g", json!({"port": 80})),
             gateway("b", "g", filters(16)),

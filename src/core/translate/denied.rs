@@ -52,24 +52,23 @@ impl EndpointPolicy {
     /// Returns why no endpoint may have an address; `None` if endpoints may have it.
     pub(super) fn refuses(&self, address: IpAddr) -> Option<String> {
         static NETWORKS: LazyLock<Vec<(IpNet, &str)>> = LazyLock::new(|| {
-            let parse = |(network, what): (&str, _)| {
-                (network.parse().expect("the table has networks"), what)
-            };
-            SPECIAL.map(parse).to_vec()
+            SPECIAL
+                .map(|(network, what)| (network.parse().expect("the table has networks"), what))
+                .to_vec()
         });
-        let special = |form: IpAddr| {
-            let (_, what) = NETWORKS
-                .iter()
-                .find(|(network, _)| network.contains(&form))?;
-            (*what != LOOPBACK || !self.loopback).then(|| (*what).to_owned())
-        };
-        let denied = |form: IpAddr| {
-            let network = self.denied.iter().find(|network| network.contains(&form))?;
-            Some(format!("in {network}, which backends.deniedNetworks has"))
-        };
         forms(address)
-            .find_map(special)
-            .or_else(|| forms(address).find_map(denied))
+            .find_map(|form| {
+                let (_, what) = NETWORKS
+                    .iter()
+                    .find(|(network, _)| network.contains(&form))?;
+                (*what != LOOPBACK || !self.loopback).then(|| (*what).to_owned())
+            })
+            .or_else(|| {
+                forms(address).find_map(|form| {
+                    let network = self.denied.iter().find(|network| network.contains(&form))?;
+                    Some(format!("in {network}, which backends.deniedNetworks has"))
+                })
+            })
     }
 }
 

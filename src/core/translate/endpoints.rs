@@ -111,10 +111,8 @@ impl ServiceEndpoints {
         if before == targets {
             return;
         }
-        let (old, new) = (
-            before.as_ref().map(ClusterTargets::ports),
-            targets.as_ref().map(ClusterTargets::ports),
-        );
+        let old = before.as_ref().map(ClusterTargets::ports);
+        let new = targets.as_ref().map(ClusterTargets::ports);
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         for &port in new.difference(&old) {
             let state = self.ports.entry(port.clone()).or_default();
@@ -371,10 +369,13 @@ impl AllowedEndpoints<'_> {
                 .slices(&port.service)
                 .filter(|slice| self.quotas.serves(slice))
             {
-                let is_it = |(n, of): &&(Arc<str>, TransportPort)| {
-                    *n == name && of.transport == port.transport
+                let numbers = || {
+                    slice
+                        .ports
+                        .iter()
+                        .filter(|(n, of)| *n == name && of.transport == port.transport)
+                        .map(|(_, of)| of.number)
                 };
-                let numbers = || slice.ports.iter().filter(is_it).map(|(_, of)| of.number);
                 for ip in of(slice) {
                     let is_pod =
                         self.store.reserved().in_cluster() && self.store.is_of_its_pod(slice, *ip);
@@ -400,7 +401,8 @@ impl AllowedEndpoints<'_> {
     /// Returns why an endpoint of a namespace may not have an address; `is_pod` is true for the
     /// address of a pod of that namespace. `None` if it may.
     fn refuses(self, port: &ServicePort, address: SocketAddr, is_pod: bool) -> Option<String> {
-        let (namespace, ip) = (&port.service.namespace, address.ip());
+        let namespace = &port.service.namespace;
+        let ip = address.ip();
         if let Some(why) = self.settings.endpoints.refuses(ip) {
             return Some(why);
         }
@@ -433,12 +435,14 @@ impl AllowedEndpoints<'_> {
 
     /// True if a Gateway with a Service of its own has an address.
     fn fronts(self, address: SocketAddr) -> bool {
-        let serves = |name: &ObjectName| {
-            let service = self.store.service(name);
-            service
-                .is_some_and(|service| service.ports.iter().any(|port| port.port == address.port()))
-        };
-        forms(address.ip()).any(|form| self.store.reserved().gateways_at(&form).any(serves))
+        forms(address.ip()).any(|form| {
+            self.store.reserved().gateways_at(&form).any(|name| {
+                let service = self.store.service(name);
+                service.is_some_and(|service| {
+                    service.ports.iter().any(|port| port.port == address.port())
+                })
+            })
+        })
     }
 
     /// True if Envoys listen at an address: bound to it, or to all addresses of theirs.

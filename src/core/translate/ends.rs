@@ -122,10 +122,8 @@ mod tests {
     #[test]
     fn an_ended_certificate_hides_no_other() {
         let mut ends = Ends::default();
-        let (ended, soon) = (
-            certificate("ended", 0, 90 * DAY),
-            certificate("soon", 0, 95 * DAY),
-        );
+        let ended = certificate("ended", 0, 90 * DAY);
+        let soon = certificate("soon", 0, 95 * DAY);
         let late = certificate("late", 0, 180 * DAY);
         ends.set(&key("one"), [&ended, &ended, &soon].into_iter());
         ends.set(&key("two"), [&late].into_iter());

@@ -9,7 +9,7 @@ use super::attachments::Attachments;
 use super::ca_bundles::next_time;
 use super::certificate_condition::touch_routes;
 use super::certificate_warning;
-use super::claims::{Claim, Content, Place, Rank, claims_of};
+use super::claims::{Claim, Rank, claims_of};
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
@@ -218,10 +218,10 @@ impl Evaluation<'_> {
         // content, also if its Gateway was created again meanwhile, which changes its rank.
         for (place, (claim, content)) in &after {
             let made_anew = || {
-                let same = |((id, _), (old, _)): &(&Place, &(Claim, Content))| {
-                    *id == place.0 && old.listener == claim.listener
-                };
-                before.iter().find(same).map(|(_, old)| old)
+                before
+                    .iter()
+                    .find(|((id, _), (old, _))| *id == place.0 && old.listener == claim.listener)
+                    .map(|(_, old)| old)
             };
             let Some((_, old)) = before
                 .get(place)

@@ -293,13 +293,12 @@ impl<'a> Explainer<'a> {
                 .first(name)
                 .map_or_else(String::new, ToString::to_string)
         };
-        let told = |name: Hostname| {
+        granted.over(host).map_or_else(String::new, |name| {
             format!(
                 " (the platform granted {name} to namespace {})",
                 namespace(&name)
             )
-        };
-        granted.over(host).map_or_else(String::new, told)
+        })
     }
 
     /// Adds the certificate that a listener serves, and what it requires of clients.
@@ -311,11 +310,13 @@ impl<'a> Explainer<'a> {
         explanation: &mut Explanation,
     ) {
         let Some(certificate) = own.served.certificate() else {
-            let pending = || "it is still being issued".to_owned();
             let why = self
                 .cause_at(parent, own)
                 .or_else(|| own.resolved.as_ref().err().map(|(_, text)| text.clone()));
-            explanation.fail("certificate", why.unwrap_or_else(pending));
+            explanation.fail(
+                "certificate",
+                why.unwrap_or_else(|| "it is still being issued".to_owned()),
+            );
             return;
         };
         let until = certificate::rfc3339(certificate.not_after);
@@ -411,7 +412,8 @@ impl<'a> Explainer<'a> {
                 .map(|(key, _)| key)
                 .collect();
             let names: Vec<_> = keys.iter().map(|key| key.object().to_string()).collect();
-            let (method, path) = (&question.method, &question.path);
+            let method = &question.method;
+            let path = &question.path;
             let text = format!(
                 "{method} {path} matches no rule of {}: {}",
                 names.join(", "),

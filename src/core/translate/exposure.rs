@@ -96,7 +96,8 @@ fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, Strin
         .map(String::as_str)
         .collect();
     let keys: Vec<&str> = keys.into_iter().collect();
-    let (mut labels, mut annotations) = (asked.labels.clone(), asked.annotations.clone());
+    let mut labels = asked.labels.clone();
+    let mut annotations = asked.annotations.clone();
     for (label, text) in [
         (MANAGED_BY, MANAGER),
         (GATEWAY_NAME, &**name),
@@ -184,7 +185,8 @@ impl Exposing<'_> {
         intent: Option<&ServiceIntent>,
         dirty: &mut Dirty,
     ) {
-        let (mut is_choosing, mut without) = (false, BTreeSet::new());
+        let mut is_choosing = false;
+        let mut without = BTreeSet::new();
         let parent = self.parents.get(&ParentKey::Gateway(name.clone()));
         if let (Some(ServiceIntent::Wanted(desired)), Some(parent)) = (intent, parent) {
             let recorded = self
@@ -258,9 +260,10 @@ impl Exposing<'_> {
         } = parent.placement.exposure.service.clone();
         // A Gateway that is reached from within the cluster alone has no address outside, whatever
         // the parameters say.
-        let kind = match routability::is_internal(gateway) {
-            true => ServiceType::ClusterIP,
-            false => r#type.unwrap_or(ServiceType::LoadBalancer),
+        let kind = if routability::is_internal(gateway) {
+            ServiceType::ClusterIP
+        } else {
+            r#type.unwrap_or(ServiceType::LoadBalancer)
         };
         let within = gateway
             .requests
@@ -332,11 +335,10 @@ impl Exposing<'_> {
     /// as well; else the first free one, starting from a hash of the name. Envoys of its own have
     /// no ports of others.
     fn targets(&self, parent: &Parent, gateway: &Gateway) -> BTreeMap<TransportPort, u16> {
-        let (name, service) = (&gateway.meta.name, service_name(gateway));
-        let (ports, taken) = (
-            ports_of(parent, self.frontends),
-            self.gateway_services.ports(),
-        );
+        let name = &gateway.meta.name;
+        let service = service_name(gateway);
+        let ports = ports_of(parent, self.frontends);
+        let taken = self.gateway_services.ports();
         let shares_envoys = parent.placement.exposure.fleet != Fleet::Isolated;
         let mut targets = made_service(gateway, self.store)
             .map(recorded)
@@ -619,10 +621,8 @@ mod tests {
 
     #[test]
     fn services_lead_to_the_envoys_that_serve_the_dedicated_fleet() {
-        let (shared, own) = (
-            ObjectName::new("ours", "envoy"),
-            ObjectName::new("ours", "own"),
-        );
+        let shared = ObjectName::new("ours", "envoy");
+        let own = ObjectName::new("ours", "own");
         let slice = |service: &str, ips: &[&str]| {
             let labels = json!({"kubernetes.io/service-name": service});
             let endpoints: Vec<Value> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();

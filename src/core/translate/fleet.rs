@@ -11,7 +11,7 @@ use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
-    Parameters, ParametersRef, ServiceParameters, ServicePortSpec, ServiceType,
+    Parameters, ParametersRef, ServiceParameters, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
@@ -301,11 +301,12 @@ pub(super) fn class_parameters(
     };
     let path = "spec.parametersRef";
     let found = parameters(reference, path, store)?;
-    match found.service.name.is_some() {
-        true => Err(format!(
+    if found.service.name.is_some() {
+        Err(format!(
             "{path}: spec.service.name belongs to the parameters of a Gateway: leave it out"
-        )),
-        false => Ok(Some(found)),
+        ))
+    } else {
+        Ok(Some(found))
     }
 }
 
@@ -405,11 +406,16 @@ pub(super) fn shared_service_ports(
         return None;
     }
     let service = store.service(settings.envoys.as_ref()?)?;
-    let port = |there: &ServicePortSpec| TransportPort {
-        number: there.port,
-        transport: there.transport,
-    };
-    Some(service.ports.iter().map(port).collect())
+    Some(
+        service
+            .ports
+            .iter()
+            .map(|there| TransportPort {
+                number: there.port,
+                transport: there.transport,
+            })
+            .collect(),
+    )
 }
 
 /// Marks what depends on a changed GatewayClass.
@@ -517,7 +523,8 @@ mod tests {
 
     #[test]
     fn a_port_that_the_service_of_the_fleet_does_not_have_is_told() {
-        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        let mut engine = shared();
+        let now = SystemTime::UNIX_EPOCH;
         let listener =
             |port: u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
         let gateway = |name: &str, ports: &[u16]| {
@@ -604,7 +611,8 @@ mod tests {
 
     #[test]
     fn the_shared_fleet_is_reached_where_its_service_is() {
-        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        let mut engine = shared();
+        let now = SystemTime::UNIX_EPOCH;
         engine.apply(
             vec![
                 put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

@@ -236,13 +236,13 @@ impl Frontends {
     /// The contender that has a socket.
     fn holder(&self, ip: IpAddr, port: TransportPort, register: &Register) -> Option<&Bound> {
         let owner = register.owner(&Ownable::Socket(ip, port));
-        let may_hold = |bound: &&Bound| {
-            !claims(bound) || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace)
-        };
         self.sockets
             .of(&(port, ip))
             .filter(|(_, id)| !id.isolated)
-            .find(may_hold)
+            .find(|bound| {
+                !claims(bound)
+                    || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace)
+            })
     }
 
     /// The frontend that has the port of all addresses since before another one has it of this
@@ -267,10 +267,12 @@ impl Frontends {
                 .owner(&Ownable::Socket(ip, port))
                 .map_or(u64::MAX, |owner| owner.since)
         };
-        let (gateway, other) = (&first.1.gateway, &holder.1.gateway);
-        let is_earlier = match gateway.namespace == other.namespace {
-            true => gateway != other && first < holder,
-            false => since(all) < since(ip),
+        let gateway = &first.1.gateway;
+        let other = &holder.1.gateway;
+        let is_earlier = if gateway.namespace == other.namespace {
+            gateway != other && first < holder
+        } else {
+            since(all) < since(ip)
         };
         is_earlier.then_some(&first.1)
     }

@@ -217,8 +217,13 @@ mod tests {
                         panic!("it has Envoys of its own")
                     };
                     assert_eq!(
-                        (desired.parameters.count(), &*desired.name.namespace),
-                        (3, "ours")
+                        desired.parameters.count(),
+                        3,
+                        "the number is that of the class"
+                    );
+                    assert_eq!(
+                        &*desired.name.namespace, "ours",
+                        "the objects are in the installation's namespace"
                     );
                     assert!(desired.parameters.node_selector.is_some(), "of its class");
                 }

@@ -75,8 +75,12 @@ impl KnownHosts {
         match (was_collapsed, collapse) {
             (true, true) => return false,
             (false, false) => match thumbprint {
-                Some(thumbprint) => drop(self.shown.insert(host.clone(), thumbprint)),
-                None => drop(self.shown.remove(host)),
+                Some(thumbprint) => {
+                    self.shown.insert(host.clone(), thumbprint);
+                }
+                None => {
+                    self.shown.remove(host);
+                }
             },
             (false, true) => {
                 self.shown

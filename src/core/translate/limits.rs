@@ -32,7 +32,8 @@ pub(super) fn allowed(rule: &RouteRule, limits: &ObjectLimits) -> Result<(), Uns
         .filter_map(|backend| backend.filters.as_ref().ok()?.as_deref());
     for filters in own.into_iter().chain(of_backends) {
         if filters.mirrors.len() > limits.mirrors {
-            let (found, most) = (filters.mirrors.len(), limits.mirrors);
+            let found = filters.mirrors.len();
+            let most = limits.mirrors;
             return refuse(format!(
                 "{found} filters of type RequestMirror, limits.object.mirrors is {most}"
             ));
@@ -49,7 +50,8 @@ pub(super) fn allowed(rule: &RouteRule, limits: &ObjectLimits) -> Result<(), Uns
         if let Some((name, value)) =
             values.find(|(_, value)| value.len() > limits.header_value_bytes)
         {
-            let (found, most) = (value.len(), limits.header_value_bytes);
+            let found = value.len();
+            let most = limits.header_value_bytes;
             return refuse(format!(
                 "the value of header {name} has {found} bytes, limits.object.headerValueBytes is {most}"
             ));
@@ -64,15 +66,16 @@ pub(super) fn retries(rule: &RouteRule, limits: &ObjectLimits) -> (Option<Retry>
     let Some(asked) = rule.retry.as_deref() else {
         return (None, None);
     };
-    let (found, most) = (asked.attempts, limits.retries);
-    let text =
-        || format!("retry.attempts is {found}, of which {most} are made: limits.object.retries");
+    let found = asked.attempts;
+    let most = limits.retries;
     (
         Some(Retry {
             attempts: found.min(most),
             ..asked.clone()
         }),
-        (found > most).then(text),
+        (found > most).then(|| {
+            format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts")
+        }),
     )
 }
 
@@ -128,7 +131,8 @@ mod tests {
             .map(|rule| rule.rule.retry.as_ref().map(|r| r.attempts))
             .collect();
         assert_eq!(attempts, [Some(10), Some(10)]);
-        assert_eq!((resolved.invalid, resolved.partial), (None, None));
+        assert_eq!(resolved.invalid, None, "the rule is valid");
+        assert_eq!(resolved.partial, None, "nothing of it is dropped");
         let note = resolved.note.expect("it is told");
         assert_eq!(
             note,

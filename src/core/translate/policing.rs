@@ -186,13 +186,15 @@ impl Policing<'_> {
         services: impl Iterator<Item = &'b ObjectName>,
         gateways: impl Iterator<Item = ObjectName>,
     ) -> Uses {
-        let counts = |service: &&ObjectName| {
-            self.policies.knows(service)
-                && self
-                    .store
-                    .permits(by.kind, &by.name.namespace, "Service", service)
-        };
-        let services: BTreeSet<ObjectName> = services.filter(counts).cloned().collect();
+        let services: BTreeSet<ObjectName> = services
+            .filter(|service| {
+                self.policies.knows(service)
+                    && self
+                        .store
+                        .permits(by.kind, &by.name.namespace, "Service", service)
+            })
+            .cloned()
+            .collect();
         let gateways = if services.is_empty() {
             BTreeSet::new()
         } else {
@@ -239,10 +241,8 @@ pub(super) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &
         .iter()
         .filter(|listener| listener.guard.filters.is_some())
     {
-        let (frontend, id) = (
-            parent.frontend(listener.transport_port()),
-            parent.id(listener),
-        );
+        let frontend = parent.frontend(listener.transport_port());
+        let id = parent.id(listener);
         let kept = admission.kept_under(&id, &listener.hostname);
         let names = admission
             .attachments

@@ -51,11 +51,10 @@ impl Register {
 
     /// The protocol family of a port of the shared fleet, if it is known.
     pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
-        let recorded = || {
+        well_known(port).or_else(|| {
             self.owner(&Ownable::Port(port))
                 .and_then(|owner| owner.protocol)
-        };
-        well_known(port).or_else(recorded)
+        })
     }
 
     /// The hostnames that the platform granted.

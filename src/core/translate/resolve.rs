@@ -70,7 +70,8 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
     let mut problems = route.unreadable.clone();
     let mut reason = Reason::UnsupportedValue;
     let mut served = 0;
-    let (mut refused, mut notes) = (Vec::new(), Vec::new());
+    let mut refused = Vec::new();
+    let mut notes = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let label = label(index, rule);
         match limits::unmatched(rule, limits) {

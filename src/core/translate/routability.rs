@@ -173,10 +173,13 @@ pub(super) fn offered(
         // of its Service is.
         Fleet::Shared => outside(fleet::addresses(store, settings)),
         Fleet::Dedicated | Fleet::Isolated => {
-            let wants = |request: &AddressRequest| request.routability == Routability::Cluster;
             // Beside its load balancer a Service has an address within the cluster, which whoever
             // asks for it is given.
-            let both = gateway.requests.iter().any(wants) && !is_internal(gateway);
+            let both = gateway
+                .requests
+                .iter()
+                .any(|request| request.routability == Routability::Cluster)
+                && !is_internal(gateway);
             let service = exposure::service(exposure, gateway, store);
             service
                 .map(|service| of_service(service, both))
@@ -290,19 +293,21 @@ mod tests {
     use super::*;
 
     fn requests(all: &[(&str, &str)]) -> Vec<AddressRequest> {
-        let one = |(value, routability): &(&str, &str)| AddressRequest {
-            address: value.parse().map_or(Address::Any, Address::Ip),
-            routability: Routability::parse(routability),
-        };
-        all.iter().map(one).collect()
+        all.iter()
+            .map(|(value, routability)| AddressRequest {
+                address: value.parse().map_or(Address::Any, Address::Ip),
+                routability: Routability::parse(routability),
+            })
+            .collect()
     }
 
     fn offer(all: &[(&str, bool)]) -> Vec<Offered> {
-        let one = |(ip, in_cluster): &(&str, bool)| Offered {
-            address: GatewayAddress::Ip(ip.parse().expect("an address")),
-            in_cluster: *in_cluster,
-        };
-        all.iter().map(one).collect()
+        all.iter()
+            .map(|(ip, in_cluster)| Offered {
+                address: GatewayAddress::Ip(ip.parse().expect("an address")),
+                in_cluster: *in_cluster,
+            })
+            .collect()
     }
 
     /// The addresses as a status has them, and how many requests are not met.

@@ -7,7 +7,7 @@ use super::admission::Admission;
 use super::backend_policies::BackendPolicies;
 use super::key::{ListenerId, RouteKey};
 use super::precedence::{match_rank, route_rank};
-use super::resolutions::{Resolutions, Resolved, ResolvedRule};
+use super::resolutions::{Resolutions, Resolved};
 use super::resolve::resolve;
 use super::settings::Settings;
 use super::slashes::escaped_slashes;
@@ -64,14 +64,16 @@ impl<'a> Routing<'a> {
         }
         let client = self.admission.parents.client_of(listener);
         ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-        let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
-            name: rule.name.clone(),
-            matches: m.clone(),
-            rule: self
-                .policies
-                .with_client(self.served(&rule.rule, hostname, at), client),
-        };
-        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let routes: Vec<Route> = ranked
+            .into_iter()
+            .map(|(_, rule, m)| Route {
+                name: rule.name.clone(),
+                matches: m.clone(),
+                rule: self
+                    .policies
+                    .with_client(self.served(&rule.rule, hostname, at), client),
+            })
+            .collect();
         let guard =
             escaped_slashes(self.admission.parents, listener).filter(|_| !routes.is_empty());
         let guard = guard.map(|guard| Route {
@@ -175,13 +177,14 @@ impl<'a> Routing<'a> {
                 *slot = own;
             }
         }
-        let found = |(key, own)| {
-            self.resolutions
-                .get(key)
-                .filter(|resolved| resolved.invalid.is_none())?;
-            Some((own, &**self.store.route(key)?))
-        };
-        best.into_iter().filter_map(found).collect()
+        best.into_iter()
+            .filter_map(|(key, own)| {
+                self.resolutions
+                    .get(key)
+                    .filter(|resolved| resolved.invalid.is_none())?;
+                Some((own, &**self.store.route(key)?))
+            })
+            .collect()
     }
 }
 

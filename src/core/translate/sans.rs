@@ -35,7 +35,8 @@ impl Sans {
                 .flat_map(|certificate| certificate.names.iter().cloned())
                 .collect()
         };
-        let (before, after) = (names(old.as_ref()), names(certificate));
+        let before = names(old.as_ref());
+        let after = names(certificate);
         for name in before.difference(&after) {
             self.listeners.remove(name, listener);
             self.count(name, false);

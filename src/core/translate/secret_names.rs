@@ -76,7 +76,9 @@ impl SecretNames {
         let before = place.ok().map(|place| claims[place].1.clone());
         match (place, content) {
             (Ok(place), Some(content)) => claims[place].1 = content.clone(),
-            (Ok(place), None) => drop(claims.remove(place)),
+            (Ok(place), None) => {
+                claims.remove(place);
+            }
             (Err(place), Some(content)) => claims.insert(place, (id.clone(), content.clone())),
             (Err(_), None) => {}
         }

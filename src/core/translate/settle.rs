@@ -90,11 +90,13 @@ impl Admission<'_> {
     fn is_entitled(self, id: &FrontendId, claim: &Claim) -> bool {
         let namespace = &claim.listener.parent.name().namespace;
         let whole_port = !claim.protocol.has_hostnames();
-        let owner = || match whole_port {
-            true => self.register.owner(&Ownable::Port(id.transport_port())),
-            false => self
-                .register
-                .owner(&Ownable::Hostname(claim.hostname.clone())),
+        let owner = || {
+            if whole_port {
+                self.register.owner(&Ownable::Port(id.transport_port()))
+            } else {
+                self.register
+                    .owner(&Ownable::Hostname(claim.hostname.clone()))
+            }
         };
         let has_own =
             !is_shared(&id.gateway) || owner().is_some_and(|owner| owner.namespace == *namespace);
@@ -167,12 +169,15 @@ impl Admission<'_> {
         };
         let mut lacking = self.needed(id, hostname, loser);
         lacking.retain(|what| !has(what));
-        let is_awaited = |what: &Ownable| {
-            self.register.owner(what).is_none() && self.register.is_about_to_own(what, namespace)
-        };
         let waits = match reason {
             Reason::ProtocolConflict => undecided(),
-            _ => !lacking.is_empty() && lacking.iter().all(is_awaited),
+            _ => {
+                !lacking.is_empty()
+                    && lacking.iter().all(|what| {
+                        self.register.owner(what).is_none()
+                            && self.register.is_about_to_own(what, namespace)
+                    })
+            }
         };
         if waits { Reason::Pending } else { reason }
     }
@@ -457,15 +462,24 @@ mod tests {
             ],
         ));
         assert_eq!(
-            (
-                site.served(443, "x.org").as_deref(),
-                site.served(80, "x.org")
-            ),
-            (Some("b"), None)
+            site.served(443, "x.org").as_deref(),
+            Some("b"),
+            "the first owner is served"
         );
         assert_eq!(
-            (site.told("a"), site.served(443, "y.org").as_deref()),
-            ("HostnameConflict", Some("a"))
+            site.served(80, "x.org"),
+            None,
+            "nobody is on the other port"
+        );
+        assert_eq!(
+            site.told("a"),
+            "HostnameConflict",
+            "the later one conflicts"
+        );
+        assert_eq!(
+            site.served(443, "y.org").as_deref(),
+            Some("a"),
+            "it is served by another name"
         );
         site.apply(vec![gone("b")]);
         assert_eq!(site.served(443, "x.org"), None, "it is reserved");
@@ -684,23 +698,27 @@ mod tests {
             ],
         ));
         assert_eq!(
-            (
-                site.served(8443, "b.org").as_deref(),
-                site.served(8443, "a.org")
-            ),
-            (Some("b"), None)
+            site.served(8443, "b.org").as_deref(),
+            Some("b"),
+            "the first protocol of the port is served"
+        );
+        assert_eq!(site.served(8443, "a.org"), None, "the other one is not");
+        assert_eq!(
+            site.served(443, "b.org").as_deref(),
+            Some("b"),
+            "the well-known port speaks TLS"
         );
         assert_eq!(
-            (
-                site.served(443, "b.org").as_deref(),
-                site.served(443, "a.org")
-            ),
-            (Some("b"), None)
+            site.served(443, "a.org"),
+            None,
+            "nothing else is served there"
         );
         assert_eq!(
-            (site.served(80, "a.org"), site.told("a")),
-            (None, "ProtocolConflict")
+            site.served(80, "a.org"),
+            None,
+            "TLS is not served on the port of HTTP"
         );
+        assert_eq!(site.told("a"), "ProtocolConflict", "the conflict is told");
         // Others continue to use it like this.
         site.put(gateway("c", 9, &[("TLS", 8443, "c.org")]));
         site.apply(vec![gone("b")]);
@@ -711,25 +729,25 @@ mod tests {
 
     #[test]
     fn in_a_cluster_a_name_is_nobodys_until_it_is_recorded_and_every_replica_goes_by_the_record() {
-        let (mut one, mut two) = (
-            Site::new(Recording::OtherProcess),
-            Site::new(Recording::OtherProcess),
-        );
+        let mut one = Site::new(Recording::OtherProcess);
+        let mut two = Site::new(Recording::OtherProcess);
         one.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
         assert_eq!(
-            (one.served(8443, "x.org"), one.told("b")),
-            (None, "Pending")
+            one.served(8443, "x.org"),
+            None,
+            "nobody is served before the record"
         );
+        assert_eq!(one.told("b"), "Pending", "the claim waits");
+        assert_eq!(one.keep(), 2, "both names are recorded");
         assert_eq!(
-            (
-                one.keep(),
-                one.served(8443, "x.org").as_deref(),
-                one.told("b")
-            ),
-            (2, Some("b"), "Accepted")
+            one.served(8443, "x.org").as_deref(),
+            Some("b"),
+            "the owner is served"
         );
+        assert_eq!(one.told("b"), "Accepted", "and accepted");
         one.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
-        assert_eq!((one.keep(), one.told("a")), (0, "HostnameConflict"));
+        assert_eq!(one.keep(), 0, "nothing is recorded anew");
+        assert_eq!(one.told("a"), "HostnameConflict", "the later one conflicts");
         // Another replica sees them in another order.
         two.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
         two.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
@@ -741,17 +759,22 @@ mod tests {
             .collect();
         two.apply(record);
         assert_eq!(
-            (two.served(8443, "x.org").as_deref(), two.keep()),
-            (Some("b"), 0)
+            two.served(8443, "x.org").as_deref(),
+            Some("b"),
+            "the other replica serves the recorded owner"
         );
+        assert_eq!(two.keep(), 0, "it records nothing");
         // A released hostname is reserved, which is recorded as well, and then free.
         one.apply(vec![gone("b")]);
-        assert_eq!((one.keep(), one.served(8443, "x.org")), (1, None));
+        assert_eq!(one.keep(), 1, "the owner of the listener is recorded");
+        assert_eq!(one.served(8443, "x.org"), None, "nobody is served yet");
         one.now += Duration::from_secs(3600);
         one.apply(Vec::new());
+        assert_eq!(one.keep(), 1, "the heir is recorded");
         assert_eq!(
-            (one.keep(), one.served(8443, "x.org").as_deref()),
-            (1, Some("a"))
+            one.served(8443, "x.org").as_deref(),
+            Some("a"),
+            "the heir is served"
         );
     }
 

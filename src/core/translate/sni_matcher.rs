@@ -264,9 +264,8 @@ mod tests {
     /// The chain that the sent entries give a name.
     fn looked_up(matcher: &SniMatcher, hostname: &Hostname) -> Option<ChainName> {
         let sent = matcher.sent();
-        let wider = || hostname.covering().find_map(|w| sent.get(&w));
         sent.get(hostname)
-            .or_else(wider)
+            .or_else(|| hostname.covering().find_map(|w| sent.get(&w)))
             .or_else(|| sent.get(&Hostname::any()))
             .cloned()
     }

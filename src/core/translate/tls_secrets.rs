@@ -23,10 +23,8 @@ pub(super) fn place_roots(
     emissions: &mut Emissions,
     dirty: &mut Dirty,
 ) {
-    let (before, after) = (
-        old.map(needed).unwrap_or_default(),
-        new.map(needed).unwrap_or_default(),
-    );
+    let before = old.map(needed).unwrap_or_default();
+    let after = new.map(needed).unwrap_or_default();
     before
         .difference(&after)
         .for_each(|name| parents.needs_roots(name, key, false));

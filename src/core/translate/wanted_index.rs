@@ -57,11 +57,11 @@ impl WantedIndex {
             .into_iter()
             .map(|(want, _)| (want.secret.clone(), want))
             .collect();
-        let before = match now.is_empty() {
-            true => self.by_parent.remove(key),
-            false => self
-                .by_parent
-                .insert(key.clone(), now.keys().cloned().collect()),
+        let before = if now.is_empty() {
+            self.by_parent.remove(key)
+        } else {
+            self.by_parent
+                .insert(key.clone(), now.keys().cloned().collect())
         };
         for secret in before
             .unwrap_or_default()
@@ -107,14 +107,17 @@ impl WantedIndex {
                 dirty.note_secrets(shared.cloned());
             }
         }
-        let before = match now.is_empty() {
-            true => self.refused.remove(key),
-            false => self.refused.insert(key.clone(), now.clone()),
+        let before = if now.is_empty() {
+            self.refused.remove(key)
+        } else {
+            self.refused.insert(key.clone(), now.clone())
         };
         let before = before.unwrap_or_default();
-        let differs =
-            |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
-        dirty.note_secrets(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
+        dirty.note_secrets(
+            now.iter()
+                .filter(|(secret, refused)| before.get(*secret) != Some(*refused))
+                .map(|(secret, _)| secret.clone()),
+        );
         dirty.note_secrets(
             before
                 .into_keys()
@@ -136,7 +139,9 @@ impl WantedIndex {
             .or_insert_with(|| Vec::with_capacity(1));
         match (all.binary_search_by(|(parent, _)| parent.cmp(key)), want) {
             (Ok(place), Some(want)) => all[place].1 = want,
-            (Ok(place), None) => drop(all.remove(place)),
+            (Ok(place), None) => {
+                all.remove(place);
+            }
             (Err(place), Some(want)) => all.insert(place, (key.clone(), want)),
             (Err(_), None) => {}
         }

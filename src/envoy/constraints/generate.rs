@@ -217,11 +217,10 @@ fn table() -> String {
     let mut known: BTreeSet<String> = BTreeSet::new();
     loop {
         let mut more = known.clone();
-        let has = |message: &&MessageDescriptor| !lines(&pool, message, &known).is_empty();
         more.extend(
             reached
                 .iter()
-                .filter(has)
+                .filter(|message| !lines(&pool, message, &known).is_empty())
                 .map(|message| message.full_name().to_owned()),
         );
         if more == known {

@@ -126,11 +126,13 @@ enum Characters {
 impl Characters {
     fn allow(self, text: &str) -> bool {
         let loose = |c: char| !matches!(c, '\0' | '\n' | '\r');
-        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_|~`".contains(c);
         match self {
             Characters::Name => {
                 let name = text.strip_prefix(':').unwrap_or(text);
-                !name.is_empty() && name.chars().all(token)
+                !name.is_empty()
+                    && name
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_|~`".contains(c))
             }
             Characters::Value => text
                 .chars()
@@ -189,7 +191,10 @@ impl Field {
         let wrong = |what: &str| format!("{line:?}: {what}");
         let mut parts = line.split('\t');
         let mut part = || parts.next().ok_or_else(|| wrong("too few parts"));
-        let (number, name, presence, kind) = (part()?, part()?, part()?, part()?);
+        let number = part()?;
+        let name = part()?;
+        let presence = part()?;
+        let kind = part()?;
         let presence = match presence {
             "implicit" => Presence::Implicit,
             "explicit" => Presence::Explicit,

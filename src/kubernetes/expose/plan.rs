@@ -65,13 +65,13 @@ pub(crate) fn plan<'a>(
         }
         Some(Some(there)) => {
             // The one that it has it keeps (`ServiceSpec.clusterIP`), which the Gateway says.
-            let held =
-                |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
             let document = service_document(
                 desired,
                 gateway_uid,
                 Some(there),
-                desired.cluster_ip.filter(held),
+                desired
+                    .cluster_ip
+                    .filter(|ip| service.is_some_and(|service| service.cluster_ips.contains(ip))),
             );
             if !is_as_desired(there, desired, &document) {
                 plan.steps
@@ -227,16 +227,19 @@ pub(crate) fn differences(document: &Value, object: &DynamicObject) -> Vec<Devia
 
 /// Returns the port of the Envoys for each port name of the Service.
 fn port_names(desired: &DesiredService) -> BTreeMap<String, TransportPort> {
-    let target = |(port, target): (&TransportPort, &u16)| {
-        (
-            port_name(*port),
-            TransportPort {
-                number: *target,
-                transport: port.transport,
-            },
-        )
-    };
-    desired.targets.iter().map(target).collect()
+    desired
+        .targets
+        .iter()
+        .map(|(port, target)| {
+            (
+                port_name(*port),
+                TransportPort {
+                    number: *target,
+                    transport: port.transport,
+                },
+            )
+        })
+        .collect()
 }
 
 /// Returns the name of a port of a Service: TCP and UDP may share a number.
@@ -351,9 +354,10 @@ fn slice_document(
 }
 
 fn endpoint((ip, envoy): &Envoy) -> Value {
-    let conditions = match envoy.terminating {
-        true => json!({"ready": false, "serving": true, "terminating": true}),
-        false => json!({"ready": true}),
+    let conditions = if envoy.terminating {
+        json!({"ready": false, "serving": true, "terminating": true})
+    } else {
+        json!({"ready": true})
     };
     let mut endpoint = json!({"addresses": [ip.to_string()], "conditions": conditions});
     if let Some(node) = &envoy.node {
@@ -643,12 +647,14 @@ mod tests {
     }
 
     fn behind(ports: &[(&str, u16)]) -> DesiredSlices {
-        let port = |(name, port): &(&str, u16)| ((*name).to_owned(), TransportPort::tcp(*port));
         DesiredSlices {
             prefix: "g-web".to_owned(),
             service: ObjectName::new("a", "web"),
             gateway: ObjectName::new("a", "g"),
-            ports: ports.iter().map(port).collect(),
+            ports: ports
+                .iter()
+                .map(|(name, port)| ((*name).to_owned(), TransportPort::tcp(*port)))
+                .collect(),
             labels: desired().labels,
             annotations: BTreeMap::from([(STANDS_ON.to_owned(), "web".to_owned())]),
             envoys: desired().envoys,
@@ -726,9 +732,11 @@ mod tests {
             ..behind(&[("https", 20_001)])
         };
         let moved = check_behind(&made, &elsewhere);
-        assert_eq!((moved.steps.len(), &moved.idle[..]), (1, &idle[..]));
+        assert_eq!(moved.steps.len(), 1, "one slice is moved");
+        assert_eq!(&moved.idle[..], &idle[..], "the idle ports are the same");
         let nothing = check_behind(&made, &behind(&[]));
-        assert_eq!((nothing.steps.len(), &nothing.idle[..]), (0, &idle[..]));
+        assert_eq!(nothing.steps.len(), 0, "nothing is written");
+        assert_eq!(&nothing.idle[..], &idle[..], "the idle ports are the same");
         // A slice of another owner is left alone, and the conflict is reported.
         let mut theirs = made.clone();
         theirs[0]["metadata"]["ownerReferences"] = json!([]);

@@ -222,7 +222,8 @@ impl Services {
         uid: Option<Box<str>>,
     ) -> (Vec<Work>, Option<String>) {
         let intent = self.intents.get(gateway);
-        let (mut work, mut in_the_way) = (Vec::new(), None);
+        let mut work = Vec::new();
+        let mut in_the_way = None;
         let slice = |name: &ObjectName| store.slice(name).map(AsRef::as_ref);
         let lent = || self.lent.of(gateway).filter_map(slice);
         let planned = match (intent, &uid) {
@@ -519,10 +520,8 @@ mod tests {
             slice["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Gateway", "name": gateway, "uid": "u", "controller": true}]);
             Object::parse_admitted(slice).expect("a slice")
         };
-        let (mut services, mut engine) = (
-            Services::new(client().0),
-            Engine::new(Settings::new("c", vec![])),
-        );
+        let mut services = Services::new(client().0);
+        let mut engine = Engine::new(Settings::new("c", vec![]));
         for object in [slice("g-web-v4", "g"), slice("other-web-v4", "other")] {
             services.see(&object);
             engine.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
@@ -530,11 +529,12 @@ mod tests {
         let store = engine.store();
         let deleted = |services: &Services, store: &Store| -> Vec<String> {
             let (work, _) = services.work(store, &gateway, Some("u".into()));
-            let name = |work: &Work| match work {
-                Work::DeleteSlice(name, uid) => Some(format!("{} {uid}", name.name)),
-                _ => None,
-            };
-            work.iter().filter_map(name).collect()
+            work.iter()
+                .filter_map(|work| match work {
+                    Work::DeleteSlice(name, uid) => Some(format!("{} {uid}", name.name)),
+                    _ => None,
+                })
+                .collect()
         };
         let gone = ["g-web-v4 uid of g-web-v4"];
         assert_eq!(

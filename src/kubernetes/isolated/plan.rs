@@ -44,7 +44,8 @@ pub(super) fn plan<'a>(
             ));
         }
     }
-    let (mut unwanted, mut steps) = (Vec::new(), Vec::new());
+    let mut unwanted = Vec::new();
+    let mut steps = Vec::new();
     for kind in IsolatedKind::ALL {
         let (document, observed) = (document(kind, desired, template), observed(kind));
         match (document, observed) {
@@ -338,9 +339,11 @@ mod tests {
         let Step::Create(IsolatedKind::Deployment, document) = &created[3] else {
             panic!("{created:?}")
         };
+        assert_eq!(created.len(), 5, "every object is created");
         assert_eq!(
-            (created.len(), &document["spec"]["replicas"]),
-            (5, &json!(1))
+            document["spec"]["replicas"],
+            json!(1),
+            "the Deployment begins with one pod"
         );
         let observed = written(&created);
         assert!(matches!(

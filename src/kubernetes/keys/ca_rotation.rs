@@ -338,7 +338,8 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
             .map(Some)
             .ok_or_else(|| format!("{key}: it is no text")),
     };
-    let (certificates, pods) = (list(REVOKED)?, list(REVOKED_PODS)?);
+    let certificates = list(REVOKED)?;
+    let pods = list(REVOKED_PODS)?;
     let revoked = certificates.map_or(Ok(Revocations::default()), |text| Revocations::read(&text));
     let revoked = revoked.map_err(|why| format!("{REVOKED}: {why}"))?;
     let revoked = match pods {
@@ -660,7 +661,8 @@ mod tests {
 
     #[test]
     fn an_authority_that_somebody_put_there_is_announced_first() {
-        let (old, theirs) = (first(), CertificateAuthority::make(now()).expect("made"));
+        let old = first();
+        let theirs = CertificateAuthority::make(now()).expect("made");
         let put = CaRotation::settled(theirs.clone(), now());
         let (mut data, _) = put.written();
         data.remove("ca.crt");
@@ -687,9 +689,11 @@ mod tests {
         let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP)
             .expect("decided")
             .trust;
+        assert_eq!(after.signer.root, theirs.root, "the new root signs");
         assert_eq!(
-            (after.signer.root, after.older),
-            (theirs.root, vec![old.signer.root])
+            after.older,
+            vec![old.signer.root],
+            "the old one is trusted still"
         );
     }
 

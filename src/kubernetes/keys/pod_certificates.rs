@@ -102,7 +102,8 @@ impl CertifyEnvoys for PodCertificates {
             .ok_or_else(|| Refusal::Unavailable("there is no xDS CA yet".to_owned()))?
             .trust;
         if trust.revoked().has_pod(&identity) {
-            let (namespace, name) = (&identity.pod.namespace, &identity.pod.name);
+            let namespace = &identity.pod.namespace;
+            let name = &identity.pod.name;
             let how = format!(
                 "delete it to have another in its place (kubectl -n {namespace} delete pod {name})"
             );

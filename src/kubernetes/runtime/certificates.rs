@@ -81,9 +81,12 @@ impl KubernetesRuntime {
             certificates,
             ..
         } = self;
-        let is_known =
-            |name: &ObjectName| !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()));
-        let known: BTreeSet<ObjectName> = certificates.fetching.extract_if(.., is_known).collect();
+        let known: BTreeSet<ObjectName> = certificates
+            .fetching
+            .extract_if(.., |name| {
+                !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()))
+            })
+            .collect();
         if !known.is_empty() || !changed.is_empty() {
             changes.extend(
                 self.certificates

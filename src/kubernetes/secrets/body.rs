@@ -206,8 +206,10 @@ mod tests {
 
     #[tokio::test]
     async fn many_are_asked_for_a_few_at_a_time_and_all_come() {
-        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (running, peak) = (now, most.clone());
+        let now = Arc::new(AtomicUsize::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
+        let running = now;
+        let peak = most.clone();
         let client = client(move |path| {
             let (running, peak) = (running.clone(), peak.clone());
             async move {

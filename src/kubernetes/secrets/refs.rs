@@ -74,10 +74,9 @@ impl BodyRefs {
         let Some(references) = references(object) else {
             return Vec::new();
         };
-        let is_of_kind = |r: &&LocalRef| r.group.is_empty() && r.kind == self.kind.as_str();
         let names: BTreeSet<_> = references
             .into_iter()
-            .filter(is_of_kind)
+            .filter(|r| r.group.is_empty() && r.kind == self.kind.as_str())
             .map(|r| r.name.clone())
             .collect();
         let referrer = object.key();
@@ -91,11 +90,15 @@ impl BodyRefs {
 
     /// Indexes the Secrets of other namespaces that an object refers to.
     fn cross(&mut self, referrer: &ObjectKey, names: &BTreeSet<ObjectName>) {
-        let foreign = |name: &&ObjectName| name.namespace != referrer.name.namespace;
-        let names: BTreeSet<_> = names.iter().filter(foreign).cloned().collect();
-        let old = match names.is_empty() {
-            true => self.crossing.remove(referrer),
-            false => self.crossing.insert(referrer.clone(), names.clone()),
+        let names: BTreeSet<_> = names
+            .iter()
+            .filter(|name| name.namespace != referrer.name.namespace)
+            .cloned()
+            .collect();
+        let old = if names.is_empty() {
+            self.crossing.remove(referrer)
+        } else {
+            self.crossing.insert(referrer.clone(), names.clone())
         };
         for name in old.into_iter().flatten() {
             self.crossed
@@ -109,7 +112,8 @@ impl BodyRefs {
     }
 
     fn permits(&self, referrer: &ObjectKey, secret: &ObjectName) -> bool {
-        let (kind, namespace) = (referrer.kind, &*referrer.name.namespace);
+        let kind = referrer.kind;
+        let namespace = &*referrer.name.namespace;
         let first = ObjectName::new(secret.namespace.clone(), "");
         let grants = self
             .grants
@@ -219,9 +223,10 @@ impl BodyRefs {
     }
 
     fn refer(&mut self, referrer: ObjectKey, names: BTreeSet<ObjectName>) -> Vec<BodyAction> {
-        let old = match names.is_empty() {
-            true => self.by_referrer.remove(&referrer),
-            false => self.by_referrer.insert(referrer.clone(), names.clone()),
+        let old = if names.is_empty() {
+            self.by_referrer.remove(&referrer)
+        } else {
+            self.by_referrer.insert(referrer.clone(), names.clone())
         };
         let old = old.unwrap_or_default();
         self.referrers.extend(

@@ -141,13 +141,14 @@ impl ObjectStorage {
 
     /// Checks that we hold the Lease.
     fn may_write(&self, object: impl FnOnce() -> String) -> Result<(), StorageError> {
-        match leads(*self.term.borrow()) {
-            true => Ok(()),
-            false => Err(failed(
+        if leads(*self.term.borrow()) {
+            Ok(())
+        } else {
+            Err(failed(
                 "writing",
                 object(),
                 Failure::Unavailable("the lease went to another replica".to_owned()),
-            )),
+            ))
         }
     }
 
@@ -318,11 +319,12 @@ impl Storage for ObjectStorage {
         if key.kind() == Kind::Certificate {
             return self.find(key).await;
         }
-        let entry = |stored: &StoredEntry| Entry {
-            bytes: stored.bytes.clone(),
-            version: Version(stored.version.clone()),
-        };
-        Ok(self.with_entries(|entries| entries.get(key).map(entry)))
+        Ok(self.with_entries(|entries| {
+            entries.get(key).map(|stored| Entry {
+                bytes: stored.bytes.clone(),
+                version: Version(stored.version.clone()),
+            })
+        }))
     }
 
     async fn write(

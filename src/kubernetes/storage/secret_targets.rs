@@ -82,7 +82,8 @@ mod tests {
     fn a_certificate_goes_to_all_of_its_tenant_that_it_is_good_for() {
         let names = |host: &str| Names::parse([host]).expect("a name");
         let target = |host: &str| {
-            let (id, issuer) = (CertificateId::of("t", &names(host)), "ca".to_owned());
+            let id = CertificateId::of("t", &names(host));
+            let issuer = "ca".to_owned();
             SecretTarget {
                 id,
                 names: names(host),
@@ -92,7 +93,8 @@ mod tests {
             }
         };
         let mut all = SecretTargetIndex::default();
-        let (one, twin) = (ObjectName::new("t", "one"), ObjectName::new("t", "twin"));
+        let one = ObjectName::new("t", "one");
+        let twin = ObjectName::new("t", "twin");
         all.set(&one, Some(target("a.example.org")));
         all.set(&twin, Some(target("a.example.org")));
         all.set(
@@ -116,11 +118,14 @@ mod tests {
         assert_eq!(all.of(&key).map(|(secret, _)| secret), Some(one.clone()));
         all.set(&one, None);
         assert_eq!(
-            (
-                all.of(&key).map(|(secret, _)| secret),
-                all.served_by(&stored)
-            ),
-            (Some(twin.clone()), vec![twin])
+            all.of(&key).map(|(secret, _)| secret),
+            Some(twin.clone()),
+            "the twin is served"
+        );
+        assert_eq!(
+            all.served_by(&stored),
+            vec![twin],
+            "the certificate goes there"
         );
     }
 }

@@ -374,7 +374,9 @@ impl Tenants {
             (Task::Object(_), _) => "object",
             (Task::Status(_), _) => "status",
         };
-        let (client, key, defaults) = (self.client.clone(), task.key(), self.defaults.clone());
+        let client = self.client.clone();
+        let key = task.key();
+        let defaults = self.defaults.clone();
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
             let outcome = job::run(client, key, job, &defaults).await;
@@ -439,8 +441,12 @@ impl Tenants {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
-        let decides = |uid: &str| inputs.tenancy.decides(derived, uid);
-        let step = LiveObject::step(held, wanted.as_ref(), &decides, self.defaults.of(kind));
+        let step = LiveObject::step(
+            held,
+            wanted.as_ref(),
+            &|uid| inputs.tenancy.decides(derived, uid),
+            self.defaults.of(kind),
+        );
         let at = |held: Option<&LiveObject>| {
             held.map(|held| (held.uid.to_string(), held.version.to_string()))
                 .unwrap_or_default()
@@ -517,11 +523,10 @@ impl Tenants {
         };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
         let held = self.held.get(&gateway).map(Box::as_ref);
-        let decides = |uid: &str| tenancy.decides(&gateway, uid);
         let step = LiveObject::step(
             held,
             wanted.as_ref(),
-            &decides,
+            &|uid| tenancy.decides(&gateway, uid),
             self.defaults.of(Kind::Gateway),
         );
         !matches!(step, ApplyAction::Nothing)

@@ -45,10 +45,8 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let listener = |listener: &Value| {
         let conditions = &listener["conditions"];
         let name: Arc<str> = Arc::from(listener["name"].as_str()?);
-        let (accepted, programmed) = (
-            holds(conditions, "Accepted"),
-            holds(conditions, "Programmed"),
-        );
+        let accepted = holds(conditions, "Accepted");
+        let programmed = holds(conditions, "Programmed");
         // Cilium sets this reason for a route kind that the listener's protocol does not support,
         // and serves the other kinds.
         let refs = conditions
@@ -90,10 +88,8 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
         .filter_map(waits)
         .collect();
     let conditions = &status["conditions"];
-    let (accepted, programmed) = (
-        holds(conditions, "Accepted"),
-        holds(conditions, "Programmed"),
-    );
+    let accepted = holds(conditions, "Accepted");
+    let programmed = holds(conditions, "Programmed");
     let is_behind = oldest(conditions).is_some_and(|observed| observed < seen.generation);
     ParentState {
         accepted,
@@ -309,23 +305,24 @@ mod tests {
         }];
         let mut told = status("Reconciled");
         lay_troubles(&mut told, &troubles);
+        assert!(told.ready, "the tenant is ready");
+        assert_eq!(told.reason, "Reconciled", "nothing worse is told");
         assert_eq!(
-            (told.ready, told.reason, &*told.message),
-            (true, "Reconciled", "m; Certificate a/x: refused: no")
+            &*told.message, "m; Certificate a/x: refused: no",
+            "the failed write is told"
         );
         let mut told = status("ListenersNotReady");
         lay_troubles(&mut told, &troubles);
-        assert_eq!(
-            (told.ready, told.reason),
-            (false, "ReconcileError"),
-            "no host is served"
-        );
+        assert!(!told.ready, "no host is served");
+        assert_eq!(told.reason, "ReconcileError", "no host is served");
         troubles[0].of_one_host = false;
         let mut told = status("Reconciled");
         lay_troubles(&mut told, &troubles);
+        assert!(!told.ready, "the tenant is not ready");
+        assert_eq!(told.reason, "ReconcileError", "because of the write");
         assert_eq!(
-            (told.ready, told.reason, &*told.message),
-            (false, "ReconcileError", "Certificate a/x: refused: no")
+            &*told.message, "Certificate a/x: refused: no",
+            "its message is told"
         );
         let mut told = status("InvalidSpec");
         lay_troubles(&mut told, &troubles);

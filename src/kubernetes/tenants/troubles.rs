@@ -87,24 +87,27 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            (of(&troubles, &a), of(&troubles, &b)),
-            (vec!["2".into(), "3".into()], vec![])
+            of(&troubles, &a),
+            vec!["2".into(), "3".into()],
+            "both troubles are told"
         );
+        assert_eq!(of(&troubles, &b), vec![], "the other one has none");
         assert!(
             troubles.note(&label("x"), Some(b.clone()), trouble("2")),
             "of somebody else from now on"
         );
+        assert_eq!(of(&troubles, &a), vec!["3".into()], "one trouble is left");
         assert_eq!(
-            (of(&troubles, &a), of(&troubles, &b)),
-            (vec!["3".into()], vec!["2".into()])
+            of(&troubles, &b),
+            vec!["2".into()],
+            "the other one is told to its new owner"
         );
         for namespace in ["x", "y", "z"] {
             assert!(troubles.is_in(&label(namespace)));
             troubles.forget(&label(namespace));
         }
-        assert_eq!(
-            (troubles.len(), of(&troubles, &a), of(&troubles, &b)),
-            (0, vec![], vec![])
-        );
+        assert_eq!(troubles.len(), 0, "no trouble is left");
+        assert_eq!(of(&troubles, &a), vec![], "the first owner has none");
+        assert_eq!(of(&troubles, &b), vec![], "the second owner has none");
     }
 }

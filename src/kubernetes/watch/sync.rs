@@ -300,9 +300,10 @@ mod tests {
             view.fetching(format!("secret a/s{number}"));
         }
         let waiting = view.pending_work();
+        assert_eq!(waiting.len(), 4, "three are named and the others counted");
         assert_eq!(
-            (waiting.len(), &*waiting[3]),
-            (4, "997 more objects: their bodies are being fetched")
+            &*waiting[3], "997 more objects: their bodies are being fetched",
+            "the others are counted"
         );
     }
 

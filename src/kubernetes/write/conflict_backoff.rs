@@ -179,7 +179,8 @@ mod tests {
             (Duration::from_millis(50), CALM_AFTER),
             (Duration::from_secs(60), Duration::from_secs(120)),
         ] {
-            let (mut backoff, mut now) = (WriteConflictBackoff::default(), Instant::now());
+            let mut backoff = WriteConflictBackoff::default();
+            let mut now = Instant::now();
             for _ in 0..8 {
                 backoff.wrote(&key, &document, now);
                 backoff.undone(&key, &document, now + reaction);

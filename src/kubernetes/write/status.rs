@@ -740,7 +740,8 @@ mod tests {
         let written =
             check(Kind::BackendTLSPolicy, Some(&policy(20)), &held).expect("a difference");
         let ancestors = written["status"]["ancestors"].as_array().expect("a list");
-        assert_eq!((ancestors.len(), &ancestors[0]), (ANCESTORS, &theirs));
+        assert_eq!(ancestors.len(), ANCESTORS, "there are as many as fit");
+        assert_eq!(ancestors[0], theirs, "those of others come first");
         assert_eq!(ancestors[1]["ancestorRef"]["name"], "g00");
         let settled = seen(2, written["status"].clone());
         assert_eq!(
@@ -836,10 +837,8 @@ mod tests {
                 .collect();
             json!({"controllerName": controller, "parentRef": {"name": "g"}, "conditions": conditions})
         };
-        let (theirs, ours) = (
-            entry("io.cilium/x", &["Accepted", "ResolvedRefs"]),
-            entry(CONTROLLER, &["Accepted"]),
-        );
+        let theirs = entry("io.cilium/x", &["Accepted", "ResolvedRefs"]);
+        let ours = entry(CONTROLLER, &["Accepted"]);
         let taken = entry(CONTROLLER, &["Accepted", "ResolvedRefs"]);
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
         for (there, alone, waiting, written) in [

@@ -119,7 +119,8 @@ mod tests {
     #[test]
     fn undeclared_fields_are_omitted_for_a_while() {
         let mut undeclared = Undeclared::default();
-        let (mut now, kind) = (Instant::now(), Kind::Gateway);
+        let mut now = Instant::now();
+        let kind = Kind::Gateway;
         let made = || {
             json!({"status": {"attachedListenerSets": 0, "conditions": [],
                 "addresses": [{"value": "a", "routability": ""}, {"value": "b", "routability": ""}]}})

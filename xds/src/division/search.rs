@@ -385,13 +385,13 @@ impl Search {
             .route
             .map(|route| author(&host.routes[route].name))
             .filter(|own| own.contains('/'));
-        let first = || {
+        own.or_else(|| {
             host.routes
                 .iter()
                 .map(|route| author(&route.name))
                 .find(|name| name.contains('/'))
-        };
-        own.or_else(first).unwrap_or_default()
+        })
+        .unwrap_or_default()
     }
 
     /// Returns true if a host can stay as it was: only if no other author's routes would be held
@@ -513,9 +513,10 @@ impl Search {
                 };
                 let answer = (self.answering.is_some() && trying.contains(&place))
                     || matches!(self.held.get(&place), Some((Remedy::Answer, _)));
-                match answer {
-                    true => Some(answered(route.clone())),
-                    false => shown(Some(index)).then(|| route.clone()),
+                if answer {
+                    Some(answered(route.clone()))
+                } else {
+                    shown(Some(index)).then(|| route.clone())
                 }
             });
             let routes = routes.collect();

@@ -196,7 +196,8 @@ fn mentions_word(text: &str, name: &str) -> bool {
     };
     !name.is_empty()
         && text.match_indices(name).any(|(at, _)| {
-            let (before, after) = (&text[..at], &text[at + name.len()..]);
+            let before = &text[..at];
+            let after = &text[at + name.len()..];
             // A full stop at the end of a sentence is not part of a name.
             let after = after
                 .strip_prefix('.')

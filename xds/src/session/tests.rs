@@ -691,7 +691,8 @@ fn unknown_secrets_are_answered_displace_no_others_and_are_limited() {
         );
     }
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
-    assert_eq!((sub.on_demand.len(), sub.named.len()), (2, 5));
+    assert_eq!(sub.on_demand.len(), 2, "two names are asked for on demand");
+    assert_eq!(sub.named.len(), 5, "no more names are kept than the limit");
     // A remembered secret is published: it counts from then on, and the least recently requested
     // one is withdrawn.
     chat.publish(vec![secret("u099")], &[]);
@@ -925,11 +926,8 @@ fn parts_that_one_client_refused_are_sent_last_to_the_next_one() {
     tables.suspects = suspects;
     tables.apply(1, vec![poisoned(20)], &[], 0);
     let next = meet(&mut tables, true);
-    assert_eq!(
-        (&next[0].0["alice"], next[0].1),
-        (&vec![200], true),
-        "{next:?}"
-    );
+    assert_eq!(next[0].0["alice"], vec![200], "{next:?}");
+    assert!(next[0].1, "{next:?}");
     assert!(next[0].0.values().flatten().all(|status| *status != 666));
     assert!(
         next[1].0.values().flatten().any(|status| *status == 666),

@@ -120,8 +120,10 @@ impl Issue {
             .unwrap_or_default()
             .trim_end_matches('.')
             .to_ascii_lowercase();
-        let is_domain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-        if !issuer.chars().all(is_domain) {
+        if !issuer
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
+        {
             return None;
         }
         let mut parameters = Vec::new();

@@ -247,14 +247,16 @@ impl Rfc2136 {
     /// Makes the error for a name server that does not answer. For a server that a tenant names the
     /// text is the same for all causes, so that a tenant cannot scan our network through us.
     fn silent(&self, why: impl FnOnce() -> String) -> DnsError {
-        self.unavailable(match self.denied.is_empty() {
-            true => why(),
-            false => format!("{} is not reached, or is no name server", self.nameserver),
+        self.unavailable(if self.denied.is_empty() {
+            why()
+        } else {
+            format!("{} is not reached, or is no name server", self.nameserver)
         })
     }
 
     fn unsigned(&self, name: &str, why: Unsigned, code: ResponseCode) -> DnsError {
-        let (key, algorithm) = (self.key.name(), self.key.hash().as_str());
+        let key = self.key.name();
+        let algorithm = self.key.hash().as_str();
         let credentials = |message: String| DnsError::Credentials {
             provider: PROVIDER.to_owned(),
             message,

@@ -528,7 +528,8 @@ impl DnsProvider for Route53 {
 }
 
 fn change_batch(action: &str, record: &TxtRecord, ttl: u32) -> String {
-    let (name, value) = (xml::escape(&record.name), xml::escape(&record.value));
+    let name = xml::escape(&record.name);
+    let value = xml::escape(&record.value);
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
          <ChangeResourceRecordSetsRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><ChangeBatch>\

@@ -28,10 +28,13 @@ impl CertificateManager {
             (Ok(resolved), None) => (resolved.id, Vec::new()),
             (Ok(resolved), Some(opened)) => {
                 let found = join_all(want.hostnames.iter().map(|name| look(&opened, name))).await;
-                let problems = |found: Result<_, Failure>| {
-                    found.unwrap_or_else(|failure| vec![failure.message])
-                };
-                (resolved.id, found.into_iter().flat_map(problems).collect())
+                (
+                    resolved.id,
+                    found
+                        .into_iter()
+                        .flat_map(|found| found.unwrap_or_else(|failure| vec![failure.message]))
+                        .collect(),
+                )
             }
         };
         let secret = want.secret.to_string();

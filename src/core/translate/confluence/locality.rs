@@ -22,16 +22,18 @@ type Work = (crate::translate::Counters, usize, usize);
 
 /// Measures the work of each of several steps in turn.
 fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -> Vec<Work> {
-    let work = |step| {
-        let before = engine.counters();
-        let delta = engine.apply(step, now());
-        (
-            engine.counters().since(&before),
-            delta.resources.len(),
-            delta.statuses.len(),
-        )
-    };
-    steps.into_iter().map(work).collect()
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(step, now());
+            (
+                engine.counters().since(&before),
+                delta.resources.len(),
+                delta.statuses.len(),
+            )
+        })
+        .collect()
 }
 
 /// The work to add, change and remove one host under a wildcard listener with `count` others.
@@ -199,7 +201,8 @@ fn a_withheld_listener_evaluates_its_listener_set_alone() {
     let [(taken, ..), again, (given, ..)] = small[..] else {
         panic!("three steps: {small:?}")
     };
-    assert_eq!((taken.parents, given.parents), (1, 1), "{small:?}");
+    assert_eq!(taken.parents, 1, "{small:?}");
+    assert_eq!(given.parents, 1, "{small:?}");
     assert!(
         taken.attachments <= 1 && taken.units <= 1 && given.units <= 1,
         "{small:?}"
@@ -312,17 +315,11 @@ fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!(small, work_of_a_policy(10_000));
     let (change, resources, statuses) = small[1];
     // The cluster changes; the policy's status does not.
-    assert_eq!(
-        (
-            change.policies,
-            change.routes,
-            change.units,
-            resources,
-            statuses
-        ),
-        (1, 0, 0, 1, 0),
-        "{small:?}"
-    );
+    assert_eq!(change.policies, 1, "{small:?}");
+    assert_eq!(change.routes, 0, "{small:?}");
+    assert_eq!(change.units, 0, "{small:?}");
+    assert_eq!(resources, 1, "{small:?}");
+    assert_eq!(statuses, 0, "{small:?}");
 }
 
 /// The work that changing the retries and the sessions of a Service takes when `count` hosts have
@@ -367,17 +364,16 @@ fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
         panic!("three steps: {small:?}")
     };
     // A budget is in the cluster, a session in the routes to the Service.
-    assert_eq!(
-        (of_all.policies, of_all.routes, of_all.units, all),
-        (1, 0, 0, 1),
-        "{small:?}"
-    );
-    assert_eq!((begins.routes, begins.units, one), (0, 0, 1), "{small:?}");
-    assert_eq!(
-        (sessions.routes, sessions.units, two),
-        (1, 1, 2),
-        "{small:?}"
-    );
+    assert_eq!(of_all.policies, 1, "{small:?}");
+    assert_eq!(of_all.routes, 0, "{small:?}");
+    assert_eq!(of_all.units, 0, "{small:?}");
+    assert_eq!(all, 1, "{small:?}");
+    assert_eq!(begins.routes, 0, "{small:?}");
+    assert_eq!(begins.units, 0, "{small:?}");
+    assert_eq!(one, 1, "{small:?}");
+    assert_eq!(sessions.routes, 1, "{small:?}");
+    assert_eq!(sessions.units, 1, "{small:?}");
+    assert_eq!(two, 2, "{small:?}");
 }
 
 /// The work around `count` policies of a kind beyond the limit, all of them for one Service: to
@@ -453,11 +449,9 @@ fn the_work_for_a_policy_does_not_grow_with_those_beyond_the_limit() {
                 .all(|(work, ..)| work.policies <= 2 && work.statuses <= 4),
             "{kind}: {few:?}"
         );
-        assert_eq!(
-            (few[0].0.statuses, few[0].1, few[0].2),
-            (1, 0, 0),
-            "{kind}: {few:?}"
-        );
+        assert_eq!(few[0].0.statuses, 1, "{kind}: {few:?}");
+        assert_eq!(few[0].1, 0, "{kind}: {few:?}");
+        assert_eq!(few[0].2, 0, "{kind}: {few:?}");
     }
 }
 
@@ -503,10 +497,8 @@ fn work_of_default_gateways(count: usize) -> Vec<Work> {
 
 #[test]
 fn the_work_around_default_gateways_does_not_grow_with_the_routes_that_want_them() {
-    let (few, many) = (
-        work_of_default_gateways(100),
-        work_of_default_gateways(1_000),
-    );
+    let few = work_of_default_gateways(100);
+    let many = work_of_default_gateways(1_000);
     assert_eq!(few[..3], many[..3]);
     let (add, resources, _) = few[0];
     assert!(
@@ -514,17 +506,19 @@ fn the_work_around_default_gateways_does_not_grow_with_the_routes_that_want_them
         "{few:?}"
     );
     assert_eq!(
-        (few[2].0.attachments, few[2].0.units),
-        (0, 1),
+        few[2].0.attachments, 0,
+        "no route looks at a Gateway that is no default one"
+    );
+    assert_eq!(
+        few[2].0.units, 1,
         "no route looks at a Gateway that is no default one"
     );
     // Another default Gateway is looked at by all of them, once; what does not allow them changes
     // nothing.
     for (work, count) in [(&few[3], 101), (&many[3], 1_001)] {
-        assert_eq!(
-            (work.0.attachments, work.0.units, work.0.routes, work.1),
-            (count, 0, 0, 0),
-            "{work:?}"
-        );
+        assert_eq!(work.0.attachments, count, "{work:?}");
+        assert_eq!(work.0.units, 0, "{work:?}");
+        assert_eq!(work.0.routes, 0, "{work:?}");
+        assert_eq!(work.1, 0, "{work:?}");
     }
 }

@@ -84,10 +84,9 @@ fn standing() -> impl Strategy<Value = Change> {
     };
     let listeners = || {
         proptest::collection::vec(listener(), 1..3).prop_map(|all| {
-            let listener = |(n, (protocol, port)): (usize, (&str, i32))| {
+            all.into_iter().enumerate().map(|(n, (protocol, port))| {
                 json!({"name": format!("l{n}"), "protocol": protocol, "port": port})
-            };
-            all.into_iter().enumerate().map(listener).collect::<Vec<Value>>()
+            }).collect::<Vec<Value>>()
         })
     };
     let gateway = (

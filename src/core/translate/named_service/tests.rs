@@ -52,9 +52,11 @@ impl Site {
         for (key, resource) in &delta.resources {
             match resource {
                 Some(Resource::Frontend(frontend)) => {
-                    drop(self.frontends.insert(key.clone(), frontend.clone()))
+                    self.frontends.insert(key.clone(), frontend.clone());
                 }
-                _ => drop(self.frontends.remove(key)),
+                _ => {
+                    self.frontends.remove(key);
+                }
             }
         }
         delta
@@ -435,8 +437,14 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
     site.put(service("a", "web", &[(80, json!(20_002))]));
     assert!(site.write("a", "edge"));
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "edge")),
-        (vec![(80, 20_002)], vec![(80, 20_001)])
+        site.served("a", "edge"),
+        vec![(80, 20_002)],
+        "the older Gateway has the next free port"
+    );
+    assert_eq!(
+        site.served("b", "edge"),
+        vec![(80, 20_001)],
+        "the other one has its own"
     );
     // A Gateway with a port keeps it, even against an older one.
     site.put(service("b", "web", &[(80, json!(20_002))]));
@@ -446,9 +454,11 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
         "and what led there before does no more"
     );
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "edge")),
-        (vec![(80, 20_002)], vec![])
+        site.served("a", "edge"),
+        vec![(80, 20_002)],
+        "the Gateway is served"
     );
+    assert_eq!(site.served("b", "edge"), vec![], "the other one is not");
 }
 
 /// Nobody takes all ports of the Envoys: those of a namespace are limited, and another namespace
@@ -506,8 +516,14 @@ fn two_ports_of_a_service_are_never_merged() {
     site.put(gateway("a", "edge", 0, &[81]));
     site.write("a", "edge");
     assert_eq!(
-        (site.served("a", "edge"), site.listeners("a", "edge")),
-        (vec![(81, 20_001)], vec!["True".to_owned()])
+        site.served("a", "edge"),
+        vec![(81, 20_001)],
+        "the port has its target"
+    );
+    assert_eq!(
+        site.listeners("a", "edge"),
+        vec!["True".to_owned()],
+        "the listener is programmed"
     );
 }
 
@@ -631,10 +647,10 @@ fn target_ports_are_numbers_of_the_dedicated_fleet_or_names_behind_its_service()
         site.put_gateway_on("a", "edge", 0, "web", &[80]);
         let written = site.write("a", "edge");
         match told {
-            Ok(port) => assert_eq!(
-                (written, site.served("a", "edge")),
-                (true, vec![(80, port)])
-            ),
+            Ok(port) => {
+                assert!(written, "the slice of port {port} is written");
+                assert_eq!(site.served("a", "edge"), [(80, port)], "the port is served");
+            }
             Err(text) => {
                 let listener = &site.listeners("a", "edge")[0];
                 assert!(
@@ -757,17 +773,25 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     assert!(site.write("a", "edge"));
     site.put(ours(first));
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "made")),
-        (vec![(80, first)], vec![])
+        site.served("a", "edge"),
+        vec![(80, first)],
+        "the named Service leads to its Gateway"
     );
+    assert_eq!(site.served("b", "made"), vec![], "the other Gateway waits");
     assert_ne!(chosen(&site), first);
 
     // Nor does one who can write slices, but may not stand on Services: its slices then have no
     // effect.
     site.put(parameters("a", "edge", json!({})));
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "made")),
-        (vec![], vec![(80, first)])
+        site.served("a", "edge"),
+        vec![],
+        "nobody stands on the Service any more"
+    );
+    assert_eq!(
+        site.served("b", "made"),
+        vec![(80, first)],
+        "the other Gateway has its port"
     );
     site.put(service("c", "web", &[(80, json!(first))]));
     site.put_gateway_on("c", "edge", 5, "web", &[80]);
@@ -801,7 +825,8 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         site.write("a", "g0");
         (changed, counted(&site, &before))
     };
-    let ((few, written), many) = (work(3), work(60));
-    assert_eq!((few.0.parents, written.frontends), (1, 1));
-    assert_eq!((few, written), many);
+    let few = work(3);
+    assert_eq!(few.0.0.parents, 1, "one Gateway is looked at");
+    assert_eq!(few.1.frontends, 1, "one port is written");
+    assert_eq!(few, work(60), "others cost nothing");
 }

@@ -7,8 +7,12 @@ fn rejected(chat: &mut Chat) -> BTreeSet<String> {
     let mut rejected = BTreeSet::new();
     for effect in chat.session.take_effects() {
         match effect {
-            Effect::Rejected { name, .. } => drop(rejected.insert(name.to_string())),
-            Effect::Recovered { name, .. } => drop(rejected.remove(&*name)),
+            Effect::Rejected { name, .. } => {
+                rejected.insert(name.to_string());
+            }
+            Effect::Recovered { name, .. } => {
+                rejected.remove(&*name);
+            }
             _ => {}
         }
     }
