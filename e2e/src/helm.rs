@@ -85,10 +85,7 @@ impl Helm {
 
     /// Grants the controller the rights that the chart gives with the experimental channel.
     pub async fn grant_experimental_channel(&self, server: &ApiServer) -> Result<()> {
-        let experimental = [
-            "--set",
-            "controller.settings.gatewayApiChannel=experimental",
-        ];
+        let experimental = ["--set", "configuration.gatewayApi.channel=Experimental"];
         for object in self
             .template(&experimental)?
             .into_iter()

@@ -72,34 +72,38 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{/* Settings of the controller that depend on other values: Envoys listen on both families where their Service has both. */}}
-{{- define "gatewright.bind" -}}
-{{- if kindIs "invalid" .Values.controller.settings.bind -}}
-- --bind=0.0.0.0
-{{- if has .Values.envoy.service.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack") }}
-- "--bind=::"
-{{- end }}
+{{/* The configuration of the controller: that of the values, with what depends on other values. Envoys listen on both families
+where their Service has both. */}}
+{{- define "gatewright.configuration" -}}
+{{- $given := deepCopy .Values.configuration -}}
+{{- $envoys := dict -}}
+{{- if kindIs "invalid" ($given.envoys | default dict).bind -}}
+{{- $bind := list "0.0.0.0" -}}
+{{- if has .Values.envoy.service.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack") -}}
+{{- $bind = append $bind "::" -}}
 {{- end -}}
+{{- $_ := set $envoys "bind" $bind -}}
 {{- end -}}
-
-{{/* controller.settings as arguments: the name of a setting is the flag in camelCase. */}}
-{{- define "gatewright.settings" -}}
-{{- range $name, $value := . }}
-{{- $flag := printf "--%s" (kebabcase $name) }}
-{{- if kindIs "slice" $value }}
-{{- range $value }}
-- {{ printf "%s=%v" $flag . | quote }}
-{{- end }}
-{{- else if kindIs "bool" $value }}
-{{- if $value }}
-- {{ $flag }}
-{{- end }}
-{{- else if kindIs "float64" $value }}
-- {{ printf "%s=%d" $flag (int64 $value) }}
-{{- else if not (kindIs "invalid" $value) }}
-- {{ printf "%s=%v" $flag $value | quote }}
-{{- end }}
-{{- end }}
+{{- if include "gatewright.dedicated" . -}}
+{{- $_ := set $envoys "dedicatedService" "gatewright-envoy-dedicated" -}}
+{{- $_ := set $envoys "views" .Values.envoy.dedicated.views -}}
+{{- end -}}
+{{- if .Values.isolated.enabled -}}
+{{- $_ := set $envoys "isolatedPodTemplate" "gatewright-envoy-isolated" -}}
+{{- end -}}
+{{- if include "gatewright.identity-port" . -}}
+{{- $_ := set $envoys "credentials" (eq .Values.envoy.credentials "Secret" | ternary "Both" .Values.envoy.credentials) -}}
+{{- end -}}
+{{- $own := dict "envoys" $envoys "issuersFor" "Nobody" -}}
+{{- with .Values.controller.namespaces -}}
+{{- $_ := set $own "namespaces" . -}}
+{{- end -}}
+{{- if .Values.metrics.authorization -}}
+{{- $_ := set $own "metrics" (dict "access" "Authorized") -}}
+{{- end -}}
+apiVersion: config.gatewright.io/v1alpha1
+kind: Configuration
+{{ toYaml (merge $given $own) }}
 {{- end -}}
 
 {{/* Where pods are scheduled: list of the root and the component's values. */}}
@@ -126,7 +130,7 @@ priorityClassName: {{ . }}
 
 {{/* "true" where the controller may write certificates into Secrets of all namespaces. */}}
 {{- define "gatewright.writes-certificates" -}}
-{{- if or .Values.certificates.rbac (has (.Values.controller.settings.certificates | default "cert-manager") (list "own" "internal-ca")) }}true{{ end }}
+{{- if or .Values.certificates.rbac (has (.Values.configuration.tenancy | default dict).certificates (list "Own" "InternalCa")) }}true{{ end }}
 {{- end -}}
 
 {{/* "true" where pods of Envoys have certificates of their own. */}}
@@ -184,7 +188,7 @@ authorization:
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways, listenersets, httproutes, grpcroutes, tlsroutes, tcproutes, udproutes, referencegrants, backendtlspolicies]
   verbs: [list, watch]
-{{- if eq (.Values.controller.settings.gatewayApiChannel | default "standard") "experimental" }}
+{{- if include "gatewright.experimental" . }}
 - apiGroups: [gateway.networking.x-k8s.io]
   resources: [xbackendtrafficpolicies, xlistenersets]
   verbs: [list, watch]
@@ -244,4 +248,23 @@ authorization:
   expression: >-
     [{{ range .Values.policies.trustedGroups }}{{ toRawJson . }},
     {{ end }}{{ toRawJson (printf "system:serviceaccounts:%s" .Release.Namespace) }}]
+{{- end -}}
+
+{{/* "true" where the experimental channel of the Gateway API is served. */}}
+{{- define "gatewright.experimental" -}}
+{{- if eq ((.Values.configuration.gatewayApi | default dict).channel | default "Standard") "Experimental" }}true{{ end }}
+{{- end -}}
+
+{{/* The labels of a namespace that are the platform's, as a list of CEL: also those by which limits.overrides select namespaces. */}}
+{{- define "gatewright.platform-labels" -}}
+{{- $keys := list "namespace.cozystack.io/host" "namespace.cozystack.io/gateway" "gatewright.io/endpoints" -}}
+{{- range ((.Values.configuration.limits | default dict).overrides | default list) -}}
+{{- range $key, $_ := .namespaces.matchLabels | default dict -}}
+{{- $keys = append $keys $key -}}
+{{- end -}}
+{{- range .namespaces.matchExpressions | default list -}}
+{{- $keys = append $keys .key -}}
+{{- end -}}
+{{- end -}}
+['{{ without ($keys | uniq) "kubernetes.io/metadata.name" | join "', '" }}']
 {{- end -}}

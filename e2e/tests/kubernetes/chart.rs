@@ -1,5 +1,5 @@
-//! The Helm chart (`make manifests`): generated files are up to date, every flag of the controller
-//! has a value that reaches its command line, and a real API server accepts every example of
+//! The Helm chart (`make manifests`): generated files are up to date, every field of the configuration
+//! has a value that reaches the controller, and a real API server accepts every example of
 //! values, an install, an upgrade, a rollback and an uninstall.
 
 mod alerts;
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Arg, ArgAction, Parser};
+use clap::Parser;
 use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
 use e2e::deploy::folder;
 use e2e::helm::{Helm, NAMESPACE, chart, examples};
 use e2e::kubeconform::Schemas;
 use gatewright::cli::{Cli, Command};
+use gatewright::configuration::{Configuration, Credentials, FleetView, load};
 use kube::api::ListParams;
-use serde_json::{Map, Value, json};
-use settings::{camel, defaults, flags, is_number, setting};
+use serde_json::{Value, json};
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| path.display().to_string())
@@ -43,15 +43,10 @@ fn made(path: &Path, text: &str) -> Result<()> {
 }
 
 #[test]
-fn the_schema_has_every_flag_of_the_controller() -> Result<()> {
+fn the_schema_has_every_field_of_the_configuration() -> Result<()> {
     let path = chart().join("values.schema.json");
     let mut schema: Value = serde_json::from_str(&read(&path)?)?;
-    let settings: Map<String, Value> = flags()
-        .iter()
-        .map(|arg| (camel(arg.get_long().expect("a flag")), setting(arg)))
-        .collect();
-    schema["properties"]["controller"]["properties"]["settings"]["properties"] =
-        Value::Object(settings);
+    schema["properties"]["configuration"] = settings::schema();
     made(&path, &(serde_json::to_string_pretty(&schema)? + "\n"))?;
     let path = folder().join("../docs/chart.md");
     made(&path, &page(&read(&path)?, &schema)?)
@@ -59,12 +54,9 @@ fn the_schema_has_every_flag_of_the_controller() -> Result<()> {
 
 /// Returns docs/chart.md: the text written by hand, then the values.
 fn page(there: &str, schema: &Value) -> Result<String> {
-    let mut values = documents(&read(&chart().join("values.yaml"))?)?
+    let values = documents(&read(&chart().join("values.yaml"))?)?
         .pop()
         .context("values")?;
-    let settings = schema
-        .pointer("/properties/controller/properties/settings/properties")
-        .cloned();
     let mut text = there
         .split("\n## Values")
         .next()
@@ -73,29 +65,7 @@ fn page(there: &str, schema: &Value) -> Result<String> {
         .to_owned()
         + "\n";
     text += "\n## Values\n\n| Value | Default | |\n| --- | --- | --- |\n";
-    let given = values["controller"]["settings"].take();
     rows(&mut text, schema, &values, "");
-    text += "\n## Settings\n\nFlags of `gatewright controller`, below `controller.settings`.\n\n";
-    text += "| Setting | |\n| --- | --- |\n";
-    for (name, setting) in settings
-        .as_ref()
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
-        let of_the_chart = match &given[name] {
-            Value::Null => String::new(),
-            value => format!(" The chart has `{value}`."),
-        };
-        let kind = match setting["type"].as_str() {
-            Some("array") => " A list.",
-            _ => "",
-        };
-        text += &format!(
-            "| `{name}` | {}.{kind}{of_the_chart} |\n",
-            cell(&setting["description"]).trim_end_matches('.')
-        );
-    }
     Ok(text)
 }
 
@@ -109,9 +79,7 @@ fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
         let inner = property["properties"]
             .as_object()
             .is_some_and(|inner| !inner.is_empty());
-        if path == "controller.settings" {
-            // It has a table of its own.
-        } else if inner && path != "envoy.resources" {
+        if inner && !["envoy.resources", "configuration"].contains(&path.as_str()) {
             rows(text, property, &values[name], &format!("{path}."));
         } else {
             let default = match &values[name] {
@@ -225,13 +193,19 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
                 && object["metadata"]["name"] == "gatewright-controller"
             {
                 arguments(&object).with_context(|| name.clone())?;
+                configuration(&rendered).with_context(|| name.clone())?;
             }
         }
     }
     for (wrong, word) in [
-        ("controller.settings.certificate=own", "certificate"),
-        ("controller.settings.certificates=ours", "certificates"),
-        ("controller.settings.hostnameHold=long", "hostnameHold"),
+        ("configuration.tenancy.certificate=Own", "certificate"),
+        ("configuration.tenancy.certificates=ours", "certificates"),
+        (
+            "configuration.tenancy.hostnameHoldHours=long",
+            "hostnameHold",
+        ),
+        ("configuration.lease.seconds=1", "seconds"),
+        ("configuration.envoys.credentials=Pod", "credentials"),
         ("controller.replicas=two", "replicas"),
         ("controller.namespaces={team.a}", "namespaces"),
         ("enovy.hostPorts=true", "enovy"),
@@ -256,7 +230,7 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
     for (set, views) in [
         ("", None),
         ("gatewayClasses.own.parameters.fleet=Shared", None),
-        (class, Some("apart")),
+        (class, Some(FleetView::Apart)),
         (
             "gatewayClasses.own.parameters.fleet=Dedicated,envoy.dedicated.enabled=false",
             None,
@@ -265,10 +239,10 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
             "gatewayClasses.own.parameters.fleet=Dedicated,envoy.enabled=false",
             None,
         ),
-        ("envoy.dedicated.enabled=true", Some("apart")),
+        ("envoy.dedicated.enabled=true", Some(FleetView::Apart)),
         (
-            "envoy.dedicated.enabled=true,envoy.dedicated.views=joined",
-            Some("joined"),
+            "envoy.dedicated.enabled=true,envoy.dedicated.views=Joined",
+            Some(FleetView::Joined),
         ),
     ] {
         let all = helm.template(&["--set", set])?;
@@ -276,19 +250,13 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
             all.iter()
                 .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
         };
-        let (args, _) =
-            arguments(named("Deployment", "gatewright-controller").context("a controller")?)?;
-        let said: Vec<&String> = args
-            .iter()
-            .filter(|arg| arg.contains("dedicated") || arg.contains("views"))
-            .collect();
-        let expected = views.map(|views| {
-            [
-                "--dedicated-envoys=gatewright-envoy-dedicated".to_owned(),
-                format!("--fleet-views={views}"),
-            ]
-        });
-        assert_eq!(said, expected.iter().flatten().collect::<Vec<_>>(), "{set}");
+        let envoys = configuration(&all)?.envoys;
+        assert_eq!(
+            envoys.dedicated_service.as_deref(),
+            views.map(|_| "gatewright-envoy-dedicated"),
+            "{set}"
+        );
+        assert_eq!(envoys.views, views.unwrap_or_default(), "{set}");
         for kind in [
             "ServiceAccount",
             "Deployment",
@@ -350,7 +318,11 @@ fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is
         }),
         "not unless it is asked for"
     );
-    for (credentials, said) in [("Secret", "both"), ("Both", "both"), ("Pod", "pod")] {
+    for (credentials, said) in [
+        ("Secret", Credentials::Both),
+        ("Both", Credentials::Both),
+        ("Pod", Credentials::Pod),
+    ] {
         let set = format!(
             "isolated.enabled=true,envoy.dedicated.enabled=true,envoy.credentials={credentials},isolated.nodeSelector.a=b"
         );
@@ -361,13 +333,13 @@ fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is
                 .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
             found.with_context(|| format!("{kind} {name}"))
         };
-        let (args, _) = arguments(named("Deployment", "gatewright-controller")?)?;
-        for wanted in [
-            "--isolated-envoys=gatewright-envoy-isolated".to_owned(),
-            format!("--envoy-credentials={said}"),
-        ] {
-            assert!(args.contains(&wanted), "{wanted}: {args:?}");
-        }
+        let envoys = configuration(&all)?.envoys;
+        assert_eq!(
+            envoys.isolated_pod_template.as_deref(),
+            Some("gatewright-envoy-isolated"),
+            "{set}"
+        );
+        assert_eq!(envoys.credentials, said, "{set}");
         for kind in [
             "Role",
             "RoleBinding",
@@ -424,10 +396,7 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
                 .next()
                 .with_context(|| format!("{value}: {kind} {name}"))
         };
-        let (args, controller) = arguments(named("Deployment", "gatewright-controller")?)?;
-        let given = args.contains(&format!("--envoy-credentials={}", value.to_lowercase()));
-        let how = controller.credentials.envoy_credentials;
-        assert_eq!(given, own, "{value}");
+        let how = configuration(&all)?.envoys.credentials;
         assert_eq!(how.of_pods(), own, "{value}");
         assert_eq!(how.of_fleets(), value != "Pod", "{value}");
         for (kind, name) in [
@@ -521,85 +490,68 @@ pub(crate) fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::
     }
 }
 
-/// Returns a value that the flag accepts.
-fn example(arg: &Arg) -> Value {
-    let choice = arg
-        .get_possible_values()
-        .last()
-        .map(|value| value.get_name().to_owned());
-    let name = arg
-        .get_value_names()
-        .and_then(<[_]>::first)
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let one = match name.as_str() {
-        _ if matches!(arg.get_action(), ArgAction::SetTrue) => json!(true),
-        _ if is_number(arg) => defaults(arg)
-            .first()
-            .and_then(|text| text.parse::<u64>().ok())
-            .map_or(json!(7), |n| json!(n)),
-        _ if choice.is_some() => json!(choice),
-        "URL" if arg.get_long() == Some("acme-contact") => json!("mailto:ops@example.org"),
-        "URL" => json!("https://ca.example.org/directory"),
-        "IP" => json!("192.0.2.1"),
-        "IP:PORT" | "ADDRESS" => json!("192.0.2.1:53"),
-        "CIDR" => json!("10.0.0.0/8"),
-        "FILE" => json!("/etc/gatewright/file"),
-        "DOMAIN" => json!("example.org"),
-        "DOMAIN/PATH" => json!("example.org/ours"),
-        "ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]" => {
-            json!("acme=team-*:*.example.org:wildcards")
-        }
-        "HOSTNAME[=NAMESPACE]" => json!("a.example.org=team"),
-        _ => json!("something"),
-    };
-    if matches!(arg.get_action(), ArgAction::Append) {
-        json!([one])
-    } else {
-        one
-    }
+/// Returns the configuration of a rendered chart, as the controller reads it.
+pub(crate) fn configuration(objects: &[Value]) -> Result<Configuration> {
+    let map = objects
+        .iter()
+        .find(|object| object["metadata"]["name"] == "gatewright-configuration")
+        .context("a ConfigMap with the configuration")?;
+    let text = map["data"]["configuration.yaml"]
+        .as_str()
+        .context("configuration.yaml")?;
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), text)?;
+    Ok(load(Some(file.path()), &[])?)
 }
 
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
-fn every_setting_reaches_the_command_line() -> Result<()> {
+fn every_field_reaches_the_controller() -> Result<()> {
     let helm = Helm::new(None)?;
-    let settings: Map<String, Value> = flags()
-        .iter()
-        .map(|arg| (camel(arg.get_long().expect("a flag")), example(arg)))
-        .collect();
     let file = helm.home().join("values.json");
-    std::fs::write(
-        &file,
-        json!({"controller": {"settings": settings}}).to_string(),
-    )?;
-    let rendered = helm.template(&["-f", &file.display().to_string()])?;
-    let deployment = rendered
+    let rendered = |configuration: &Value| -> Result<Vec<Value>> {
+        std::fs::write(&file, json!({ "configuration": configuration }).to_string())?;
+        helm.template(&["-f", &file.display().to_string()])
+    };
+    let mut given = serde_json::to_value(Configuration::default())?;
+    settings::leave_out(&mut given);
+    given["lease"]["seconds"] = json!(33);
+    given["limits"]["namespace"]["envoyMib"] = json!(4_000_000);
+    given["envoys"]["bind"] = json!([]);
+    given["envoys"]["streams"]["perPod"] = json!(7);
+    let objects = rendered(&given)?;
+    let mut found = serde_json::to_value(configuration(&objects)?)?;
+    // What the chart sets itself.
+    assert_eq!(found["envoys"]["credentials"], "Pod");
+    assert_eq!(found["issuersFor"], "Nobody");
+    settings::leave_out(&mut found);
+    found["issuersFor"] = Value::Null;
+    assert_eq!(found, given);
+    // Another configuration is a rollout.
+    let checksum = |objects: &[Value]| {
+        let deployment = objects.iter().find(|one| one["kind"] == "Deployment");
+        deployment.map(|one| one["spec"]["template"]["metadata"]["annotations"].clone())
+    };
+    given["lease"]["seconds"] = json!(34);
+    assert_ne!(checksum(&rendered(&given)?), checksum(&objects));
+    Ok(())
+}
+
+/// A label by which quotas are given is the platform's, as those of hostnames are.
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn tenants_may_not_set_a_label_that_gives_quotas() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let production = examples().join("production.yaml").display().to_string();
+    let all = helm.template(&["-f", &production])?;
+    let policy = all
         .iter()
-        .find(|object| object["kind"] == "Deployment")
-        .context("a Deployment")?;
-    let (args, _) = arguments(deployment)?;
-    for arg in flags() {
-        let flag = format!("--{}", arg.get_long().expect("a flag"));
-        let said = args
-            .iter()
-            .any(|arg| *arg == flag || arg.starts_with(&format!("{flag}=")));
-        assert!(said, "{flag} is not in {args:?}");
-    }
-    // A list of nothing is omitted; large numbers are integers.
-    let settings = json!({"bind": [], "maxEnvoyMibPerNamespace": 4_000_000});
-    std::fs::write(
-        &file,
-        json!({"controller": {"settings": settings}}).to_string(),
-    )?;
-    let rendered = helm.template(&["-f", &file.display().to_string()])?;
-    let deployment = rendered
-        .iter()
-        .find(|object| object["kind"] == "Deployment")
-        .context("a Deployment")?;
-    let (_, controller) = arguments(deployment)?;
-    assert!(controller.bind.is_empty());
-    assert_eq!(controller.limits.namespace.envoy_mib, 4_000_000);
+        .find(|object| object["metadata"]["name"] == "gatewright-namespace-labels")
+        .context("a policy")?;
+    assert!(
+        policy.to_string().contains("'example.org/tier'"),
+        "{policy}"
+    );
     Ok(())
 }
 

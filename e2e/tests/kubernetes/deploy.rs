@@ -11,6 +11,8 @@ use e2e::deploy::{folder, kustomized, manifests};
 use gatewright::cli::{Cli, Command};
 use serde_json::{Value, json};
 
+use crate::chart::configuration;
+
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn the_manifests_are_accepted() -> Result<()> {
@@ -194,11 +196,11 @@ fn arguments_of_programs_match_their_manifests() -> Result<()> {
     let Command::Controller(options) = said(&controller, "gatewright")? else {
         anyhow::bail!("no controller")
     };
-    let identity = options
+    let identity = configuration(&deployed("ConfigMap")?)?
+        .envoys
         .credentials
-        .envoy_credentials
         .of_pods()
-        .then_some(options.credentials.envoy_identity);
+        .then_some(options.envoy_identity);
     let listens = [
         ("xds", Some(options.xds)),
         ("identity", identity),

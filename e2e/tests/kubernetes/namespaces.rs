@@ -19,7 +19,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::chart::arguments;
+use crate::chart::{arguments, configuration};
 use crate::edge::until_answers;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -340,7 +340,7 @@ async fn http_get(
 fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
     let helm = Helm::new(None)?;
     let everything =
-        "controller.settings.certificates=own,policies.enabled=true,isolated.enabled=true";
+        "configuration.tenancy.certificates=Own,policies.enabled=true,isolated.enabled=true";
     let all = helm.template(&["--set", everything])?;
     let some = helm.template(&[
         "--set",
@@ -436,19 +436,14 @@ fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
             .collect()
     };
     for (with, without) in others(&some).into_iter().zip(others(&all)) {
-        if with["kind"] == "Deployment" && with["metadata"]["name"] == "gatewright-controller" {
-            let (args, controller) = arguments(&with)?;
-            assert_eq!(
-                controller.watched.namespaces,
-                ["team-a", "team-b", "team-a"]
-            );
-            let (mut expected, _) = arguments(&without)?;
-            expected.extend(
-                args.iter()
-                    .filter(|arg| arg.starts_with("--namespaces="))
-                    .cloned(),
-            );
-            assert_eq!(BTreeSet::from_iter(args), BTreeSet::from_iter(expected));
+        let name = with["metadata"]["name"].clone();
+        if name == "gatewright-configuration" {
+            let here = configuration(&[with])?;
+            assert_eq!(here.namespaces, ["team-a", "team-b", "team-a"]);
+            let everywhere = configuration(&[without])?;
+            assert!(everywhere.namespaces.is_empty(), "all are watched");
+        } else if with["kind"] == "Deployment" && name == "gatewright-controller" {
+            assert_eq!(arguments(&with)?.0, arguments(&without)?.0);
         } else {
             assert_eq!(with, without);
         }

@@ -305,7 +305,7 @@ async fn pods_of_envoys_get_certificates_of_their_own_and_renew_them() -> Result
         name,
         envoy,
         ..
-    } = &installed("controller.settings.envoyIdentitySeconds=15").await?;
+    } = &installed("configuration.envoys.certificateSeconds=15").await?;
     let issued = async |name: &str| -> Result<usize> {
         let pods: Api<Pod> = Api::namespaced(server.client(), NAMESPACE);
         let of_container = LogParams {

@@ -7,7 +7,7 @@ use e2e::apiserver::manifests::documents;
 use e2e::helm::{Helm, NAMESPACE, chart, examples};
 use serde_json::{Value, json};
 
-use super::arguments;
+use super::configuration;
 use super::hardened::{EVERYTHING, containers, pods};
 
 /// Why the security context constraint restricted-v2 of OpenShift does not admit a pod: users and
@@ -278,19 +278,15 @@ fn envoys_listen_on_both_families_where_their_service_has_both() -> Result<()> {
         (policy("PreferDualStack"), vec!["0.0.0.0", "::"]),
         (policy("RequireDualStack"), vec!["0.0.0.0", "::"]),
         (
-            policy("RequireDualStack") + ",controller.settings.bind={192.0.2.1}",
+            policy("RequireDualStack") + ",configuration.envoys.bind={192.0.2.1}",
             vec!["192.0.2.1"],
         ),
-        ("controller.settings.bind={::}".to_owned(), vec!["::"]),
+        ("configuration.envoys.bind={::}".to_owned(), vec!["::"]),
     ] {
         let all = helm.template(&["--set", &set])?;
-        let deployment = all
-            .iter()
-            .find(|object| object["kind"] == "Deployment")
-            .context("a Deployment")?;
-        let (_, controller) = arguments(deployment)?;
         assert_eq!(
-            controller
+            configuration(&all)?
+                .envoys
                 .bind
                 .iter()
                 .map(ToString::to_string)

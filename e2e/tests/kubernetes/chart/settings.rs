@@ -1,107 +1,75 @@
-//! The settings of the chart: a value for each flag of the controller.
+//! The configuration as a value of the chart: its schema, without the fields that the chart sets
+//! itself from its other values.
 
-use clap::{Arg, ArgAction, CommandFactory};
-use gatewright::cli::Cli;
-use serde_json::{Value, json};
+use gatewright::configuration;
+use serde_json::Value;
 
-/// Flags that the chart sets itself, and those that make no sense in a pod.
-pub(super) const OF_THE_CHART: [&str; 20] = [
-    "admin",
-    "challenges",
-    "dedicated-envoys",
-    "envoy-credentials",
-    "envoy-identity",
-    "envoys",
-    "fleet-views",
-    "help",
-    "identity",
-    "kubeconfig",
-    "last-good",
-    "last-good-key",
-    "metrics-access",
-    "namespace",
+/// Fields that the chart sets itself, by their paths.
+const OF_THE_CHART: [&str; 9] = [
+    "apiVersion",
+    "kind",
     "namespaces",
-    "pod-uid",
-    "probes",
-    "probes-tls-dir",
-    "xds",
-    // HTTP-01 of other Envoys is answered by --challenges.
-    "acme-responder",
+    "metrics",
+    "envoys.service",
+    "envoys.dedicatedService",
+    "envoys.views",
+    "envoys.isolatedPodTemplate",
+    "envoys.credentials",
 ];
-/// Rejected in a cluster.
-pub(super) const NOT_IN_A_CLUSTER: &str = "acme-tls-alpn";
 
-pub(super) fn camel(flag: &str) -> String {
-    let mut words = flag.split('-');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |name, word| {
-        name + &word[..1].to_uppercase() + &word[1..]
-    })
-}
-
-/// Returns the flags of `gatewright controller` that are settings of the chart.
-pub(super) fn flags() -> Vec<Arg> {
-    let command = Cli::command();
-    let controller = command.find_subcommand("controller").expect("there is one");
-    let all = controller.get_arguments().filter(|arg| {
-        let flag = arg.get_long().unwrap_or("help");
-        !OF_THE_CHART.contains(&flag) && flag != NOT_IN_A_CLUSTER
-    });
-    all.cloned().collect()
-}
-
-pub(super) fn is_number(arg: &Arg) -> bool {
-    let names = arg.get_value_names().unwrap_or_default();
-    let numbers = [
-        "SECONDS",
-        "PORT",
-        "COUNT",
-        "BYTES",
-        "HOURS",
-        "NUMBER",
-        "KIB",
-        "MIB",
-        "INSTRUCTIONS",
-    ];
-    names.iter().any(|name| numbers.contains(&name.as_str()))
-}
-
-pub(super) fn defaults(arg: &Arg) -> Vec<String> {
-    arg.get_default_values()
-        .iter()
-        .map(|value| value.to_string_lossy().into_owned())
-        .collect()
-}
-
-/// Returns the schema of a flag's setting.
-pub(super) fn setting(arg: &Arg) -> Value {
-    let help = arg
-        .get_long_help()
-        .or_else(|| arg.get_help())
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let choices: Vec<String> = arg
-        .get_possible_values()
-        .iter()
-        .map(|value| value.get_name().to_owned())
-        .collect();
-    let mut one = match arg.get_action() {
-        ArgAction::SetTrue => json!({"type": "boolean"}),
-        _ if is_number(arg) => json!({"type": "integer", "minimum": 0}),
-        _ if !choices.is_empty() => json!({"enum": choices}),
-        _ => json!({"type": "string", "minLength": 1}),
-    };
-    if matches!(arg.get_action(), ArgAction::Append) {
-        one = json!({"type": "array", "items": one});
+/// Returns the schema of the value.
+pub(super) fn schema() -> Value {
+    let mut schema = configuration::schema();
+    for path in OF_THE_CHART {
+        let mut names: Vec<&str> = path.split('.').collect();
+        let last = names.pop().expect("a path");
+        let mut at = &mut schema;
+        for name in names {
+            at = &mut at["properties"][name];
+        }
+        let removed = at["properties"]
+            .as_object_mut()
+            .expect("fields")
+            .remove(last);
+        assert!(removed.is_some(), "{path} is no field");
+        // The default of an object has all of its fields.
+        at.as_object_mut().expect("a schema").remove("default");
     }
-    let default = defaults(arg);
-    one["description"] = json!(help.split_whitespace().collect::<Vec<_>>().join(" "));
-    if !matches!(arg.get_action(), ArgAction::SetTrue) && !default.is_empty() {
-        one["description"] = json!(format!(
-            "{} [default: {}]",
-            one["description"].as_str().unwrap_or_default(),
-            default.join(", ")
-        ));
+    let fields = schema.as_object_mut().expect("a schema");
+    for name in ["$schema", "title"] {
+        fields.remove(name);
     }
-    one
+    without_defaults(&mut schema);
+    schema["description"] =
+        "The configuration of the installation, without what the chart sets itself \
+        (docs/reference/configuration.md)"
+            .into();
+    schema
+}
+
+/// Helm does not use them, and they repeat the document at every level.
+fn without_defaults(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("default").is_some_and(Value::is_object) {
+                fields.remove("default");
+            }
+            fields.values_mut().for_each(without_defaults);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_defaults),
+        _ => {}
+    }
+}
+
+/// Removes the fields that the chart sets itself from a configuration.
+pub(super) fn leave_out(configuration: &mut Value) {
+    for path in OF_THE_CHART {
+        let mut names: Vec<&str> = path.split('.').collect();
+        let last = names.pop().expect("a path");
+        let mut at = &mut *configuration;
+        for name in names {
+            at = &mut at[name];
+        }
+        at.as_object_mut().expect("fields").remove(last);
+    }
 }
