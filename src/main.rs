@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser};
 use gatewright::cli::{
     self, CertsVerb, ClaimsVerb, Cli, Command, ConfigVerb, Document, EnvoysVerb, Output,
 };
-use gatewright::configuration::{self, CONTROLLER, Configuration};
+use gatewright::configuration::{self, Configuration};
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;

@@ -187,15 +187,13 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
     for (name, file) in examples()? {
         helm.run(&["lint", &chart, "--strict", "--quiet", "-f", &file])
             .with_context(|| name.clone())?;
-        // The command line of the pods is valid.
-        for object in helm.template(&["-f", &file])? {
-            if object["kind"] == "Deployment"
-                && object["metadata"]["name"] == "gatewright-controller"
-            {
-                arguments(&object).with_context(|| name.clone())?;
-                configuration(&rendered).with_context(|| name.clone())?;
-            }
-        }
+        // Command line and configuration of the pods are valid.
+        let objects = helm.template(&["-f", &file])?;
+        configuration(&objects).with_context(|| name.clone())?;
+        let controller = objects.iter().find(|object| {
+            object["kind"] == "Deployment" && object["metadata"]["name"] == "gatewright-controller"
+        });
+        arguments(controller.context("a controller")?).with_context(|| name.clone())?;
     }
     for (wrong, word) in [
         ("configuration.tenancy.certificate=Own", "certificate"),
@@ -542,8 +540,8 @@ fn every_field_reaches_the_controller() -> Result<()> {
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn tenants_may_not_set_a_label_that_gives_quotas() -> Result<()> {
     let helm = Helm::new(None)?;
-    let production = examples().join("production.yaml").display().to_string();
-    let all = helm.template(&["-f", &production])?;
+    let examples = examples()?;
+    let all = helm.template(&["-f", &examples["production"]])?;
     let policy = all
         .iter()
         .find(|object| object["metadata"]["name"] == "gatewright-namespace-labels")

@@ -27,7 +27,10 @@ use crate::trust::{Keys, LIMIT, keys};
 
 const NAMESPACE: &str = "gatewright-system";
 const SERVICE: &str = "gatewright-envoy-dedicated";
-const APART: [&str; 2] = ["--set", &format!("envoys.dedicatedService={SERVICE}")];
+const APART: [&str; 2] = [
+    "--set",
+    "envoys.dedicatedService=gatewright-envoy-dedicated",
+];
 
 /// Returns the keys of a fleet, once the controller has made them.
 async fn keys_of(cluster: &Cluster, secret: &str) -> Result<Keys> {
@@ -408,7 +411,7 @@ async fn an_envoy_reports_about_objects_of_its_own_fleet_alone() -> Result<()> {
 async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> {
     const JOINED: [&str; 4] = [
         "--set",
-        &format!("envoys.dedicatedService={SERVICE}"),
+        "envoys.dedicatedService=gatewright-envoy-dedicated",
         "--set",
         "envoys.views=Joined",
     ];
