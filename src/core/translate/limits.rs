@@ -40,7 +40,6 @@ pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) 
 
 /// Checks whether the actions of a rule are within the limits.
 pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupported> {
-    let refuse = |text: String| Err(Unsupported::Value(text));
     let own = rule.filters.as_ref().ok().and_then(Option::as_deref);
     let of_backends = rule
         .backends
@@ -74,6 +73,10 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
         }
     }
     Ok(())
+}
+
+fn refuse(text: String) -> Result<(), Unsupported> {
+    Err(Unsupported::Value(text))
 }
 
 /// Returns the retries of a rule, at most as many as are allowed, and a message if it requests
