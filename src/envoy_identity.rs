@@ -68,12 +68,11 @@ impl EnvoyCertificate {
 
     /// Reads the files of an earlier start.
     fn of(dir: &Path) -> Option<Self> {
-        let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
         let pair = Pair {
-            certificate: read("tls.crt")?,
-            key: read("tls.key")?,
+            certificate: read("tls.crt", dir)?,
+            key: read("tls.key", dir)?,
         };
-        Self::new(pair, read("ca.crt")?).ok()
+        Self::new(pair, read("ca.crt", dir)?).ok()
     }
 
     /// Returns the time of the renewal: when a third of the lifetime is left.
@@ -88,6 +87,10 @@ impl EnvoyCertificate {
             ("ca.crt", roots),
         ]
     }
+}
+
+fn read(name: &str, dir: &Path) -> Option<String> {
+    std::fs::read_to_string(dir.join(name)).ok()
 }
 
 /// Returns whether another certificate is needed: there is none, it is due, or the CA certificates
@@ -112,9 +115,6 @@ pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
 
 async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     let dir = &options.dir;
-    let write = |files: &[(&str, &str)]| {
-        publish(dir, files).with_context(|| format!("--dir {}", dir.display()))
-    };
     let mut held = EnvoyCertificate::of(dir);
     // The CA certificates that were last written for Envoy.
     let mut written = held.as_ref().map(|held| held.roots.clone());
@@ -127,7 +127,7 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                 if let Some(held) = &held
                     && written.as_ref() != Some(&roots)
                 {
-                    write(&held.files(&roots))?;
+                    write(&held.files(&roots), dir)?;
                     written = Some(roots.clone());
                 }
                 if wanted(held.as_ref(), &roots, SystemTime::now()) {
@@ -136,7 +136,7 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                         .and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
                     {
                         Ok(new) => {
-                            write(&new.files(&roots))?;
+                            write(&new.files(&roots), dir)?;
                             let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
                             info!(%until, "certificate from {}", options.controller);
                             (written, held) = (Some(roots), Some(new));
@@ -170,6 +170,10 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
         sleep(pause).await;
         pause = (pause * 2).min(PAUSES[1]);
     }
+}
+
+fn write(files: &[(&str, &str)], dir: &Path) -> Result<()> {
+    publish(dir, files).with_context(|| format!("--dir {}", dir.display()))
 }
 
 /// Requests a certificate for a new key from the controller.
@@ -353,7 +357,9 @@ mod tests {
         assert_eq!(held.roots, roots);
         assert!(!wanted(Some(&held), &roots, SystemTime::now()));
 
-        let why = |told: Result<Pair>| format!("{:#}", told.expect_err("there is none"));
+        fn why(told: Result<Pair>) -> String {
+            format!("{:#}", told.expect_err("there is none"))
+        }
         let text = why(obtain(&options, other.authority.certificate()).await);
         assert!(text.contains("TLS") && !text.contains("good"), "{text}");
         assert!(why(obtain(&options, "").await).contains("no certificate in PEM"));

@@ -50,7 +50,6 @@ fn as_json<F, W>(
 
 /// Returns the filter, and the error of the variable that sets it.
 fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<String>) {
-    let usual = || EnvFilter::new("info,kube_client=off");
     let set = |name| {
         variable(name)
             .filter(|text| !text.is_empty())
@@ -68,6 +67,10 @@ fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<Strin
             )),
         ),
     }
+}
+
+fn usual() -> EnvFilter {
+    EnvFilter::new("info,kube_client=off")
 }
 
 /// Formats fields for people: the text of a typed event ([`gatewright_control::event`]) has the

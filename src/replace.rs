@@ -93,18 +93,23 @@ mod tests {
     fn files_are_replaced_together_and_are_of_this_user_alone() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("tls");
-        let read = |name: &str| fs::read_to_string(path.join(name)).expect("it is there");
+        fn read(name: &str, path: &Path) -> String {
+            fs::read_to_string(path.join(name)).expect("it is there")
+        }
         for round in ["1", "2", "3"] {
             publish(&path, &[("tls.crt", round), ("tls.key", round)]).expect("written");
-            assert_eq!([read("tls.crt"), read("tls.key")], [round, round]);
+            assert_eq!(
+                [read("tls.crt", &path), read("tls.key", &path)],
+                [round, round]
+            );
         }
-        let mode = |path: &Path| {
+        fn mode(path: &Path) -> u32 {
             fs::metadata(path)
                 .expect("it is there")
                 .permissions()
                 .mode()
                 & 0o777
-        };
+        }
         assert_eq!(
             mode(&path.join("tls.key")),
             0o600,
@@ -118,6 +123,6 @@ mod tests {
         // Files of an interrupted attempt do not affect the next one.
         symlink("nowhere", path.join("..data_new")).expect("a link");
         publish(&path, &[("tls.crt", "4"), ("tls.key", "4")]).expect("written");
-        assert_eq!(read("tls.key"), "4");
+        assert_eq!(read("tls.key", &path), "4");
     }
 }

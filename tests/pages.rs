@@ -158,23 +158,11 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("make test", "it is what CI runs"),
     ("make check", "it is a part of `make test`"),
     ("make help", "it prints"),
-    (
-        "kubectl label namespace shop gatewright.io/quota-",
-        "unit tests of quotas have the label of a namespace",
-    ),
     ("make golden CASE=", "the case is the reader's own"),
     ("make kind", "`make kind-e2e` begins with it"),
     (
-        "gatewright standalone ./manifests --acme-directory letsencrypt",
-        "it needs Let's Encrypt; Pebble is used instead",
-    ),
-    (
         "gatewright standalone ./manifests",
         "the log is an example; the test of events compares the names and fields",
-    ),
-    (
-        "gatewright controller --acme-directory letsencrypt",
-        "it needs Let's Encrypt; tests of issuers have such rules",
     ),
     (
         "kubectl -n gatewright-system exec",

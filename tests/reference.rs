@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command, CommandFactory};
 use gatewright::cli::Cli;
+use gatewright::configuration;
 use gatewright_control::metrics::{Program, text};
 use gatewright_core::model::{ConditionType, Reason};
 use gatewright_core::translate::{CertificateEnds, TLS_OPTIONS, TLS_VALUES};
@@ -114,6 +115,28 @@ fn command(of: &Command, body: &mut String) {
         }
         command(sub, body);
     }
+}
+
+#[test]
+fn configuration_fields() {
+    let mut body = "# Configuration\n\nEvery field of the configuration (`apiVersion: config.gatewright.io/v1alpha1`, `kind: Configuration`). \
+        `gatewright config explain FIELD` says the same; [configuration.md](../configuration.md) says how to use it.\n\n\
+        `[]` is an item of a list, `NAME` the name of an entry.\n\n\
+        | Field | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
+        .to_owned();
+    for field in configuration::reference() {
+        let default = field.default.map(|value| format!("`{value}`"));
+        writeln!(
+            body,
+            "| `{}` | {} | {} | {} |",
+            field.path,
+            cell(&field.kind),
+            cell(&default.unwrap_or_default()),
+            cell(&field.description)
+        )
+        .expect("a String takes every write");
+    }
+    page("configuration.md", &body);
 }
 
 #[test]

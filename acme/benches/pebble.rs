@@ -195,7 +195,6 @@ async fn ceiling() -> Result<()> {
         };
         rounds.push((ours, trivial));
     }
-    let part = |(ours, trivial): &(Run, Run)| ours.rate() / trivial.rate();
     rounds.sort_by(|a, b| part(a).total_cmp(&part(b)));
     println!(
         "{CERTIFICATES} certificates from Pebble, {WORKERS} at a time, the median of {ROUNDS} rounds:"
@@ -222,6 +221,10 @@ async fn ceiling() -> Result<()> {
         parts.join(", ")
     );
     Ok(())
+}
+
+fn part((ours, trivial): &(Run, Run)) -> f64 {
+    ours.rate() / trivial.rate()
 }
 
 fn pem(pebble: &Pebble) -> Result<String> {
@@ -328,7 +331,6 @@ async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
         let challenge = authorization.challenge(instant_acme::ChallengeType::Http01);
         challenge.context("HTTP-01 is offered")?.set_ready().await?;
     }
-    let pause = || tokio::time::sleep(Duration::from_millis(10));
     while order.refresh().await?.status == OrderStatus::Pending {
         pause().await;
     }
@@ -348,6 +350,10 @@ async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
     order.certificate().await?.context("it is issued").map(drop)
 }
 
+fn pause() -> tokio::time::Sleep {
+    tokio::time::sleep(Duration::from_millis(10))
+}
+
 fn tool(name: &str) -> Option<std::path::PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../.tools")
@@ -365,9 +371,6 @@ async fn peers() -> Result<()> {
         ..Options::default()
     };
     println!("{PEERS} certificates from Pebble, every challenge taken as met:");
-    let told = |name: &str, count: usize, took: Duration| {
-        println!("  {name:<16} {:6.2}/s", count as f64 / took.as_secs_f64());
-    };
     if let Some(lego) = tool("lego") {
         let pebble = Pebble::start(&options).await?;
         let dir = tempfile::tempdir()?;
@@ -437,6 +440,10 @@ async fn peers() -> Result<()> {
         child.wait()?;
     }
     Ok(())
+}
+
+fn told(name: &str, count: usize, took: Duration) {
+    println!("  {name:<16} {:6.2}/s", count as f64 / took.as_secs_f64());
 }
 
 fn free_port() -> Result<u16> {

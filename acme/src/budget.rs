@@ -163,19 +163,23 @@ impl Budget {
                 }
             }
         };
-        let kept = |rate: Option<Rate>| {
-            rate.zip(reserve)
+        fn kept(rate: Option<Rate>, reserve: &Option<Reserve>) -> u32 {
+            rate.zip(*reserve)
                 .map_or(0, |(rate, reserve)| reserve.kept(rate))
-        };
+        }
         hold(&Scope::Requests(Endpoint::NewOrder), None, 0);
         if exempt == Exempt::Nothing {
-            hold(&Scope::Orders, self.limits.orders, kept(self.limits.orders));
+            hold(
+                &Scope::Orders,
+                self.limits.orders,
+                kept(self.limits.orders, &reserve),
+            );
             if self.limits.domain.is_some() || !self.refused_until.is_empty() {
                 for domain in domains(names) {
                     hold(
                         &Scope::Domain(domain.to_owned()),
                         self.limits.domain,
-                        kept(self.limits.domain),
+                        kept(self.limits.domain, &reserve),
                     );
                 }
             }
@@ -219,19 +223,18 @@ impl Budget {
 
     /// Takes back the count of an order that the CA refused: the CA does not count it either.
     pub fn refund(&mut self, names: &Names, exempt: Exempt) {
-        let mut back = |scope: Scope, rate: Option<Rate>| {
-            if let (Some(rate), Some(full_at)) = (rate, self.full_at.get_mut(&scope)) {
-                *full_at -= rate.interval();
-            }
-        };
         if exempt == Exempt::Nothing {
-            back(Scope::Orders, self.limits.orders);
+            back(Scope::Orders, self.limits.orders, &mut self.full_at);
             for domain in domains(names) {
-                back(Scope::Domain(domain.to_owned()), self.limits.domain);
+                back(
+                    Scope::Domain(domain.to_owned()),
+                    self.limits.domain,
+                    &mut self.full_at,
+                );
             }
         }
         if exempt != Exempt::Ari {
-            back(Scope::set(names), self.limits.set);
+            back(Scope::set(names), self.limits.set, &mut self.full_at);
         }
     }
 
@@ -420,6 +423,12 @@ impl Budget {
         let Some(rate) = rate else { return };
         let full_at = self.full_at.entry(scope).or_insert(now);
         *full_at = (*full_at).max(now) + rate.interval();
+    }
+}
+
+fn back(scope: Scope, rate: Option<Rate>, full_at: &mut BTreeMap<Scope, Timestamp>) {
+    if let (Some(rate), Some(at)) = (rate, full_at.get_mut(&scope)) {
+        *at -= rate.interval();
     }
 }
 

@@ -583,9 +583,8 @@ fn pack<'a>(
             candidates.extend(wants.into_iter().map(single));
             continue;
         };
-        let packable =
-            |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
-        let (mut share, alone): (Vec<_>, Vec<_>) = wants.into_iter().partition(|w| packable(w));
+        let (mut share, alone): (Vec<_>, Vec<_>) =
+            wants.into_iter().partition(|w| packable(w, &now));
         if let Some(orders) = progress
             .underway
             .get(issuer)
@@ -638,6 +637,10 @@ fn pack<'a>(
         }
     }
     candidates
+}
+
+fn packable(w: &Wanted, now: &Timestamp) -> bool {
+    w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= *now)
 }
 
 /// Fills certificates with names, one after the other.

@@ -205,8 +205,9 @@ fn year(ari: bool) {
         if day < 300 && hour % 12 != 0 {
             continue;
         }
-        let there =
-            |day: i64| (AT_FIRST + HOSTS / 500 * usize::try_from(day).unwrap_or(0)).min(HOSTS);
+        fn there(day: i64) -> usize {
+            (AT_FIRST + HOSTS / 500 * usize::try_from(day).unwrap_or(0)).min(HOSTS)
+        }
         let wanted = &wanted[..there(day)];
         let away = is_away(day, hour);
         if ari && !away {

@@ -307,10 +307,6 @@ async fn exchange(
     method: Method,
     path_and_query: &str,
 ) -> Result<String, AdminError> {
-    let failed = |why: &dyn std::fmt::Display| AdminError::Exchange {
-        path: socket.to_path_buf(),
-        why: why.to_string(),
-    };
     let work = async {
         let stream = UnixStream::connect(socket).await.map_err(|why| {
             let path = socket.to_path_buf();
@@ -321,24 +317,24 @@ async fn exchange(
         })?;
         let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&error, socket))?;
         let request = Request::builder()
             .method(method)
             .uri(path_and_query)
             .header(header::HOST, "admin")
             .header(header::CONNECTION, "close")
             .body(Empty::<Bytes>::new())
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&error, socket))?;
         let exchange = async {
             let answer = client
                 .send_request(request)
                 .await
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| failed(&error, socket))?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), ANSWER)
                 .collect()
                 .await
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| failed(&error, socket))?;
             let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
             if status.is_success() {
                 Ok(text)
@@ -356,7 +352,14 @@ async fn exchange(
     };
     timeout(LIMIT, work)
         .await
-        .map_err(|_| failed(&format!("no answer within {LIMIT:?}")))?
+        .map_err(|_| failed(&format!("no answer within {LIMIT:?}"), socket))?
+}
+
+fn failed(why: &dyn std::fmt::Display, socket: &Path) -> AdminError {
+    AdminError::Exchange {
+        path: socket.to_path_buf(),
+        why: why.to_string(),
+    }
 }
 
 #[cfg(test)]

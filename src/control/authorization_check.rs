@@ -201,7 +201,6 @@ async fn consent(answer: Response<Incoming>) -> Result<(), String> {
         .collect()
         .await
         .map_err(|error| error.to_string())?;
-    let status = |fields: &HeaderMap| fields.get("grpc-status").cloned();
     match body
         .trailers()
         .and_then(status)
@@ -214,6 +213,10 @@ async fn consent(answer: Response<Incoming>) -> Result<(), String> {
         )),
         None => Err("it does not answer by gRPC".to_owned()),
     }
+}
+
+fn status(fields: &HeaderMap) -> Option<axum::http::HeaderValue> {
+    fields.get("grpc-status").cloned()
 }
 
 /// A message of gRPC: not compressed, with its length.

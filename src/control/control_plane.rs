@@ -466,13 +466,8 @@ impl ControlPlane {
             .iter()
             .map(|key| (key.clone(), self.acks(key, &progress)))
             .collect();
-        let status = |key: &ObjectKey| {
-            self.engine()
-                .status(key)
-                .map(|status| fleet.add_acknowledgements(key, &status))
-        };
         keys.into_iter()
-            .map(|key| (key.clone(), status(&key)))
+            .map(|key| (key.clone(), self.status(&key, &fleet)))
             .collect()
     }
 
@@ -601,6 +596,12 @@ impl ControlPlane {
         };
         metrics::text(program, &self.cache, others)
     }
+
+    fn status(&self, key: &ObjectKey, fleet: &FleetAcks) -> Option<ObjectStatus> {
+        self.engine()
+            .status(key)
+            .map(|status| fleet.add_acknowledgements(key, &status))
+    }
 }
 
 /// The acknowledgements of Envoys, and the transition times of conditions.
@@ -634,27 +635,31 @@ impl Context for Clock<'_> {
 
 /// Returns the subject of changes, for the log.
 fn subject(changes: &[Change]) -> Subject {
-    let text = |change: &Change| match change {
-        Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
-        Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
-        Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
-        Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
-        Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
-            format!("certificate {secret}")
+    fn text(change: &Change) -> String {
+        match change {
+            Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
+            Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
+            Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
+            Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
+            Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
+                format!("certificate {secret}")
+            }
+            Change::Fact(Fact::ServiceProblem(gateway, _)) => {
+                format!("the Service of gateway {gateway}")
+            }
+            Change::Fact(Fact::EnvoysProblem(gateway, _)) => {
+                format!("the Envoys of gateway {gateway}")
+            }
+            Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
+            Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
+            Change::Fact(Fact::Governed(gateway, _)) => {
+                format!("whether a TenantGateway has gateway {gateway}")
+            }
+            Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
+            Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
+            Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
         }
-        Change::Fact(Fact::ServiceProblem(gateway, _)) => {
-            format!("the Service of gateway {gateway}")
-        }
-        Change::Fact(Fact::EnvoysProblem(gateway, _)) => format!("the Envoys of gateway {gateway}"),
-        Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
-        Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
-        Change::Fact(Fact::Governed(gateway, _)) => {
-            format!("whether a TenantGateway has gateway {gateway}")
-        }
-        Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
-        Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
-        Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
-    };
+    }
     let text = match changes {
         [] => "validity of certificates".to_owned(),
         [one] => text(one),
@@ -668,18 +673,20 @@ fn subject(changes: &[Change]) -> Subject {
 
 /// Returns the hostnames that a delta affects.
 fn hosts(delta: &Delta) -> BTreeSet<String> {
-    let host = |key| match key {
-        ResourceKey::SniCluster(_, host)
-        | ResourceKey::Scope(_, host)
-        | ResourceKey::Secret(SecretName::Sni(host)) => Some(host.to_string()),
-        ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
-        ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
-        ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
-        | ResourceKey::Backend(_)
-        | ResourceKey::UdpCluster(_)
-        | ResourceKey::Endpoints(_)
-        | ResourceKey::Frontend(_) => None,
-    };
+    fn host(key: ResourceKey) -> Option<String> {
+        match key {
+            ResourceKey::SniCluster(_, host)
+            | ResourceKey::Scope(_, host)
+            | ResourceKey::Secret(SecretName::Sni(host)) => Some(host.to_string()),
+            ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
+            ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
+            ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
+            | ResourceKey::Backend(_)
+            | ResourceKey::UdpCluster(_)
+            | ResourceKey::Endpoints(_)
+            | ResourceKey::Frontend(_) => None,
+        }
+    }
     delta.resources.keys().cloned().filter_map(host).collect()
 }
 

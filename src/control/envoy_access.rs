@@ -181,12 +181,14 @@ mod tests {
             ["", "old b", "old c"],
             "half of what is to be seen is not seen"
         );
-        let fleet = |gateway: &ObjectName| access.fleet_of_account(&isolated_name(gateway));
-        assert!(fleet(&a).is_none() && fleet(&c).is_some());
+        fn fleet(gateway: &ObjectName, access: &EnvoyAccess) -> Option<EnvoyFleet> {
+            access.fleet_of_account(&isolated_name(gateway))
+        }
+        assert!(fleet(&a, &access).is_none() && fleet(&c, &access).is_some());
         access.admit(&a, View::new("a"));
         access.end_stand_in();
         assert_eq!(seen(), ["a", "b", ""], "c is gone");
-        assert!(fleet(&a).is_some() && fleet(&c).is_none());
+        assert!(fleet(&a, &access).is_some() && fleet(&c, &access).is_none());
         let mut isolated = access.isolated();
         isolated.sort();
         assert_eq!(

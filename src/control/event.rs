@@ -463,20 +463,22 @@ mod tests {
             text: "httproute alice/shop".to_owned(),
         };
         let took = Duration::from_millis(6);
-        let told = |hosts| Event::Acknowledged {
-            subject: subject.clone(),
-            hosts,
-            host: None,
-            envoys: 2,
-            generation: 7,
-            took,
-        };
+        fn told(hosts: usize, subject: &Subject, took: &Duration) -> Event {
+            Event::Acknowledged {
+                subject: subject.clone(),
+                hosts,
+                host: None,
+                envoys: 2,
+                generation: 7,
+                took: *took,
+            }
+        }
         assert_eq!(
-            told(1).to_string(),
+            told(1, &subject, &took).to_string(),
             "httproute alice/shop: 1 host changed, acked 2/2 in 6 ms"
         );
         assert_eq!(
-            told(0).to_string(),
+            told(0, &subject, &took).to_string(),
             "httproute alice/shop: 0 hosts changed, acked 2/2 in 6 ms"
         );
     }

@@ -241,13 +241,13 @@ impl Files {
 }
 
 fn server_config(dir: &std::path::Path) -> Result<Arc<ServerConfig>, String> {
-    let read = |name: &str| {
+    fn read(name: &str, dir: &std::path::Path) -> Result<Vec<u8>, String> {
         let path = dir.join(name);
         std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
-    };
+    }
     server_tls(
-        &read("tls.crt")?,
-        &read("tls.key")?,
+        &read("tls.crt", dir)?,
+        &read("tls.key", dir)?,
         rustls::DEFAULT_VERSIONS,
     )
     .map_err(|error| format!("tls.crt and tls.key of {}: {error}", dir.display()))

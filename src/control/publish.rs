@@ -154,10 +154,6 @@ pub struct Withheld {
 /// the resource that was last published.
 pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>) -> Vec<Withheld> {
     let mut withheld = Vec::new();
-    let verdict = |resource: &Encoded| {
-        let url = resource.kind().type_url();
-        gatewright_envoy::check(url.rsplit('/').next().unwrap_or(url), &resource.body())
-    };
     update.upserts.retain_mut(|resource| {
         let Err(text) = verdict(resource) else {
             return true;
@@ -192,6 +188,11 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
         }
     });
     withheld
+}
+
+fn verdict(resource: &Encoded) -> Result<(), String> {
+    let url = resource.kind().type_url();
+    gatewright_envoy::check(url.rsplit('/').next().unwrap_or(url), &resource.body())
 }
 
 /// Encodes a resource as it is sent.
@@ -273,7 +274,10 @@ mod tests {
             DirectResponseAction, Route, RouteConfiguration, RouteMatch, route::Action,
             route_match::PathSpecifier,
         };
-        let host = |name: &str, prefix: Option<&str>| {
+        fn host(
+            name: &str,
+            prefix: Option<&str>,
+        ) -> envoy_types::pb::envoy::config::route::v3::VirtualHost {
             envoy_types::pb::envoy::config::route::v3::VirtualHost {
                 name: name.into(),
                 domains: vec![name.into()],
@@ -291,8 +295,8 @@ mod tests {
                 }],
                 ..Default::default()
             }
-        };
-        let table = |mallory| {
+        }
+        fn table(mallory: Option<&str>) -> Encoded {
             let virtual_hosts = vec![host("alice", Some("/")), host("mallory", mallory)];
             Encoded::new(
                 "t",
@@ -302,7 +306,7 @@ mod tests {
                     ..Default::default()
                 },
             )
-        };
+        }
         let mut update = Update {
             upserts: vec![table(None)],
             removals: Vec::new(),

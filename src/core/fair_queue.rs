@@ -517,7 +517,7 @@ mod tests {
         let matches: Vec<_> = (0..64)
             .map(|number| json!({"path": {"value": format!("/{number}")}}))
             .collect();
-        let large = |name: &str| {
+        fn large(name: &str, matches: &[serde_json::Value]) -> Change {
             Change::put(
                 Object::parse(
                     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -527,8 +527,12 @@ mod tests {
                 )
                 .expect("a route"),
             )
-        };
-        queue.push((0..20).map(|number| large(&format!("r{number}"))).collect());
+        }
+        queue.push(
+            (0..20)
+                .map(|number| large(&format!("r{number}"), &matches))
+                .collect(),
+        );
         assert_eq!(queue.take(0, now).changes.len(), 4);
     }
 

@@ -538,16 +538,10 @@ impl Pipeline {
             },
             tenant,
         );
-        let is_granted = |listener: &Listener| {
-            let hostname = listener.hostname.as_ref();
-            hostname.is_ok_and(|hostname| {
-                verdict.is_some_and(|verdict| verdict.granted.contains(hostname))
-            })
-        };
         let withheld = set
             .listeners
             .iter()
-            .filter(|listener| !is_granted(listener));
+            .filter(|listener| !is_granted(listener, &verdict));
         withheld.map(|listener| listener.name.clone()).collect()
     }
 
@@ -567,6 +561,11 @@ impl Pipeline {
             }
         }
     }
+}
+
+fn is_granted(listener: &Listener, verdict: &Option<&tenancy::Verdict>) -> bool {
+    let hostname = listener.hostname.as_ref();
+    hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
 }
 
 /// Changes for the translation, one for each object, and the namespaces whose label may have

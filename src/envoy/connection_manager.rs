@@ -310,12 +310,12 @@ mod tests {
             frontend: frontend(443),
             listener: Some(host("*.example.org")),
         };
-        let names = |m: HttpConnectionManager| {
+        fn names(m: HttpConnectionManager) -> Vec<String> {
             m.http_filters
                 .into_iter()
                 .map(|f| f.name)
                 .collect::<Vec<_>>()
-        };
+        }
         assert_eq!(
             names(manager(80, Routes::Plain(&table)))[..2],
             [CDN_LOOP, HEADER_TO_METADATA]

@@ -73,10 +73,6 @@ fn origin_matcher(origin: &Origin) -> Vec<StringMatcher> {
     };
     let bare = format!("{}://{host}", scheme.as_str());
     let is_default = *port == scheme.default_port();
-    let in_any_case = |text: String| StringMatcher {
-        ignore_case: true,
-        ..exact(&text)
-    };
     match (bare.split_once('*'), is_default) {
         (None, true) => vec![in_any_case(format!("{bare}:{port}")), in_any_case(bare)],
         (None, false) => vec![in_any_case(format!("{bare}:{port}"))],
@@ -91,6 +87,13 @@ fn origin_matcher(origin: &Origin) -> Vec<StringMatcher> {
                 regex::escape(after)
             ))]
         }
+    }
+}
+
+fn in_any_case(text: String) -> StringMatcher {
+    StringMatcher {
+        ignore_case: true,
+        ..exact(&text)
     }
 }
 

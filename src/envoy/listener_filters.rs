@@ -331,7 +331,9 @@ mod tests {
             answer(404).action,
             "what no other takes"
         );
-        let config = |route: &Route, name: &str| route.typed_per_filter_config.get(name).cloned();
+        fn config(route: &Route, name: &str) -> Option<Any> {
+            route.typed_per_filter_config.get(name).cloned()
+        }
         let off = any(&FilterConfig {
             disabled: true,
             ..Default::default()
@@ -375,11 +377,15 @@ mod tests {
 
     #[test]
     fn the_filters_of_shares_are_made_by_their_own_mark() {
-        let session = |name: &str| Some(Box::new(Session::Header(name.to_owned())));
-        let kept = |name: &str| WeightedTarget {
-            session: session(name),
-            ..to("web", 1)
-        };
+        fn session(name: &str) -> Option<Box<Session>> {
+            Some(Box::new(Session::Header(name.to_owned())))
+        }
+        fn kept(name: &str) -> WeightedTarget {
+            WeightedTarget {
+                session: session(name),
+                ..to("web", 1)
+            }
+        }
         let mut shares = rule(Action::Forward(vec![
             kept("x-one"),
             kept("x-two"),
@@ -448,12 +454,12 @@ mod tests {
 
     #[test]
     fn equal_hosts_encode_to_equal_bytes() {
-        let host = || {
+        fn host() -> VirtualHost {
             made(
                 ListenerFilters::Ask(vec![auth("a")]),
                 vec![own("/one", "x"), own("/two", "y")],
             )
-        };
+        }
         let bytes = host().encode_to_vec();
         for _ in 0..50 {
             assert!(

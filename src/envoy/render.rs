@@ -124,9 +124,11 @@ fn well_known(message: &DynamicMessage) -> Result<Value, RenderError> {
     let options = SerializeOptions::new()
         .use_proto_field_name(true)
         .skip_default_fields(true);
-    let type_name = || message.descriptor().full_name().to_owned();
+    fn type_name(message: &DynamicMessage) -> String {
+        message.descriptor().full_name().to_owned()
+    }
     let failed = |source| RenderError::WellKnown {
-        type_name: type_name(),
+        type_name: type_name(message),
         source,
     };
     let json = message

@@ -124,7 +124,7 @@ pub(super) fn localities(shares: &[WeightedEndpoints]) -> Vec<LocalityLbEndpoint
     if shares.iter().all(|share| share.addresses.is_empty()) {
         return Vec::new();
     }
-    let locality = |share: &WeightedEndpoints| {
+    fn locality(share: &WeightedEndpoints) -> LocalityLbEndpoints {
         let WeightedEndpoints {
             port,
             weight,
@@ -145,7 +145,7 @@ pub(super) fn localities(shares: &[WeightedEndpoints]) -> Vec<LocalityLbEndpoint
             load_balancing_weight: uint(*weight),
             ..Default::default()
         }
-    };
+    }
     shares.iter().map(locality).collect()
 }
 
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn tcp_and_udp_of_one_number_are_two_listeners() {
-        let made = |id: FrontendId, kind| {
+        fn made(id: FrontendId, kind: FrontendKind) -> Listener {
             let addresses = vec!["127.0.0.1".parse().expect("an address")];
             crate::listener(&Frontend {
                 id,
@@ -192,7 +192,7 @@ mod tests {
                 cdn_id: "test".into(),
                 kind,
             })
-        };
+        }
         let udp = made(dns(), FrontendKind::Udp);
         let tcp = made(frontend(53), FrontendKind::Tcp { shares: Vec::new() });
         assert_eq!(tcp.name.as_str(), "infra/edge:53", "TCP has the plain name");

@@ -159,11 +159,11 @@ mod tests {
 
     #[test]
     fn the_offered_alpn_is_the_protocol_in_use() {
-        let offered = |protocol| {
+        fn offered(protocol: AppProtocol) -> Vec<String> {
             context(&tls(TrustedRoots::File("/ca".into()), None), protocol)
                 .1
                 .alpn_protocols
-        };
+        }
         assert_eq!(offered(AppProtocol::Http1), ["http/1.1"]);
         assert_eq!(offered(AppProtocol::H2c), ["h2"]);
         assert!(offered(AppProtocol::Terminated).is_empty());

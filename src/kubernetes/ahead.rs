@@ -75,12 +75,17 @@ impl Ahead {
 /// that the version before had already.
 fn are_known(slice: &EndpointSlice, store: &Store) -> bool {
     let before = store.slice(&slice.meta.name);
-    let was_there =
-        |endpoint| before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok());
     slice
         .pods
         .iter()
-        .all(|endpoint| was_there(endpoint) || store.is_of_its_pod(slice, endpoint.0))
+        .all(|endpoint| was_there(endpoint, &before) || store.is_of_its_pod(slice, endpoint.0))
+}
+
+fn was_there(
+    endpoint: &(std::net::IpAddr, std::sync::Arc<str>),
+    before: &Option<&std::sync::Arc<EndpointSlice>>,
+) -> bool {
+    before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok())
 }
 
 #[cfg(test)]
@@ -94,10 +99,10 @@ mod tests {
     use gatewright_core::translate::{Change, Engine, Settings};
 
     fn slice(endpoints: &[(&str, &str)]) -> EndpointSlice {
-        let endpoint = |(address, pod): &(&str, &str)| {
+        fn endpoint((address, pod): &(&str, &str)) -> serde_json::Value {
             json!({"addresses": [address],
             "targetRef": {"kind": "Pod", "namespace": "a", "name": pod}})
-        };
+        }
         let object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "web-1", "namespace": "a"}, "ports": [{"port": 80}],
             "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()});

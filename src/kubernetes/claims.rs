@@ -320,7 +320,6 @@ impl Claims {
             .flatten()
             .map(|(entry, owner)| (entry.key(), json!(entry.value(owner))))
             .collect();
-        let has = |entry: &Entry| shard.is_some_and(|shard| shard.records.contains_key(entry));
         let waiting = self
             .asked
             .get(name)
@@ -333,7 +332,7 @@ impl Claims {
         let splits = waiting.peek().is_some()
             && shard.is_some_and(|shard| shard.is_full() && !shard.is_split);
         // The write that splits has no new entry: these belong into other ConfigMaps afterwards.
-        let waiting = waiting.filter(|(_, entry)| !splits || has(entry));
+        let waiting = waiting.filter(|(_, entry)| !splits || has(entry, &shard));
         let none = Refusals::default();
         let batch = self
             .refusals
@@ -344,7 +343,7 @@ impl Claims {
             let owner = entry.proposal(pipeline).flatten();
             data.insert(entry.key(), json!(owner.map(|owner| entry.value(&owner))));
         }
-        let released = self.released.iter().filter(|entry| has(entry));
+        let released = self.released.iter().filter(|entry| has(entry, &shard));
         data.extend(released.map(|entry| (entry.key(), Value::Null)));
         let version = shard
             .filter(|shard| shard.exists())
@@ -478,6 +477,10 @@ impl Claims {
     pub(super) async fn stop(self) {
         self.worker.finish().await;
     }
+}
+
+fn has(entry: &Entry, shard: &Option<&shards::Shard>) -> bool {
+    shard.is_some_and(|shard| shard.records.contains_key(entry))
 }
 
 /// Writes a ConfigMap. Where another version than that of the document exists, it is read: a watch

@@ -35,18 +35,11 @@ const BY_KEY: [&str; 2] = ["spec.listeners", "metadata.ownerReferences"];
 
 impl Place {
     fn field(&self, name: &str) -> Self {
-        let joined = |path: &str| {
-            if path.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{path}.{name}")
-            }
-        };
         let escaped = name.replace('~', "~0").replace('/', "~1");
         Self {
-            shown: joined(&self.shown),
+            shown: joined(&self.shown, &name),
             pointer: format!("{}/{escaped}", self.pointer),
-            fields: joined(&self.fields),
+            fields: joined(&self.fields, &name),
             is_in_atomic_list: self.is_in_atomic_list,
         }
     }
@@ -63,6 +56,14 @@ impl Place {
     }
 }
 
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
 impl Deviation {
     /// Returns whether it is a field that we do not want.
     pub(crate) fn is_added(&self) -> bool {
@@ -72,7 +73,9 @@ impl Deviation {
 
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |value: &Value| clipped(value.to_string().chars().take(120).collect());
+        fn text(value: &Value) -> String {
+            clipped(value.to_string().chars().take(120).collect())
+        }
         match (&self.wanted, &self.there) {
             (Some(wanted), Some(there)) => {
                 write!(
@@ -236,10 +239,10 @@ fn names(items: &[Value]) -> Option<Vec<&str>> {
 /// Returns whether two texts are the same quantity of Kubernetes: the API server writes `1000m` as
 /// `1`.
 fn is_same_amount(one: &Value, other: &Value) -> bool {
-    let amount = |value: &Value| value.as_str().and_then(amount);
-    amount(one).is_some_and(|one| {
-        amount(other).is_some_and(|other| (one - other).abs() <= f64::EPSILON * one.abs())
-    })
+    let one = one.as_str().and_then(amount);
+    let other = other.as_str().and_then(amount);
+    one.zip(other)
+        .is_some_and(|(one, other)| (one - other).abs() <= f64::EPSILON * one.abs())
 }
 
 fn amount(text: &str) -> Option<f64> {

@@ -411,21 +411,21 @@ mod tests {
         );
         let mut right = server(&wanted());
         right["spec"]["listeners"][1]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});
-        let found = |there: &Value| {
+        fn found(there: &Value, defaults: &SpecDefaults) -> Vec<String> {
             let all = held(there.clone())
                 .differences(&wanted(), defaults.of(Kind::Gateway))
                 .unwrap_or_default();
             all.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
+        }
         assert_eq!(
-            found(&right),
+            found(&right, &defaults),
             Vec::<String>::new(),
             "defaults are no differences"
         );
         right["metadata"]["labels"]["theirs"] = json!("x");
         right["metadata"]["annotations"] = json!({"theirs": "x"});
         assert_eq!(
-            found(&right),
+            found(&right, &defaults),
             Vec::<String>::new(),
             "labels and annotations of others are theirs"
         );
@@ -453,7 +453,11 @@ mod tests {
         ] {
             let mut changed = right.clone();
             *changed.pointer_mut(pointer).expect("it is there") = value;
-            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+            assert!(
+                found(&changed, &defaults)[0].ends_with(told),
+                "{:?}",
+                found(&changed, &defaults)
+            );
         }
         for (pointer, field, told) in [
             ("/spec", "infrastructure", "spec.infrastructure was added"),
@@ -470,7 +474,11 @@ mod tests {
         ] {
             let mut changed = right.clone();
             changed.pointer_mut(pointer).expect("it is there")[field] = json!("x");
-            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+            assert!(
+                found(&changed, &defaults)[0].ends_with(told),
+                "{:?}",
+                found(&changed, &defaults)
+            );
         }
     }
 

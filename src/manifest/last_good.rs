@@ -143,17 +143,16 @@ impl LastGood {
             )));
         }
         crate::replace::replace(&self.path, |file| {
-            let mut put = |line: serde_json::Result<String>| {
-                file.write_all(line?.as_bytes())?;
-                file.write_all(b"\n")
-            };
-            put(serde_json::to_string(&Head {
-                root: self.root.clone(),
-                device,
-                inode,
-            }))?;
+            put(
+                serde_json::to_string(&Head {
+                    root: self.root.clone(),
+                    device,
+                    inode,
+                }),
+                file,
+            )?;
             for (name, Text { at, text }) in &kept.texts {
-                put(line(name, Some((*at, text))))?;
+                put(line(name, Some((*at, text))), file)?;
             }
             Ok(())
         })?;
@@ -193,8 +192,15 @@ impl LastGood {
     }
 }
 
+fn put(line: serde_json::Result<String>, file: &mut io::BufWriter<File>) -> Result<(), io::Error> {
+    file.write_all(line?.as_bytes())?;
+    file.write_all(b"\n")
+}
+
 fn line(file: &Path, text: Option<(SystemTime, &str)>) -> serde_json::Result<String> {
-    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    fn seconds(at: SystemTime) -> u64 {
+        at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    }
     let (at, text) = text.unzip();
     serde_json::to_string(&Line {
         file: file.to_owned(),

@@ -79,7 +79,9 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut all = Vec::new();
     for (line, text) in text.lines().enumerate() {
         let mut rest = text.trim_start();
-        let column = |rest: &str| text.len() - rest.len();
+        fn column(rest: &str, text: &str) -> usize {
+            text.len() - rest.len()
+        }
         if rest.starts_with('#') {
             continue;
         }
@@ -89,7 +91,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         {
             all.push(Entry {
                 line,
-                column: column(rest),
+                column: column(rest, text),
                 name: None,
             });
             rest = item.trim_start();
@@ -97,14 +99,14 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         if rest.starts_with('{') && text.trim_start() == rest {
             all.push(Entry {
                 line,
-                column: column(rest),
+                column: column(rest, text),
                 name: None,
             });
         }
         if let Some(name) = name(rest) {
             all.push(Entry {
                 line,
-                column: column(rest),
+                column: column(rest, text),
                 name: Some(name),
             });
         }

@@ -108,12 +108,12 @@ mod tests {
         assert_eq!(after(gateway(80)), [no_class]);
         assert_eq!(
             after(gateway(81)),
-            Vec::<String>::new(),
+            [""; 0],
             "a known reason is not logged again"
         );
         assert_eq!(
             after(route("edge")),
-            Vec::<String>::new(),
+            [""; 0],
             "a served object is not logged"
         );
         let other = "gateway infra/edge: class gatewright has controllerName example.org/other: it is not served, which needs \

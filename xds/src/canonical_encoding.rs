@@ -210,10 +210,12 @@ mod tests {
     use envoy_types::pb::google::protobuf::Any;
 
     fn routes() -> RouteConfiguration {
-        let config = |url: &str| Any {
-            type_url: format!("type.googleapis.com/{url}"),
-            value: vec![1, 2, 3],
-        };
+        fn config(url: &str) -> Any {
+            Any {
+                type_url: format!("type.googleapis.com/{url}"),
+                value: vec![1, 2, 3],
+            }
+        }
         let filters =
             ["one", "two", "three"].map(|f| (format!("envoy.filters.http.{f}"), config(f)));
         let host = VirtualHost {
@@ -287,11 +289,13 @@ mod tests {
 
     #[test]
     fn the_order_of_a_list_is_kept() {
-        let host = |name: &str| VirtualHost {
-            name: name.into(),
-            domains: vec!["b".into(), "a".into()],
-            ..Default::default()
-        };
+        fn host(name: &str) -> VirtualHost {
+            VirtualHost {
+                name: name.into(),
+                domains: vec!["b".into(), "a".into()],
+                ..Default::default()
+            }
+        }
         let message = RouteConfiguration {
             virtual_hosts: vec![host("z"), host("a")],
             ..Default::default()

@@ -463,11 +463,11 @@ mod tests {
     /// The bytes of a request, possibly with a few changed.
     fn mutated_request() -> impl Strategy<Value = Vec<u8>> {
         let name = prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
-        let names = || prop::collection::vec(name.clone(), 0..6);
+        let names = prop::collection::vec(name.clone(), 0..6);
         let held = prop::collection::hash_map(name.clone(), "[0-9a-f]{0,4}", 0..4);
         let kind = prop::sample::select(KINDS.to_vec());
         let bends = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
-        (kind, names(), names(), held, "[0-9]{0,3}", bends).prop_map(
+        (kind, names.clone(), names, held, "[0-9]{0,3}", bends).prop_map(
             |(kind, sub, unsub, held, nonce, bends)| {
                 let request = DeltaRequest {
                     type_url: kind.type_url().into(),

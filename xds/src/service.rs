@@ -564,8 +564,9 @@ mod tests {
             take(None, 1),
         ];
         assert!(others.iter().all(Result::is_ok), "those have their own");
-        let names =
-            |permit: &Result<StreamPermit, Status>| permit.as_ref().expect("granted").names.clone();
+        fn names(permit: &Result<StreamPermit, Status>) -> Arc<ClientNames> {
+            permit.as_ref().expect("granted").names.clone()
+        }
         assert!(
             Arc::ptr_eq(&held[0].names, &held[1].names),
             "its names count together"

@@ -75,7 +75,9 @@ impl Suspects {
     }
 
     fn add(&mut self, key: (Kind, Arc<str>), parts: ByHost) {
-        let count = |of: &ByHost| of.values().map(BTreeSet::len).sum::<usize>();
+        fn count(of: &ByHost) -> usize {
+            of.values().map(BTreeSet::len).sum::<usize>()
+        }
         let all: usize = self.by_resource.values().map(count).sum();
         if !parts.is_empty() && all + count(&parts) <= MAX_PARTS {
             self.by_resource.insert(key, parts);

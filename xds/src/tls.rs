@@ -82,10 +82,12 @@ impl fmt::Debug for CertificateRequest {
 impl CertificateRequest {
     /// Makes a new key, and a request without a subject: the signer decides on it.
     pub fn new() -> Result<CertificateRequest, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue {
-            name: "a request".to_owned(),
-            why: e.to_string(),
-        };
+        fn fail(e: rcgen::Error) -> TlsError {
+            TlsError::Issue {
+                name: "a request".to_owned(),
+                why: e.to_string(),
+            }
+        }
         let key = KeyPair::generate().map_err(fail)?;
         let request = CertificateParams::default()
             .serialize_request(&key)
@@ -138,10 +140,12 @@ impl Authority {
 
     /// Loads the authority of an earlier [`Authority::pair`].
     pub fn load(pair: &Pair) -> Result<Authority, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Read {
-            what: "certificate authority",
-            why: e.to_string(),
-        };
+        fn fail(e: rcgen::Error) -> TlsError {
+            TlsError::Read {
+                what: "certificate authority",
+                why: e.to_string(),
+            }
+        }
         let key = KeyPair::from_pem(&pair.key).map_err(fail)?;
         let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key).map_err(fail)?;
         Ok(Authority {
@@ -556,7 +560,9 @@ fn tls_settings(
     })?;
     let verifier = verifier(client_roots, clients, revoked)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
+    fn configure(e: &dyn fmt::Display) -> TlsError {
+        TlsError::Configure(e.to_string())
+    }
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| configure(&e))?
@@ -597,17 +603,19 @@ mod tests {
         let now = SystemTime::now();
         let one = Authority::new("one", HOUR, now).unwrap();
         let two = Authority::new("two", HOUR, now).unwrap();
-        let server = |by: &Authority| by.issue_server(&["localhost".into()], HOUR, now).unwrap();
+        fn server(by: &Authority, now: &SystemTime) -> Pair {
+            by.issue_server(&["localhost".into()], HOUR, *now).unwrap()
+        }
         let client = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
         let client = certificates("client", &client.certificate).unwrap();
-        let tls = ServerTls::mutual(&server(&one), one.certificate()).unwrap();
+        let tls = ServerTls::mutual(&server(&one, &now), one.certificate()).unwrap();
         let (_, trusted) = tls.begin();
         let lost = trusted.until_untrusted(&client);
         tokio::pin!(lost);
         let both = format!("{}{}", one.certificate(), two.certificate());
-        tls.rotate(&server(&two), &both).unwrap();
+        tls.rotate(&server(&two, &now), &both).unwrap();
         assert!(futures::poll!(&mut lost).is_pending(), "trusted still");
-        tls.rotate(&server(&two), two.certificate()).unwrap();
+        tls.rotate(&server(&two, &now), two.certificate()).unwrap();
         lost.await;
     }
 

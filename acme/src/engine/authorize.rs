@@ -147,13 +147,6 @@ async fn close_order(attempt: &mut OrderAttempt<'_>, found: &str) -> Failure {
 
 /// Makes the failure of a name that the CA offers no challenge for that is configured.
 fn no_solver(attempt: &OrderAttempt<'_>, name: &DnsName, offered: &[ChallengeKind]) -> Failure {
-    let listed = |kinds: &[ChallengeKind]| {
-        kinds
-            .iter()
-            .map(|kind| kind.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     let ours = listed(&attempt.issuer.config.solvers.kinds());
     let message = if offered.is_empty() {
         format!("the CA offers no challenge of a known type for {name}; configured are {ours}")
@@ -164,6 +157,14 @@ fn no_solver(attempt: &OrderAttempt<'_>, name: &DnsName, offered: &[ChallengeKin
         )
     };
     Failure::new(Class::Config, message).by(vec![name.to_string()])
+}
+
+fn listed(kinds: &[ChallengeKind]) -> String {
+    kinds
+        .iter()
+        .map(|kind| kind.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns the open challenges, one for each name of the order that is not proven yet (RFC 8555,

@@ -224,11 +224,11 @@ mod tests {
             ),
             ("ca.example".to_owned(), false, false),
         ] {
-            let covers = |wildcard| {
-                Binding::parse(&text).is_some_and(|found| found.covers(&wanted(wildcard), now))
-            };
-            assert_eq!(covers(false), bare, "{text}");
-            assert_eq!(covers(true), wildcard, "{text}");
+            fn covers(wildcard: bool, text: &str, now: &Timestamp) -> bool {
+                Binding::parse(text).is_some_and(|found| found.covers(&wanted(wildcard), *now))
+            }
+            assert_eq!(covers(false, &text, &now), bare, "{text}");
+            assert_eq!(covers(true, &text, &now), wildcard, "{text}");
         }
     }
 

@@ -227,7 +227,6 @@ impl UnclaimedOrders {
             self.since.clear();
             return (Vec::new(), None);
         }
-        let key = |issuer: &str, id: &CertificateId| (issuer.to_owned(), id.clone());
         let unclaimed = progress.unclaimed(wanted).into_iter();
         let mut unclaimed: BTreeSet<_> = unclaimed
             .map(|(issuer, order)| key(issuer, &order.id))
@@ -262,17 +261,13 @@ impl UnclaimedOrders {
     }
 }
 
+fn key(issuer: &str, id: &CertificateId) -> (String, CertificateId) {
+    (issuer.to_owned(), id.clone())
+}
+
 /// Returns the certificates whose outlook differs; both lists are sorted by name. The time of the
 /// next step changes with every plan and is not compared.
 fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
-    let says = |line: &Outlook| {
-        (
-            line.next.clone(),
-            line.last_error.clone(),
-            line.refused.clone(),
-            line.notice.clone(),
-        )
-    };
     let mut old = before.iter().peekable();
     let mut new = after.iter().peekable();
     let mut all = Vec::new();
@@ -297,6 +292,15 @@ fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
             (None, None) => return all,
         }
     }
+}
+
+fn says(line: &Outlook) -> (super::Next, Option<String>, Option<String>, Option<String>) {
+    (
+        line.next.clone(),
+        line.last_error.clone(),
+        line.refused.clone(),
+        line.notice.clone(),
+    )
 }
 
 #[cfg(test)]
@@ -328,7 +332,7 @@ mod tests {
 
     #[test]
     fn an_order_is_abandoned_once_it_is_no_longer_claimed() {
-        let want = |host: &str, issuer: &str| {
+        fn want(host: &str, issuer: &str) -> Wanted {
             let names = Names::parse([host]).expect("a name");
             let (id, tenant, issuer) = (
                 CertificateId::of("t", &names),
@@ -349,14 +353,16 @@ mod tests {
                 renew_now,
                 hold,
             }
-        };
+        }
         let a = want("a.example", "ca");
         let b = want("b.example", "ca");
-        let order = |w: &Wanted| Underway {
-            id: w.id.clone(),
-            names: w.names.clone(),
-            placed: true,
-        };
+        fn order(w: &Wanted) -> Underway {
+            Underway {
+                id: w.id.clone(),
+                names: w.names.clone(),
+                placed: true,
+            }
+        }
         let orders = [&a, &b].map(|w| (w.id.clone(), order(w)));
         let underway = BTreeMap::from([("ca".to_owned(), BTreeMap::from(orders))]);
         let progress = Progress {
@@ -396,10 +402,10 @@ mod tests {
 
     #[test]
     fn only_changed_outlooks_are_reported() {
-        let sorted = |mut lines: Vec<Outlook>| {
+        fn sorted(mut lines: Vec<Outlook>) -> Vec<Outlook> {
             lines.sort_by(|a, b| a.id.cmp(&b.id));
             lines
-        };
+        }
         let before = sorted(vec![
             line("a.example", None),
             line("b.example", None),

@@ -405,7 +405,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_answer_of_a_stateless_responder_is_accepted_plain_or_chunked() {
-        let body = |path: &str| crate::challenge::http::answer(path, "thumb").expect("a token");
+        fn body(path: &str) -> String {
+            crate::challenge::http::answer(path, "thumb").expect("a token")
+        }
         check(move |p| format!("HTTP/1.1 200 OK\r\n\r\n{}", body(p)))
             .await
             .expect("plain");

@@ -18,14 +18,13 @@ pub const FILE: &str = "format";
 /// When a newer version wrote the directory, or the file cannot be read.
 pub fn check(directory: &Path, known: u32) -> Result<(), StorageError> {
     let path = directory.join(FILE);
-    let object = || path.display().to_string();
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(why) => {
             return Err(StorageError::Io {
                 doing: "reading",
-                object: object(),
+                object: object(&path),
                 why,
             });
         }
@@ -33,17 +32,21 @@ pub fn check(directory: &Path, known: u32) -> Result<(), StorageError> {
     match text.trim().parse::<u32>() {
         Ok(format) if format <= known => Ok(()),
         Ok(format) => Err(StorageError::Newer {
-            object: object(),
+            object: object(&path),
             format,
             known,
         }),
         // A power failure may leave it empty: whoever wrote it had not written anything else yet.
         Err(_) if text.trim_matches('\0').trim().is_empty() => Ok(()),
         Err(_) => Err(StorageError::Unreadable {
-            path: object(),
+            path: object(&path),
             why: format!("expected a number, found {text:?}"),
         }),
     }
+}
+
+fn object(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// Checks a directory, and records the format that is written from now on.

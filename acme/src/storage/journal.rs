@@ -374,7 +374,6 @@ fn checksum(bytes: &[u8]) -> [u8; 8] {
 fn entry(key: &Key, content: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
     let name = key.name().as_bytes();
     let bytes = content.unwrap_or_default();
-    let too_long = |_| io::Error::other("larger than any entry of ours");
     let kind = Kind::ALL
         .iter()
         .position(|k| *k == key.kind())
@@ -390,6 +389,10 @@ fn entry(key: &Key, content: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
     let sum = checksum(&entry[16..]);
     entry[8..16].copy_from_slice(&sum);
     Ok(entry)
+}
+
+fn too_long(_: std::num::TryFromIntError) -> io::Error {
+    io::Error::other("larger than any entry of ours")
 }
 
 /// An iterator over the complete entries of a journal.
@@ -635,17 +638,17 @@ mod tests {
             .write(&key, b"second content", &Expect::Anything)
             .await
             .expect("writes");
-        let all = || -> Vec<Vec<u8>> {
+        fn all(root: &Path) -> Vec<Vec<u8>> {
             fs::read_dir(root.join("orders"))
                 .expect("lists")
                 .flatten()
                 .map(|e| fs::read(e.path()).expect("there"))
                 .collect()
-        };
-        assert!(all().iter().any(|text| text == b"first content"));
+        }
+        assert!(all(&root).iter().any(|text| text == b"first content"));
         store.flush(&key).await.expect("settles");
         assert!(
-            !all().iter().any(|text| text == b"first content"),
+            !all(&root).iter().any(|text| text == b"first content"),
             "what was replaced is not kept"
         );
     }

@@ -138,21 +138,13 @@ async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
         serde_json::from_str::<serde_json::Value>(line).with_context(|| line.to_owned())
     };
     let (served, broken) = (parsed(&served)?, parsed(&broken)?);
-    assert_eq!(served["event"], "Acknowledged".into(), "{served}");
-    assert_eq!(served["level"], "INFO".into(), "{served}");
-    assert_eq!(
-        served["namespace"],
-        "default".into(),
-        "the namespace is a field"
-    );
-    assert_eq!(served["hosts"], 1.into(), "the number of hosts is a field");
-    assert_eq!(
-        served["envoys"],
-        1.into(),
-        "the number of Envoys is a field"
-    );
-    assert_eq!(broken["event"], "Condition".into(), "{broken}");
-    assert_eq!(broken["level"], "WARN".into(), "{broken}");
+    assert_eq!(served["event"], "Acknowledged", "{served}");
+    assert_eq!(served["level"], "INFO", "{served}");
+    assert_eq!(served["namespace"], "default", "the namespace is a field");
+    assert_eq!(served["hosts"], 1, "the number of hosts is a field");
+    assert_eq!(served["envoys"], 1, "the number of Envoys is a field");
+    assert_eq!(broken["event"], "Condition", "{broken}");
+    assert_eq!(broken["level"], "WARN", "{broken}");
     assert_eq!(broken["condition"], "ResolvedRefs");
     for line in site
         .program
@@ -397,8 +389,8 @@ async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
             .iter()
             .find(|c| c["type"] == "Programmed")
             .context("Programmed")?;
-        assert_eq!(programmed["status"], "False".into(), "{text}");
-        assert_eq!(programmed["reason"], "Invalid".into(), "{text}");
+        assert_eq!(programmed["status"], "False", "{text}");
+        assert_eq!(programmed["reason"], "Invalid", "{text}");
         assert!(
             programmed["message"]
                 .as_str()

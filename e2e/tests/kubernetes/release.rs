@@ -259,13 +259,11 @@ async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     let bill: Value =
         serde_json::from_str(&std::fs::read_to_string(into.join(named(".cdx.json")))?)?;
     assert_eq!(
-        bill["bomFormat"],
-        "CycloneDX".into(),
+        bill["bomFormat"], "CycloneDX",
         "the bill is in the format of CycloneDX"
     );
     assert_eq!(
-        bill["metadata"]["component"]["name"],
-        "gatewright".into(),
+        bill["metadata"]["component"]["name"], "gatewright",
         "it is that of the program"
     );
     let crates: Vec<&str> = bill["components"]

@@ -236,13 +236,15 @@ mod tests {
                 .map(|want| (want.secret.clone(), Some(want.clone()))),
         );
         assert_eq!(changes(&mut challenge_index), []);
-        let edge = || IssuerKey::Own(ObjectName::new("t", "edge"));
-        let accounts = || {
+        fn edge() -> IssuerKey {
+            IssuerKey::Own(ObjectName::new("t", "edge"))
+        }
+        fn accounts() -> [(IssuerKey, Option<ChallengeAnswer>); 2] {
             [
                 (IssuerKey::Named("acme".into()), Some(answer("one"))),
                 (edge(), Some(answer("two"))),
             ]
-        };
+        }
         let none = ChallengeAccounts::default();
         let plain = ChallengeAccounts::new(&none, accounts(), BTreeMap::new());
         let kept = ChallengeAccounts::new(&plain, [], BTreeMap::new());

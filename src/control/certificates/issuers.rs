@@ -240,26 +240,6 @@ fn resolver(settings: &IssuerSettings) -> Result<Resolver, DnsError> {
 }
 
 fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
-    let secret = |credential: &Credential, field: &str| {
-        credential
-            .read(field)
-            .map(|text| Secret::new(text.as_str()))
-    };
-    let bundle = |credential: &Option<Credential>, field: &str| {
-        credential
-            .as_ref()
-            .map(|c| c.read_bundle(field))
-            .transpose()
-    };
-    let token = |given: &Token, name: &str| -> Result<_, SettingsError> {
-        let field = |part: &str| format!("dns.{name}.{part}");
-        let token = secret(&given.token_file, &field("tokenFile"))?;
-        Ok((
-            token,
-            given.endpoint.clone(),
-            bundle(&given.ca_bundle, &field("caBundle"))?,
-        ))
-    };
     if let Some(given) = &dns.cloudflare {
         let (token, endpoint, ca_bundle) = token(given, "cloudflare")?;
         return Ok(Arc::new(Cloudflare::new(CloudflareConfig {
@@ -337,6 +317,28 @@ fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
         env: std::collections::BTreeMap::new(),
         limit: Duration::from_secs(60),
     })?))
+}
+
+fn secret(credential: &Credential, field: &str) -> Result<Secret, SettingsError> {
+    credential
+        .read(field)
+        .map(|text| Secret::new(text.as_str()))
+}
+
+fn bundle(credential: &Option<Credential>, field: &str) -> Result<Option<String>, SettingsError> {
+    credential
+        .as_ref()
+        .map(|c| c.read_bundle(field))
+        .transpose()
+}
+
+fn token(
+    given: &Token,
+    name: &str,
+) -> Result<(Secret, Option<String>, Option<String>), SettingsError> {
+    let token = secret(&given.token_file, &format!("dns.{name}.tokenFile"))?;
+    let bundle = bundle(&given.ca_bundle, &format!("dns.{name}.caBundle"))?;
+    Ok((token, given.endpoint.clone(), bundle))
 }
 
 #[cfg(test)]

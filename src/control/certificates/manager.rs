@@ -328,10 +328,10 @@ impl CertificateManager {
     /// the time.
     fn take_in_news(&self) {
         let pass = self.report.borrow().clone();
-        let reason = |id: &CertificateId| {
+        fn reason_of(id: &CertificateId, pass: &Pass) -> Option<String> {
             let place = pass.outlook.binary_search_by(|line| line.id.cmp(id)).ok()?;
             reason(&pass.outlook[place])
-        };
+        }
         for id in self.keeper.take_changed() {
             let held = self.keeper.held_as(&id);
             let by_clients = held
@@ -342,7 +342,9 @@ impl CertificateManager {
                     .keeper
                     .last_failure(&id)
                     .is_some_and(|last| last.refused.is_some());
-            self.requests(|requests| requests.take_in(&id, held, reason(&id), is_refused));
+            self.requests(|requests| {
+                requests.take_in(&id, held, reason_of(&id, &pass), is_refused)
+            });
         }
         for host in self.endpoints.news() {
             if let Ok(host) = Hostname::parse(&host) {
@@ -579,10 +581,12 @@ impl CertificateManager {
     }
 
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
-        let of = |opened: &Opened| Resolved {
-            id: opened.id.clone(),
-            challenge: opened.answer(),
-        };
+        fn of(opened: &Opened) -> Resolved {
+            Resolved {
+                id: opened.id.clone(),
+                challenge: opened.answer(),
+            }
+        }
         match issuer {
             IssuerRef::Named(name) if [INTERNAL_CA, SELF_SIGNED].contains(&&**name) => {
                 Ok(Resolved {

@@ -36,16 +36,17 @@ struct Issuer {
 type Files = BTreeMap<PathBuf, Option<[u8; 32]>>;
 
 fn digests(settings: &IssuerSettings) -> Files {
-    let digest = |path: &PathBuf| {
-        std::fs::read(path)
-            .ok()
-            .map(|bytes| Sha256::digest(bytes).into())
-    };
     settings
         .files()
         .into_iter()
         .map(|path| (path.clone(), digest(path)))
         .collect()
+}
+
+fn digest(path: &std::path::Path) -> Option<[u8; 32]> {
+    std::fs::read(path)
+        .ok()
+        .map(|bytes| Sha256::digest(bytes).into())
 }
 
 impl Named {

@@ -125,18 +125,6 @@ impl RequestIndex {
     }
 
     fn index(&mut self, secret: &ObjectName, entry: &Entry, there: bool) {
-        fn set<K: Ord + Clone>(
-            index: &mut MultiMap<K, ObjectName>,
-            key: K,
-            secret: &ObjectName,
-            there: bool,
-        ) {
-            if there {
-                index.insert(key, secret.clone())
-            } else {
-                index.remove(&key, secret)
-            }
-        }
         for host in &entry.want.hostnames {
             set(&mut self.by_host, host.clone(), secret, there);
             self.hosts.insert(host.clone());
@@ -264,16 +252,25 @@ impl RequestIndex {
     /// has one.
     pub(super) fn owners(&mut self) -> Vec<(ObjectName, Option<Arc<IssuerSettings>>)> {
         let owners = std::mem::take(&mut self.owners);
-        let settings = |owner: &ObjectName| {
-            let last = self.by_issuer.of(&IssuerKey::Own(owner.clone())).last()?;
-            match &self.entries.get(last)?.want.issuer {
+        fn settings(
+            owner: &ObjectName,
+            by_issuer: &MultiMap<IssuerKey, ObjectName>,
+            entries: &BTreeMap<ObjectName, Entry>,
+        ) -> Option<Arc<IssuerSettings>> {
+            let last = by_issuer.of(&IssuerKey::Own(owner.clone())).last()?;
+            match &entries.get(last)?.want.issuer {
                 IssuerRef::Own { settings, .. } => Some(settings.clone()),
                 IssuerRef::Named(_) => None,
             }
-        };
+        }
         owners
             .iter()
-            .map(|owner| (owner.clone(), settings(owner)))
+            .map(|owner| {
+                (
+                    owner.clone(),
+                    settings(owner, &self.by_issuer, &self.entries),
+                )
+            })
             .collect()
     }
 
@@ -537,6 +534,19 @@ impl RequestIndex {
     /// Returns the number of wanted certificates that were examined so far.
     pub(super) fn looked(&self) -> u64 {
         self.looked
+    }
+}
+
+fn set<K: Ord + Clone>(
+    index: &mut MultiMap<K, ObjectName>,
+    key: K,
+    secret: &ObjectName,
+    there: bool,
+) {
+    if there {
+        index.insert(key, secret.clone())
+    } else {
+        index.remove(&key, secret)
     }
 }
 

@@ -289,17 +289,17 @@ mod tests {
             key: "value".into(),
             optional: None,
         };
-        let solver = || {
+        fn solver(key: &SecretKey) -> Solver {
             Solver::Dns01(Provider::Cloudflare(Cloudflare {
                 api_token_secret_ref: key.clone(),
             }))
-        };
-        let token = |want: &CertificateRequest| {
+        }
+        fn token(want: &CertificateRequest) -> Credential {
             let dns = own(want).dns.clone().expect("DNS-01");
             dns.cloudflare.expect("Cloudflare").token_file
-        };
+        }
         let made = request(
-            &want(solver()),
+            &want(solver(&key)),
             &tenants(BTreeMap::new(), 80),
             &|secret, key| {
                 assert_eq!(
@@ -315,7 +315,11 @@ mod tests {
             token(&made).read("x").expect("it is there").as_str(),
             "t0ken"
         );
-        let made = request(&want(solver()), &tenants(BTreeMap::new(), 80), &|_, _| None);
+        let made = request(
+            &want(solver(&key)),
+            &tenants(BTreeMap::new(), 80),
+            &|_, _| None,
+        );
         let error = token(&made).read("x").expect_err("it is not").to_string();
         assert!(
             error.contains("Secret tenant-a/token has no key \"value\""),

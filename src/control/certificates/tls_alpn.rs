@@ -182,9 +182,9 @@ impl AlpnSolver for TlsAlpnSolver {
 }
 
 fn certified(made: &ChallengeCertificate) -> Result<Arc<CertifiedKey>, String> {
-    let text = |error: &dyn std::fmt::Display| {
+    fn text(error: &dyn std::fmt::Display) -> String {
         format!("a TLS-ALPN-01 certificate cannot be shown: {error}")
-    };
+    }
     let certificate =
         CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).map_err(|e| text(&e))?;
     let key =

@@ -91,14 +91,14 @@ impl RefusalLog {
         all: &'a BTreeMap<Refusal, RefusedKey>,
         nodes: &'a BTreeSet<&str>,
     ) -> impl Iterator<Item = &'a Refusal> {
-        let resource = |refusal: &'a Refusal| {
+        fn resource(refusal: &Refusal) -> (&View, &String, xds::Kind, &String) {
             (
                 &refusal.view,
                 &refusal.node,
                 refusal.kind,
                 &refusal.resource,
             )
-        };
+        }
         let present: BTreeSet<_> = all.keys().map(resource).collect();
         let connected = self
             .logged
@@ -164,28 +164,32 @@ mod tests {
     #[test]
     fn a_view_with_many_refusals_causes_few_lines_and_takes_none_from_another() {
         let mut log = RefusalLog::default();
-        let mut told = |all: BTreeMap<Refusal, RefusedKey>, second| {
+        fn told(
+            all: BTreeMap<Refusal, RefusedKey>,
+            second: u64,
+            log: &mut RefusalLog,
+        ) -> (usize, usize) {
             let (new, omitted) = log.new_ones(&all, Duration::from_secs(second));
             (new.len(), omitted.len())
-        };
-        assert_eq!(told(refused("bank", 0..LINES + 7), 0), (LINES, 1));
+        }
+        assert_eq!(told(refused("bank", 0..LINES + 7), 0, &mut log), (LINES, 1));
         let mut all = refused("bank", 0..LINES + 7);
         all.extend(refused("shop", 0..3));
         assert_eq!(
-            told(all, 1),
+            told(all, 1, &mut log),
             (3, 0),
             "those of the other view, and nothing is told twice"
         );
         for second in 2..59 {
             let texts = 1_000 * second as usize;
             assert_eq!(
-                told(refused("bank", texts..texts + 50), second),
+                told(refused("bank", texts..texts + 50), second, &mut log),
                 (0, 0),
                 "other texts each time"
             );
         }
         assert_eq!(
-            told(refused("bank", 0..7), 60),
+            told(refused("bank", 0..7), 60, &mut log),
             (7, 0),
             "what is still there is logged later"
         );

@@ -185,22 +185,24 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
 }
 
 fn route_by_rules(value: &Value) -> Option<Route> {
-    let read = |rules: Vec<Value>| match Object::admitted(&with(value, "rules", rules)) {
-        Ok(Object::Route(route)) => Ok(route),
-        Ok(_) => Err(ParseError::NoName),
-        Err(why) => Err(why),
-    };
+    fn read(rules: Vec<Value>, value: &Value) -> Result<Route, ParseError> {
+        match Object::admitted(&with(value, "rules", rules)) {
+            Ok(Object::Route(route)) => Ok(route),
+            Ok(_) => Err(ParseError::NoName),
+            Err(why) => Err(why),
+        }
+    }
     let mut rules = Vec::new();
     let mut refused = Vec::new();
     let mut dropped = Vec::new();
     for (index, rule) in items(value, "rules").enumerate() {
-        let Err(why) = read(vec![rule.clone()]) else {
+        let Err(why) = read(vec![rule.clone()], value) else {
             rules.push(rule.clone());
             continue;
         };
         let text = format!("cannot be read: {why}");
         let bare = json!({"name": rule["name"], "matches": rule["matches"]});
-        if read(vec![bare.clone()]).is_ok() {
+        if read(vec![bare.clone()], value).is_ok() {
             refused.push((rules.len(), text));
             rules.push(bare);
         } else {
@@ -212,7 +214,7 @@ fn route_by_rules(value: &Value) -> Option<Route> {
             ));
         }
     }
-    let mut route = read(rules)
+    let mut route = read(rules, value)
         .ok()
         .filter(|_| !refused.is_empty() || !dropped.is_empty())?;
     for (index, text) in refused {
@@ -315,7 +317,9 @@ mod tests {
 
     #[test]
     fn a_rule_that_cannot_be_read_leaves_the_others_and_lets_nothing_pass() {
-        let path = |path: &str| json!([{"path": {"type": "PathPrefix", "value": path}}]);
+        fn path(path: &str) -> Value {
+            json!([{"path": {"type": "PathPrefix", "value": path}}])
+        }
         let route = admitted(
             "HTTPRoute",
             json!({"hostnames": ["x.org"], "parentRefs": [{"name": "g"}], "rules": [

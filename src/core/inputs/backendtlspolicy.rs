@@ -140,7 +140,9 @@ mod tests {
 
     #[test]
     fn the_hostname_is_what_a_certificate_is_for_unless_names_are_given() {
-        let dns = |name: &str| SubjectAltName::Dns(Hostname::parse(name).expect("a hostname"));
+        fn dns(name: &str) -> SubjectAltName {
+            SubjectAltName::Dns(Hostname::parse(name).expect("a hostname"))
+        }
         let read =
             policy(json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"}));
         let web = PolicyTarget {
@@ -176,9 +178,12 @@ mod tests {
     /// The targets are kept all the same: they must not be served without the policy.
     #[test]
     fn an_impossible_policy_keeps_its_targets() {
-        let system =
-            |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});
-        let named = |name: Value| json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]});
+        fn system(hostname: &str) -> Value {
+            json!({"hostname": hostname, "wellKnownCACertificates": "System"})
+        }
+        fn named(name: Value) -> Value {
+            json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]})
+        }
         for (asked, why) in [
             (system("*.a.org"), "must name one host"),
             (system("10.0.0.1"), "IP address"),

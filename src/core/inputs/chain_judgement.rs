@@ -114,14 +114,14 @@ mod tests {
         let root_key = KeyPair::generate().expect("a key");
         let ca_key = KeyPair::generate().expect("a key");
         let key = KeyPair::generate().expect("a key");
-        let named = |name: &str| {
+        fn named(name: &str) -> CertificateParams {
             let mut params = CertificateParams::default();
             params
                 .distinguished_name
                 .push(rcgen::DnType::CommonName, name);
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             params
-        };
+        }
         let root = Issuer::new(named("root"), root_key);
         let mut params = named("intermediate");
         params.not_before = rcgen::date_time_ymd(2010, 1, 1);

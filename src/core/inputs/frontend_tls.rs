@@ -171,7 +171,9 @@ mod tests {
 
     #[test]
     fn frontend_tls_that_the_schema_refuses_is_refused() {
-        let one = |port: i32| json!({"port": port, "tls": {}});
+        fn one(port: i32) -> Value {
+            json!({"port": port, "tls": {}})
+        }
         for (frontend, expected) in [
             (
                 json!({"default": validation(0)}),

@@ -319,8 +319,9 @@ impl Listener {
         };
         if let Some(routes) = listener.allowed_routes {
             allowed.kinds = routes.kinds.filter(|kinds| !kinds.is_empty()).map(|kinds| {
-                let group =
-                    |group: Option<String>| group.unwrap_or_else(|| GATEWAY_GROUP.to_owned());
+                fn group(group: Option<String>) -> String {
+                    group.unwrap_or_else(|| GATEWAY_GROUP.to_owned())
+                }
                 kinds
                     .into_iter()
                     .map(|k| (group(k.group), k.kind))

@@ -353,9 +353,9 @@ mod tests {
             read(json!({})).map(|none| (none.count(), none.most(), none.of_classes())),
             Ok((2, 2, None))
         );
-        let scaled = |autoscaling: Value| {
+        fn scaled(autoscaling: Value) -> Result<(u16, u16), String> {
             read(json!({"autoscaling": autoscaling})).map(|all| (all.count(), all.most()))
-        };
+        }
         assert_eq!(scaled(json!({"maxReplicas": 1})), Ok((1, 1)));
         assert_eq!(
             scaled(json!({"minReplicas": 3, "maxReplicas": 6})),

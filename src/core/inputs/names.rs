@@ -92,7 +92,9 @@ mod tests {
     #[test]
     fn names_are_those_that_an_api_server_admits() {
         assert_eq!(named(Kind::Gateway, "", "g"), Ok("default/g".to_owned()));
-        let bundle = |name| named(Kind::ClusterTrustBundle, "", name).is_ok();
+        fn bundle(name: &str) -> bool {
+            named(Kind::ClusterTrustBundle, "", name).is_ok()
+        }
         assert!(
             bundle("roots") && bundle("example.org:clients:roots") && !bundle("example.org::roots")
         );

@@ -85,10 +85,6 @@ impl Object {
             .into_iter()
             .find(|k| k.as_str() == kind && k.group() == group)
         else {
-            // YAML adds indented lines below a string to that string, by a space, or by a line feed
-            // after an empty line: in a Secret these may be a private key.
-            let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-            let shown = |text: &str| if is_name(text) { text } else { "(not shown)" }.to_owned();
             return Err(ParseError::UnknownKind {
                 kind: shown(kind),
                 api_version: shown(api_version),
@@ -280,6 +276,16 @@ impl Object {
         };
         ObjectKey { kind, name }
     }
+}
+
+/// YAML adds indented lines below a string to that string, by a space, or by a line feed
+/// after an empty line: in a Secret these may be a private key.
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn shown(text: &str) -> String {
+    if is_name(text) { text } else { "(not shown)" }.to_owned()
 }
 
 /// An object as written, with a specification `S`. Its status is not read: it is ours or not

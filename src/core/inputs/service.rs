@@ -141,7 +141,9 @@ impl Service {
 /// The addresses at which the ports of the Service are those of the Gateway: the load balancer's,
 /// else the cluster IPs.
 fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
-    let ip = |ip: &String| ip.parse().ok().map(GatewayAddress::Ip);
+    fn ip(ip: &String) -> Option<GatewayAddress> {
+        ip.parse().ok().map(GatewayAddress::Ip)
+    }
     let mut all: Vec<GatewayAddress> = if spec.type_.as_deref() == Some("LoadBalancer") {
         let balancer = object
             .status

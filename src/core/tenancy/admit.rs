@@ -211,7 +211,6 @@ impl Admitting<'_> {
             .namespaces
             .host_label(namespace)
             .map(|host| lower_case(host));
-        let not_allowed = |text: String| Some((Reason::HostnameNotAllowed, text));
         match host {
             _ if hostname.is_any() || !within(hostname, apex) => {
                 return not_allowed(format!("{hostname} is not {apex} or below it"));
@@ -258,6 +257,10 @@ impl Admitting<'_> {
             _ => None,
         }
     }
+}
+
+fn not_allowed(text: String) -> Option<(Reason, String)> {
+    Some((Reason::HostnameNotAllowed, text))
 }
 
 /// Why a claimant without hostnames may not attach to a Gateway that tenants share; `None` for a

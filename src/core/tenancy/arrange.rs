@@ -77,7 +77,6 @@ impl<'a> Arranging<'a> {
             selected_namespace.unwrap_or_else(|| sole_namespace.filter(|_| contested));
         // The owner may change while the hostname stays contested; the selector then changes too.
         let changed = held.contest(contested, sole_namespace.clone());
-        let of_sets = |rank: &&Rank| rank.kind.is_set();
         // A ListenerSet with a plain-HTTP listener leaves TLS to our listener.
         let mut secured = held
             .bids()
@@ -141,7 +140,6 @@ impl<'a> Arranging<'a> {
             dirty.shards.insert((host.tenant.clone(), 0));
         }
         self.certify(id, names, dirty);
-        let stands = |held: &HostState| (held.shard().is_some(), held.sole_namespace().cloned());
         if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
             // Hostnames below the wildcard that others own begin or cease to need listeners of
             // their own.
@@ -277,4 +275,12 @@ impl<'a> Arranging<'a> {
         });
         there.is_some_and(|there| !self.tenants().is_uid_of(&there.owner, tenant))
     }
+}
+
+fn of_sets(rank: &&Rank) -> bool {
+    rank.kind.is_set()
+}
+
+fn stands(held: &HostState) -> (bool, Option<Arc<str>>) {
+    (held.shard().is_some(), held.sole_namespace().cloned())
 }

@@ -83,9 +83,8 @@ impl ChildApexes {
         {
             return None;
         }
-        let over = |child: &Host| child.hostname.covers(&host.hostname);
         self.beyond(&host.tenant)
-            .find(|child| over(child))
+            .find(|child| over(child, &host.hostname))
             .map(|child| child.hostname.clone())
     }
 
@@ -112,4 +111,8 @@ impl ChildApexes {
             }
         }
     }
+}
+
+fn over(child: &Host, host_hostname: &Hostname) -> bool {
+    child.hostname.covers(host_hostname)
 }

@@ -278,12 +278,14 @@ mod tests {
     #[test]
     fn an_issuer_goes_to_and_fro_and_one_that_cannot_issue_changes_nothing() {
         const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
-        let solver = |answers| SolverService {
-            namespace: "g".into(),
-            name: "c".to_owned(),
-            port: 80,
-            answers,
-        };
+        fn solver(answers: bool) -> SolverService {
+            SolverService {
+                namespace: "g".into(),
+                name: "c".to_owned(),
+                port: 80,
+                answers,
+            }
+        }
         for (default, answers, issuer, objects, want, reason) in [
             (
                 Source::CertManager,
@@ -397,7 +399,7 @@ mod tests {
                 route,
             ]);
             let before = told(&engine);
-            let gateways = |engine: &Tenancy| {
+            fn gateways(engine: &Tenancy) -> Vec<std::sync::Arc<crate::inputs::Listener>> {
                 let all = engine
                     .objects()
                     .iter()
@@ -405,7 +407,7 @@ mod tests {
                 all.flat_map(|(_, gateway)| gateway.listeners().to_vec())
                     .filter(|l| l.tls.is_some())
                     .collect::<Vec<_>>()
-            };
+            }
             let listeners = gateways(&engine);
             assert_eq!(listeners.len(), 1);
             engine.apply(vec![tenant(issuer)]);
@@ -440,7 +442,7 @@ mod tests {
                 tenant,
                 route,
             ]);
-            let certificate = |engine: &Tenancy| {
+            fn certificate(engine: &Tenancy) -> (crate::model::ObjectName, serde_json::Value) {
                 let mut all = engine
                     .objects()
                     .iter()
@@ -450,7 +452,7 @@ mod tests {
                     derived.name.clone(),
                     desired.document()["spec"]["privateKey"].clone(),
                 )
-            };
+            }
             let (secret, key) = certificate(&engine);
             assert_eq!(key, json!(null), "as upstream has it");
             let delta = engine.apply(vec![Change::Fact(Fact::Keyed(secret.clone(), true))]);
@@ -473,14 +475,14 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_known_changes_nothing_unless_any_may_be_named() {
         const KNOWN: &str = "https://ca.corp.example/dir";
-        let tenant = |directory: &str| {
+        fn tenant(directory: &str) -> Change {
             let meta = json!({"namespace": "tenant-a", "name": "cozystack", "uid": "a",
                 "annotations": {"gatewright.io/acme-directory": directory}});
             let value = json!({"metadata": meta, "spec": {"apex": "a.org", "certMode": "dns01", "dns01": {
                 "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}}});
             let tenant = TenantGateway::parse(&value).expect("a TenantGateway");
             Change::TenantGateway(tenant.name.clone(), Some(tenant))
-        };
+        }
         let staging = "https://acme-staging-v02.api.letsencrypt.org/directory";
         let other = "https://other.example/dir";
         for source in [Source::Acme, Source::CertManager] {

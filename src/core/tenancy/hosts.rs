@@ -307,11 +307,10 @@ impl Hosts {
             .order
             .range(wildcard.clone()..)
             .skip_while(move |(host, _)| *host == wildcard);
-        let below = move |host: &Host| {
+        all.take_while(move |(host, _)| {
             host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname)
-        };
-        all.take_while(move |(host, _)| below(host))
-            .map(|(_, id)| *id)
+        })
+        .map(|(_, id)| *id)
     }
 
     /// The wildcards over a host that have state in the same TenantGateway, the most specific

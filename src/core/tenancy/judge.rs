@@ -46,18 +46,16 @@ impl Judging<'_> {
             c.naming(tenant)
                 .any(|parent| self.settings.ports.is_plain_only(parent))
         });
-        let is_secure =
-            |held: &HostState| held.bids().iter().any(|bid| bid.claim == id && bid.secure);
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
             let name = &held.host().hostname;
             match held.owner() {
                 Some(owner) if *owner.rank.namespace() == key.name.namespace => {
-                    match self.obstacle(claimant, held, is_secure(held)) {
+                    match self.obstacle(claimant, held, is_secure(held, &id)) {
                         Some(obstacle) => findings.push(obstacle),
                         None => {
                             granted.push(name.clone());
                             on_gateway |= plain;
-                            if !is_secure(held) {
+                            if !is_secure(held, &id) {
                                 continue;
                             }
                             match held
@@ -224,4 +222,8 @@ impl Judging<'_> {
         );
         Some((Reason::ListenerSetParentRequired, text))
     }
+}
+
+fn is_secure(held: &HostState, id: &ClaimId) -> bool {
+    held.bids().iter().any(|bid| bid.claim == *id && bid.secure)
 }

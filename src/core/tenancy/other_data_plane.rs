@@ -315,7 +315,7 @@ mod tests {
         };
         Arc::make_mut(&mut route.parents)[0].section = Some("https".to_owned());
         engine.apply(vec![Change::Claimant(id, Some(route.clone()))]);
-        let told = |engine: &Tenancy| {
+        fn told(engine: &Tenancy) -> Vec<&str> {
             let verdict = engine
                 .verdict(&key("cozy-x", "r"), &name())
                 .expect("there is one");
@@ -324,7 +324,7 @@ mod tests {
                 .iter()
                 .map(|(_, (reason, _))| reason.as_str())
                 .collect::<Vec<_>>()
-        };
+        }
         assert_eq!(told(&engine), ["NotAllowedByListeners"]);
         // The owner of the wildcard may name its listener.
         engine.apply(vec![http("cozy-x", "wide", &["*.a.org"])]);
@@ -335,19 +335,19 @@ mod tests {
     /// wildcard listener over all of them.
     #[test]
     fn work_does_not_grow_with_hosts() {
-        let work = |hosts: usize| {
+        fn work(hosts: usize) -> [Counters; 2] {
             let mut engine = engine();
             engine.apply(tenant_with_namespaces(shared()));
-            let host = |n: usize, namespace: &str| {
+            fn host(n: usize, namespace: &str) -> Change {
                 http(namespace, &format!("r{n}"), &[&format!("h{n}.a.org")])
-            };
+            }
             engine.apply((0..hosts).map(|n| host(n, "tenant-a")).collect());
             ["tenant-a", "cozy-x"].map(|namespace| {
                 let before = engine.counters();
                 engine.apply(vec![host(hosts, namespace)]);
                 engine.counters().since(&before)
             })
-        };
+        }
         let few = work(100);
         assert!(
             few.iter()

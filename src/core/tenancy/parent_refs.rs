@@ -140,13 +140,13 @@ fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reas
         && open
             .iter()
             .any(|namespace| **namespace == *claimant.key.name.namespace);
-    let text = || {
+    fn text(open: &[String]) -> String {
         format!(
             "listener http takes HTTPRoutes of {} only",
             open.join(" and ")
         )
-    };
-    (!admitted).then(|| (Reason::NotAllowedByListeners, text()))
+    }
+    (!admitted).then(|| (Reason::NotAllowedByListeners, text(open)))
 }
 
 /// Why a parentRef that names a listener or a port of ours attaches to none.

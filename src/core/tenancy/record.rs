@@ -277,10 +277,6 @@ impl Records {
     }
 
     fn propose(&mut self, name: &Name, wanted: Option<Option<Record>>, dirty: &mut Dirty) {
-        let same = |one: &Option<Record>, other: &Option<Record>| {
-            let seen = |record: &Record| (record.namespace.clone(), record.released.is_some());
-            one.as_ref().map(seen) == other.as_ref().map(seen)
-        };
         match (self.proposed.get(&name.0), wanted) {
             (Some(there), Some(record)) if same(there, &record) => {}
             (_, Some(record)) => {
@@ -305,6 +301,13 @@ impl Records {
                 .extend(recorded.map(|hostname| Name(hostname.clone())));
         }
     }
+}
+
+fn same(one: &Option<Record>, other: &Option<Record>) -> bool {
+    fn seen(record: &Record) -> (Arc<str>, bool) {
+        (record.namespace.clone(), record.released.is_some())
+    }
+    one.as_ref().map(seen) == other.as_ref().map(seen)
 }
 
 #[cfg(test)]
@@ -421,12 +424,12 @@ mod tests {
             since: 7,
             released: None,
         };
-        let routes = || {
+        fn routes() -> [Change; 2] {
             [
                 http("tenant-b", "web", &["x.a.org"]),
                 http("tenant-c", "web", &["x.a.org"]),
             ]
-        };
+        }
         engine.apply(
             routes()
                 .into_iter()
@@ -520,21 +523,29 @@ mod tests {
                     .map(|name| namespace(name, "tenant-a", "a.org"))
                     .collect(),
             );
-            let class = |ours| Change::Class("cilium".into(), ours);
+            fn class(ours: bool) -> Change {
+                Change::Class("cilium".into(), ours)
+            }
             engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
-            let settled = |engine: &mut Tenancy, changes| {
+            fn settled(
+                engine: &mut Tenancy,
+                changes: Vec<Change>,
+                claims: &ClaimPrecedence,
+            ) -> String {
                 engine.apply(changes);
-                while claims == ClaimPrecedence::Recorded && keep(engine) > 0 {}
+                while *claims == ClaimPrecedence::Recorded && keep(engine) > 0 {}
                 owner(engine).unwrap_or_default()
-            };
-            let claim = |namespace: &str| http(namespace, "web", &["x.a.org"]);
+            }
+            fn claim(namespace: &str) -> Change {
+                http(namespace, "web", &["x.a.org"])
+            }
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-c")]),
+                settled(&mut engine, vec![claim("tenant-c")], &claims),
                 "tenant-c",
                 "{claims:?}"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-b")]),
+                settled(&mut engine, vec![claim("tenant-b")], &claims),
                 "tenant-b",
                 "{claims:?}: the smaller name"
             );
@@ -543,33 +554,33 @@ mod tests {
                 "{claims:?}: nothing is recorded for another data plane"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(true)]),
+                settled(&mut engine, vec![class(true)], &claims),
                 "tenant-b",
                 "{claims:?}: they appear together at ours"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("cozy-x")]),
+                settled(&mut engine, vec![claim("cozy-x")], &claims),
                 "tenant-b",
                 "{claims:?}: it has the name by record"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-a")]),
+                settled(&mut engine, vec![claim("tenant-a")], &claims),
                 "tenant-b",
                 "{claims:?}: it has the name by record"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(false)]),
+                settled(&mut engine, vec![class(false)], &claims),
                 "cozy-x",
                 "{claims:?}: the page's order"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(true)]),
+                settled(&mut engine, vec![class(true)], &claims),
                 "tenant-b",
                 "{claims:?}: its record was kept"
             );
-            settled(&mut engine, vec![class(false)]);
+            settled(&mut engine, vec![class(false)], &claims);
             assert_eq!(
-                settled(&mut engine, vec![gone(claim("tenant-b"))]),
+                settled(&mut engine, vec![gone(claim("tenant-b"))], &claims),
                 "cozy-x",
                 "{claims:?}"
             );
@@ -645,13 +656,17 @@ mod tests {
     fn a_released_hostname_stays_reserved_for_its_owner() {
         for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
             let mut engine = with_hold(claims);
-            let host = || Hostname::parse("w.c.a.org").expect("a hostname");
-            let owner = |engine: &Tenancy| {
+            fn host() -> Hostname {
+                Hostname::parse("w.c.a.org").expect("a hostname")
+            }
+            fn owner(engine: &Tenancy) -> Option<String> {
                 engine
                     .owner(&name(), &host())
                     .map(|key| key.name.namespace.to_string())
-            };
-            let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
+            }
+            fn claim(namespace: &str) -> Change {
+                http(namespace, "web", &["w.c.a.org"])
+            }
             engine.apply(vec![at(1000), claim("tenant-c")]);
             keep(&mut engine);
             assert_eq!(owner(&engine).as_deref(), Some("tenant-c"), "{claims:?}");
@@ -691,13 +706,17 @@ mod tests {
     #[test]
     fn a_returning_namespace_gets_its_reserved_hostname_and_an_operator_may_release_it() {
         let mut engine = with_hold(ClaimPrecedence::FirstCome);
-        let host = || Hostname::parse("w.c.a.org").expect("a hostname");
-        let owner = |engine: &Tenancy| {
+        fn host() -> Hostname {
+            Hostname::parse("w.c.a.org").expect("a hostname")
+        }
+        fn owner(engine: &Tenancy) -> Option<String> {
             engine
                 .owner(&name(), &host())
                 .map(|key| key.name.namespace.to_string())
-        };
-        let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
+        }
+        fn claim(namespace: &str) -> Change {
+            http(namespace, "web", &["w.c.a.org"])
+        }
         engine.apply(vec![at(1000), claim("tenant-c")]);
         engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
         assert_eq!(owner(&engine), None);

@@ -223,23 +223,22 @@ impl Tenants {
         namespace: &str,
         derivations: &Derivations,
     ) -> Option<&ObjectName> {
-        let lives = |name: &ObjectName| {
-            let there = derivations.existing(&Derived {
-                kind: DerivedKind::Gateway,
-                name: name.clone(),
-            });
-            there.is_some_and(|there| self.is_uid_of(&there.owner, name))
-        };
-        let created =
-            |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
         let all = self.in_namespace.of(namespace);
         all.min_by_key(|name| {
             (
-                !lives(name),
-                created(name),
+                !self.lives(name, derivations),
+                self.given.get(name).map_or(i64::MAX, |given| given.created),
                 !self.resolved.contains_key(*name),
                 *name,
             )
         })
+    }
+
+    fn lives(&self, name: &ObjectName, derivations: &Derivations) -> bool {
+        let there = derivations.existing(&Derived {
+            kind: DerivedKind::Gateway,
+            name: name.clone(),
+        });
+        there.is_some_and(|there| self.is_uid_of(&there.owner, name))
     }
 }

@@ -64,16 +64,19 @@ fn claimed(attachments: &[(Way, ParentKey, Attachment)]) -> Vec<(ListenerId, Hos
             let Some(by) = &attached.by_record else {
                 continue;
             };
-            let listener = || ListenerId {
-                parent: parent.clone(),
-                name: attached.listener.clone(),
-            };
-            all.extend(
-                attached
-                    .names
-                    .iter()
-                    .map(|(name, _)| (listener(), name.clone(), by.clone())),
-            );
+            fn listener(parent: &ParentKey, attached_listener: &Arc<str>) -> ListenerId {
+                ListenerId {
+                    parent: parent.clone(),
+                    name: attached_listener.clone(),
+                }
+            }
+            all.extend(attached.names.iter().map(|(name, _)| {
+                (
+                    listener(parent, &attached.listener),
+                    name.clone(),
+                    by.clone(),
+                )
+            }));
         }
     }
     all.sort();
@@ -292,18 +295,6 @@ impl<'a> Admission<'a> {
                 lost.push(name)
             }
         }
-        let named = |mut names: Vec<Hostname>| {
-            names.sort();
-            names.dedup();
-            let texts = names.iter().map(|name| {
-                if name.is_any() {
-                    "the catch-all hostname".to_owned()
-                } else {
-                    format!("hostname {name}")
-                }
-            });
-            texts.collect::<Vec<_>>().join(", ")
-        };
         if !lost.is_empty() {
             let text = format!(
                 "{}: at this listener it belongs to another namespace, itself or by a wildcard over it: the first one keeps it; take another name, or ask the operator of the installation to release it",
@@ -320,6 +311,19 @@ impl<'a> Admission<'a> {
         }
         Ok(())
     }
+}
+
+fn named(mut names: Vec<Hostname>) -> String {
+    names.sort();
+    names.dedup();
+    let texts = names.iter().map(|name| {
+        if name.is_any() {
+            "the catch-all hostname".to_owned()
+        } else {
+            format!("hostname {name}")
+        }
+    });
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// Registers the hostnames that a route claims now, in place of its former claims; `dates` is true

@@ -118,9 +118,6 @@ impl Binding<'_> {
     /// Those of a refused Gateway belong to it as well, since its Service still leads there.
     fn recorded_ports(&self, name: &ObjectName) -> BTreeSet<u16> {
         let key = ParentKey::Gateway(name.clone());
-        let shares_envoys = |placement: &GatewayPlacement| {
-            placement.exposure.fleet == Fleet::Dedicated && placement.service.is_none()
-        };
         let parent = self.parents.get(&key).filter(|parent| {
             self.quotas.admits_ports_of(&key)
                 && (parent.accepted.is_err() || shares_envoys(&parent.placement))
@@ -189,14 +186,8 @@ impl Binding<'_> {
             None if is_shared(place) => addresses(settings, &[]),
             None => Vec::new(),
         };
-        let bind = |reached: Vec<IpAddr>| {
-            if settings.bind.is_empty() || reached.is_empty() {
-                reached
-            } else {
-                settings.bind.clone()
-            }
-        };
-        let (addresses, everywhere) = (bind(reached), bind(everywhere));
+        let addresses = listened_on(reached, &settings.bind);
+        let everywhere = listened_on(everywhere, &settings.bind);
         let reserved = reserved_ports(settings);
         let shared_service_ports =
             shared_service_ports(store, settings).filter(|_| is_shared(place));
@@ -250,6 +241,19 @@ impl Binding<'_> {
             targets
         })
     }
+}
+
+/// The addresses to listen on: those of the settings replace those that are reached.
+fn listened_on(reached: Vec<IpAddr>, bind: &[IpAddr]) -> Vec<IpAddr> {
+    if bind.is_empty() || reached.is_empty() {
+        reached
+    } else {
+        bind.to_vec()
+    }
+}
+
+fn shares_envoys(placement: &GatewayPlacement) -> bool {
+    placement.exposure.fleet == Fleet::Dedicated && placement.service.is_none()
 }
 
 /// The addresses that a Gateway is bound to, sorted.

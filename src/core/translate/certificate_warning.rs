@@ -136,12 +136,12 @@ pub(super) fn of_certificate(
     let now = around.now;
     let secret = secret_of(certificate, name, around);
     let mut warnings = Vec::new();
-    let mut warn = |reason, text| warnings.push(CertificateWarning { reason, text });
     if certificate.not_after <= now {
         let end = rfc3339(certificate.not_after);
         warn(
             Reason::CertificateExpired,
             format!("the certificate in Secret {name} expired at {end}"),
+            &mut warnings,
         );
     }
     let end = end_of(certificate, secret);
@@ -159,12 +159,16 @@ pub(super) fn of_certificate(
              into the Secret before then",
             rfc3339(end)
         );
-        warn(Reason::CertificateExpiring, text);
+        warn(Reason::CertificateExpiring, text, &mut warnings);
     }
     not_yet_valid(certificate, now)
         .into_iter()
         .chain(warnings)
         .collect()
+}
+
+fn warn(reason: Reason, text: String, warnings: &mut Vec<CertificateWarning>) {
+    warnings.push(CertificateWarning { reason, text })
 }
 
 /// The times at which a certificate in a Secret is judged anew.

@@ -462,16 +462,20 @@ impl<'a> Units<'a> {
 /// certificate is missing. Envoy keeps a whole Listener waiting until all secrets of its chains
 /// have arrived, which for a missing one delays every host of the port by seconds.
 fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -> bool {
-    let is_dark =
-        || listener.served.certificate().is_none() && matches!(name, SecretName::Fixed(..));
     match protocol {
         Protocol::Http | Protocol::Tcp | Protocol::Udp => false,
-        Protocol::Https => listener.clients == Clients::Nobody || is_dark(),
+        Protocol::Https => listener.clients == Clients::Nobody || is_dark(&name, &listener.served),
         Protocol::TlsTerminate => {
-            listener.clients == Clients::Nobody || is_dark() || listener.guard.refuses()
+            listener.clients == Clients::Nobody
+                || is_dark(&name, &listener.served)
+                || listener.guard.refuses()
         }
         Protocol::TlsPassthrough => listener.guard.refuses(),
     }
+}
+
+fn is_dark(name: &&SecretName, listener_served: &crate::translate::Served) -> bool {
+    listener_served.certificate().is_none() && matches!(name, SecretName::Fixed(..))
 }
 
 /// The unit of a port that passes nothing on.

@@ -413,13 +413,10 @@ impl AllowedEndpoints<'_> {
             return Some("where Gatewright listens itself".to_owned());
         }
         let reserved = self.store.reserved();
-        let is_trusted = || {
-            self.store
-                .labels(namespace)
-                .get(ENDPOINTS_LABEL)
-                .is_some_and(|value| value == "any")
-        };
-        if !reserved.in_cluster() || reserved.is_home(namespace) || is_trusted() {
+        if !reserved.in_cluster()
+            || reserved.is_home(namespace)
+            || is_trusted(namespace, self.store)
+        {
             return None;
         }
         let what = match forms(ip).find_map(|form| reserved.holder(&form)) {
@@ -451,10 +448,10 @@ impl AllowedEndpoints<'_> {
             number: address.port(),
             transport,
         };
-        let bound = |ip: IpAddr| self.frontends.has_socket(ip, port);
-        let everywhere =
-            || bound(Ipv4Addr::UNSPECIFIED.into()) || bound(Ipv6Addr::UNSPECIFIED.into());
-        forms(address.ip()).any(|form| bound(form) || self.is_of_envoys(form) && everywhere())
+        forms(address.ip()).any(|form| {
+            bound(form, &port, self.frontends)
+                || self.is_of_envoys(form) && everywhere(&port, self.frontends)
+        })
     }
 
     /// True if the program itself listens at an address, for other Services than this one.
@@ -480,6 +477,22 @@ impl AllowedEndpoints<'_> {
             || self.settings.default_addresses.contains(&ip)
             || self.store.reserved().is_installation(&ip)
     }
+}
+
+fn is_trusted(namespace: &Arc<str>, store: &Store) -> bool {
+    store
+        .labels(namespace)
+        .get(ENDPOINTS_LABEL)
+        .is_some_and(|value| value == "any")
+}
+
+fn bound(ip: IpAddr, port: &TransportPort, frontends: &Frontends) -> bool {
+    frontends.has_socket(ip, *port)
+}
+
+fn everywhere(port: &TransportPort, frontends: &Frontends) -> bool {
+    bound(Ipv4Addr::UNSPECIFIED.into(), port, frontends)
+        || bound(Ipv6Addr::UNSPECIFIED.into(), port, frontends)
 }
 
 /// Merges shares by Service port. The share of a port without addresses is discarded, so that no

@@ -206,9 +206,11 @@ impl<'a> Explainer<'a> {
             .iter()
             .filter(|(id, _)| id.transport_port() == port)
             .collect();
-        let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
         let mut refusal = None;
-        for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(f.addresses())) {
+        for (id, frontend) in on_port
+            .into_iter()
+            .filter(|(_, f)| here(f.addresses(), &question.address))
+        {
             if self
                 .frontends()
                 .rival(id, self.admission().register)
@@ -288,15 +290,10 @@ impl<'a> Explainer<'a> {
     /// An addition to a message about a hostname of another namespace: the platform granted it.
     fn granted_over(&self, host: &Hostname) -> String {
         let granted = self.admission().register.granted();
-        let namespace = |name: &Hostname| {
-            granted
-                .first(name)
-                .map_or_else(String::new, ToString::to_string)
-        };
         granted.over(host).map_or_else(String::new, |name| {
             format!(
                 " (the platform granted {name} to namespace {})",
-                namespace(&name)
+                namespace(&name, granted)
             )
         })
     }
@@ -438,6 +435,16 @@ impl<'a> Explainer<'a> {
         }
         self.explain_action(route, protocol, explanation);
     }
+}
+
+fn here(addresses: &[IpAddr], question_address: &Option<IpAddr>) -> bool {
+    question_address.is_none_or(|ip| addresses.contains(&ip))
+}
+
+fn namespace(name: &Hostname, granted: &super::granted_names::GrantedNames) -> String {
+    granted
+        .first(name)
+        .map_or_else(String::new, ToString::to_string)
 }
 
 /// Adds whether a request for another protocol passes.

@@ -134,9 +134,9 @@ mod tests {
     }
     #[test]
     fn those_without_definitions_are_left_out() {
-        let of = |definitions: Definitions| {
+        fn of(definitions: Definitions) -> Vec<&'static str> {
             supported(Fleet::Dedicated, Channel::Experimental, false, &definitions)
-        };
+        }
         let all = of(Definitions::default());
         assert!(
             all.contains(&"GatewayListenerFilters")

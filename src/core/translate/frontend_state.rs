@@ -254,9 +254,8 @@ impl FrontendState {
 
     /// True if another hostname of the port covers this one or is below it.
     pub(super) fn overlaps(&self, hostname: &Hostname) -> bool {
-        let wider = |h: &Hostname| h.covering().any(|w| self.winners.contains_key(&w));
         let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
-        self.under.contains_key(hostname) || wider(hostname) || any
+        self.under.contains_key(hostname) || wider(hostname, &self.winners) || any
     }
 
     /// Sets its claims on its addresses, and returns the former ones if they differ.
@@ -286,6 +285,10 @@ impl FrontendState {
             .statuses
             .extend(listeners.map(|(listener, _)| listener.parent.object()));
     }
+}
+
+fn wider(h: &Hostname, winners: &BTreeMap<Hostname, (ListenerId, Protocol)>) -> bool {
+    h.covering().any(|w| winners.contains_key(&w))
 }
 
 impl FrontendState {

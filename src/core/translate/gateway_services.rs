@@ -295,7 +295,9 @@ impl GatewayServices {
         dirty: &mut Dirty,
     ) {
         let new = store.slice(name).and_then(|slice| slice.made.as_deref());
-        let gateway = |made: Option<&MadeSlice>| Some(made?.lent.as_ref()?.gateway.clone());
+        fn gateway(made: Option<&MadeSlice>) -> Option<ObjectName> {
+            Some(made?.lent.as_ref()?.gateway.clone())
+        }
         for (gateway, there) in [(gateway(old), false), (gateway(new), true)] {
             let Some(gateway) = gateway else { continue };
             self.slices.set(&gateway, name, there);

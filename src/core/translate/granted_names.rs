@@ -120,12 +120,12 @@ impl GrantedNames {
 
     /// True if a name was granted, and to none of these namespaces, by whatever grant over it.
     pub(super) fn withholds(&self, name: &Hostname, namespaces: [&str; 2]) -> bool {
-        let has = |level: &Hostname| {
-            namespaces
-                .iter()
-                .any(|namespace| self.has(level, namespace))
-        };
-        self.over(name).is_some() && !self.levels(name).any(|level| has(&level))
+        self.over(name).is_some()
+            && !self.levels(name).any(|level| {
+                namespaces
+                    .iter()
+                    .any(|namespace| self.has(&level, namespace))
+            })
     }
 
     /// The granted names below a wildcard, or below the catch-all.

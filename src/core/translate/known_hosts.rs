@@ -139,7 +139,9 @@ mod tests {
     #[test]
     fn many_hosts_of_one_account_are_one_name_and_come_apart_again() {
         let mut known = KnownHosts::default();
-        let name = |i: usize| host(&format!("h{i}.a.example.org"));
+        fn name(i: usize) -> Hostname {
+            host(&format!("h{i}.a.example.org"))
+        }
         for i in 0..COLLAPSE {
             assert!(known.set(&name(i), Some("one".into())));
         }

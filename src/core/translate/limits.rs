@@ -24,7 +24,6 @@ pub(super) fn unmatched(rule: &RouteRule, limits: &ObjectLimits) -> Option<Strin
 
 /// Checks whether the actions of a rule are within the limits.
 pub(super) fn allowed(rule: &RouteRule, limits: &ObjectLimits) -> Result<(), Unsupported> {
-    let refuse = |text: String| Err(Unsupported::Value(text));
     let own = rule.filters.as_ref().ok().and_then(Option::as_deref);
     let of_backends = rule
         .backends
@@ -58,6 +57,10 @@ pub(super) fn allowed(rule: &RouteRule, limits: &ObjectLimits) -> Result<(), Uns
         }
     }
     Ok(())
+}
+
+fn refuse(text: String) -> Result<(), Unsupported> {
+    Err(Unsupported::Value(text))
 }
 
 /// Returns the retries of a rule, at most as many as are allowed, and a message if it requests

@@ -115,7 +115,6 @@ impl Guard {
             (Ok(()), Ok(())) => ListenerFilters::Ask(servers),
             _ => ListenerFilters::Refuse,
         };
-        let nobody = |(reason, text)| (reason, format!("{text}; nobody passes"));
         let bytes = listener
             .filters
             .iter()
@@ -129,6 +128,10 @@ impl Guard {
             bytes,
         }
     }
+}
+
+fn nobody((reason, text): (Reason, String)) -> (Reason, String) {
+    (reason, format!("{text}; nobody passes"))
 }
 
 /// The reason that the specification has for a reference of a filter.

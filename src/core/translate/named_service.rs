@@ -48,11 +48,6 @@ pub(super) fn named_service(
     settings: &Settings,
 ) -> (NamedService, Option<(Reason, String)>) {
     let name = ObjectName::new(gateway.meta.name.namespace.clone(), name.clone());
-    let nothing = |name: ObjectName| NamedService {
-        name,
-        ports: BTreeMap::new(),
-        has_names: false,
-    };
     let Some(service) = store.service(&name) else {
         let text = format!(
             "Service {name} is not there: create it, without a selector, or name another one"
@@ -88,6 +83,14 @@ pub(super) fn named_service(
         },
         wrong,
     )
+}
+
+fn nothing(name: ObjectName) -> NamedService {
+    NamedService {
+        name,
+        ports: BTreeMap::new(),
+        has_names: false,
+    }
 }
 
 /// Why no Gateway can stand on a Service.
@@ -204,7 +207,6 @@ fn target(
 impl NamedService {
     /// Checks whether the Service permits a port of a listener.
     pub(super) fn check(&self, at: TransportPort) -> Verdict {
-        let unavailable = |text: String| Err((Reason::PortUnavailable, text));
         match self.ports.get(&at).map(|port| &port.target) {
             Some(Ok(_)) => Ok(()),
             Some(Err(text)) => unavailable(text.clone()),
@@ -227,6 +229,10 @@ impl NamedService {
     pub(super) fn target(&self, at: TransportPort) -> Option<u16> {
         self.ports.get(&at)?.target.as_ref().ok().copied()
     }
+}
+
+fn unavailable(text: String) -> Result<(), (Reason, String)> {
+    Err((Reason::PortUnavailable, text))
 }
 
 /// The Envoy ports that lent slices record for the ports of a Gateway's Service.

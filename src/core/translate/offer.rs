@@ -304,7 +304,6 @@ fn listener(
 
 fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
     let mode = listener.tls.as_ref().map(|tls| tls.mode);
-    let invalid = |text: &str| (Reason::UnsupportedValue, text.to_owned());
     match (listener.protocol.as_str(), mode) {
         ("HTTP", None) => (Some(Protocol::Http), Ok(())),
         ("HTTP", Some(_)) => (
@@ -333,6 +332,10 @@ fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
             (None, Err((Reason::UnsupportedProtocol, text)))
         }
     }
+}
+
+fn invalid(text: &str) -> (Reason, String) {
+    (Reason::UnsupportedValue, text.to_owned())
 }
 
 /// Checks that a TCP or UDP listener has nothing but a port (CEL of the Gateway's CRD): its traffic

@@ -70,13 +70,6 @@ impl Policing<'_> {
         dirty
             .backends
             .extend(self.backends.of_service(service).cloned());
-        let of_port = |name: &Arc<str>| {
-            let at = |section| {
-                self.policies
-                    .first(&(service.clone(), Kind::BackendTLSPolicy, section))
-            };
-            at(Some(name.clone())).or(at(None))
-        };
         let ports = self
             .store
             .service(service)
@@ -84,7 +77,12 @@ impl Policing<'_> {
             .unwrap_or_default();
         let ports: BTreeMap<u16, ObjectKey> = ports
             .iter()
-            .filter_map(|port| Some((port.port, of_port(&port.name)?.clone())))
+            .filter_map(|port| {
+                Some((
+                    port.port,
+                    of_port(&port.name, service, self.policies)?.clone(),
+                ))
+            })
             .collect();
         let is_targeted = self
             .store
@@ -202,6 +200,16 @@ impl Policing<'_> {
         };
         Uses { services, gateways }
     }
+}
+
+fn of_port<'a>(
+    name: &Arc<str>,
+    service: &ObjectName,
+    policies: &'a BackendPolicies,
+) -> Option<&'a ObjectKey> {
+    let place = (service.clone(), Kind::BackendTLSPolicy, Some(name.clone()));
+    let of_section = policies.first(&place);
+    of_section.or_else(|| policies.first(&(place.0, place.1, None)))
 }
 
 /// The objects with the CA certificates of a policy.

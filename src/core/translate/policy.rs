@@ -143,13 +143,6 @@ impl IssuerAllow {
 
 impl NamespacePattern {
     fn parse(text: &str) -> Result<Self, String> {
-        let label = |text: &str| {
-            !text.is_empty()
-                && text.len() <= 63
-                && text
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        };
         match text.strip_suffix('*') {
             Some("") => Ok(Self::Any),
             Some(prefix) if label(prefix) => Ok(Self::Prefix(prefix.to_owned())),
@@ -167,6 +160,14 @@ impl NamespacePattern {
             Self::Prefix(prefix) => namespace.starts_with(prefix.as_str()),
         }
     }
+}
+
+fn label(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 63
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 impl HostnamePattern {

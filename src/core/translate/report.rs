@@ -208,13 +208,6 @@ impl Report<'_> {
         assignment: Option<Assignment>,
         unusable: Option<(Reason, String)>,
     ) -> (Vec<StatusAddress>, Option<Condition>) {
-        let said = |verdict| {
-            condition(
-                ConditionType::AddressesAssigned,
-                verdict,
-                Reason::AddressesAssigned,
-            )
-        };
         match (assignment, unusable) {
             (Some(_), Some((_, text))) => {
                 (Vec::new(), Some(said(Err((Reason::NotAssigned, text)))))
@@ -631,6 +624,14 @@ impl Report<'_> {
             register,
         }
     }
+}
+
+fn said(verdict: Result<(), (Reason, String)>) -> Condition {
+    condition(
+        ConditionType::AddressesAssigned,
+        verdict,
+        Reason::AddressesAssigned,
+    )
 }
 
 impl Report<'_> {

@@ -161,16 +161,10 @@ impl<'a> Routing<'a> {
         only: Option<&Arc<str>>,
     ) -> Vec<(&'a Hostname, &'a InputRoute)> {
         let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
-        let is_among = |key: &RouteKey| {
-            let namespace = &key.name.namespace;
-            only.is_none_or(|only| {
-                namespace == only || *namespace == listener.parent.name().namespace
-            })
-        };
         for (key, own) in self
             .admission
             .served(hostname, listener)
-            .filter(|(key, _)| is_among(key))
+            .filter(|(key, _)| is_among(key, &only, &listener.parent))
         {
             let slot = best.entry(key).or_insert(own);
             if own.precedence(slot).is_lt() {
@@ -186,6 +180,11 @@ impl<'a> Routing<'a> {
             })
             .collect()
     }
+}
+
+fn is_among(key: &RouteKey, only: &Option<&Arc<str>>, listener_parent: &super::ParentKey) -> bool {
+    let namespace = &key.name.namespace;
+    only.is_none_or(|only| namespace == only || *namespace == listener_parent.name().namespace)
 }
 
 /// Derives the port in a redirect (`HTTPRequestRedirectFilter.port`): the port of the filter; else

@@ -220,11 +220,6 @@ impl SecretNames {
                 .get(&hostname)
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            let claims_it = |namespace: &Arc<str>| {
-                claims
-                    .iter()
-                    .any(|(_, content)| content.namespace == *namespace)
-            };
             let first = claims.first().map(|(_, content)| &content.namespace);
             let is_contended = claims
                 .iter()
@@ -233,7 +228,7 @@ impl SecretNames {
             let namespace = [recorded, kept]
                 .into_iter()
                 .flatten()
-                .find(|namespace| claims_it(namespace));
+                .find(|namespace| claims_it(namespace, claims));
             let keeps = namespace
                 .or_else(|| first.cloned())
                 .filter(|_| is_contended);
@@ -262,6 +257,12 @@ impl SecretNames {
             .units
             .extend(claims.iter().map(|(id, _)| (id.clone(), hostname.clone())));
     }
+}
+
+fn claims_it(namespace: &Arc<str>, claims: &[(FrontendId, SniContent)]) -> bool {
+    claims
+        .iter()
+        .any(|(_, content)| content.namespace == *namespace)
 }
 
 /// The name of a secret that one frontend alone requests.

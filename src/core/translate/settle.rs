@@ -161,14 +161,8 @@ impl Admission<'_> {
                 && self.register.family(at).is_none()
                 && self.register.proposed().contains_key(&port)
         };
-        // The needed items that its namespace does not own.
-        let has = |what: &Ownable| {
-            self.register
-                .owner(what)
-                .is_some_and(|owner| owner.namespace == *namespace)
-        };
         let mut lacking = self.needed(id, hostname, loser);
-        lacking.retain(|what| !has(what));
+        lacking.retain(|what| !has(what, namespace, self.register));
         let waits = match reason {
             Reason::ProtocolConflict => undecided(),
             _ => {
@@ -313,6 +307,17 @@ impl Admission<'_> {
     }
 }
 
+/// The needed items that its namespace does not own.
+fn has(
+    what: &Ownable,
+    namespace: &std::sync::Arc<str>,
+    register: &super::register::Register,
+) -> bool {
+    register
+        .owner(what)
+        .is_some_and(|owner| owner.namespace == *namespace)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -424,7 +429,7 @@ mod tests {
     }
 
     fn gateway(namespace: &str, created: u8, listeners: &[(&str, u16, &str)]) -> Value {
-        let listener = |(index, (protocol, port, host)): (usize, &(&str, u16, &str))| {
+        fn listener((index, (protocol, port, host)): (usize, &(&str, u16, &str))) -> Value {
             let mut listener =
                 json!({"name": format!("l{index}"), "protocol": protocol, "port": port});
             if !host.is_empty() {
@@ -434,7 +439,7 @@ mod tests {
                 listener["tls"] = json!({"mode": "Passthrough"});
             }
             listener
-        };
+        }
         let listeners: Vec<Value> = listeners.iter().enumerate().map(listener).collect();
         json!({"apiVersion": GATEWAY, "kind": "Gateway",
             "metadata": {"name": "edge", "namespace": namespace, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
@@ -518,7 +523,9 @@ mod tests {
             1,
             &[("TLS", 443, "w.team.x.org"), ("TLS", 443, "l.x.org")],
         ));
-        let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
+        fn label(host: &str) -> Value {
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}})
+        }
         assert_eq!(
             site.served(443, "w.team.x.org"),
             None,
@@ -569,7 +576,7 @@ mod tests {
                 ("TLS", 443, "*.w.org"),
             ],
         ));
-        let emitted = |site: &mut Site| {
+        fn emitted(site: &mut Site) -> std::collections::BTreeMap<ResourceKey, Option<Resource>> {
             let mut anew = Engine::new(site.engine.settings().clone());
             let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
                 "spec": {"controllerName": "c"}});
@@ -585,7 +592,7 @@ mod tests {
             );
             anew.apply(vec![put(class), put(any), put(own)], site.now)
                 .resources
-        };
+        }
         let resources = emitted(&mut site);
         let mut kept = BTreeSet::new();
         for (key, resource) in resources {
@@ -606,7 +613,9 @@ mod tests {
     #[test]
     fn wide_listeners_have_nothing_that_the_platform_granted_to_another_namespace() {
         let mut site = Site::new(Recording::ThisProcess);
-        let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
+        fn label(host: &str) -> Value {
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}})
+        }
         site.put(gateway(
             "early",
             1,
@@ -657,10 +666,10 @@ mod tests {
 
     #[test]
     fn the_work_for_a_granted_domain_does_not_grow_with_their_number() {
-        let label = |number: u32| {
+        fn label(number: u32) -> Value {
             json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": format!("n{number}"), "labels": {HOST_LABEL: format!("d{number}.org")}}})
-        };
+        }
         let [few, many] = [4, 40].map(|count| {
             let mut site = Site::new(Recording::ThisProcess);
             site.put(gateway(

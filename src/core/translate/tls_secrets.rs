@@ -42,7 +42,6 @@ pub(super) fn place_roots(
                 .cloned(),
         );
     }
-    let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.placement.exposure.fleet);
     let is_moved = fleet(old) != fleet(new);
     for name in touched {
         if is_moved {
@@ -59,6 +58,10 @@ pub(super) fn place_roots(
             dirty,
         );
     }
+}
+
+fn fleet(parent: Option<&Parent>) -> Option<super::Fleet> {
+    parent.map(|parent| parent.placement.exposure.fleet)
 }
 
 /// The client roots that the listeners of a parent need.

@@ -244,24 +244,24 @@ mod tests {
                 }),
             )
         });
-        let owner = |protocol, released| {
+        fn owner(protocol: Option<translate::Family>, released: Option<u64>) -> Owner {
             Owner::Namespace(OwnerRecord {
                 namespace: "tenant-a".into(),
                 since: 42,
                 protocol,
                 released,
             })
-        };
+        }
         let dns = TransportPort {
             number: 53,
             transport: Transport::Udp,
         };
-        let at = |place: &str| {
+        fn at(place: &str) -> Arc<ListenersOf> {
             Arc::new(ListenersOf {
                 namespace: "infra".into(),
                 place: place.into(),
             })
-        };
+        }
         let addresses = [
             (Ownable::Hostname(host("a.example.org")), owner(None, None)),
             (

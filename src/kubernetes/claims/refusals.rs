@@ -134,10 +134,11 @@ mod tests {
     use super::*;
 
     fn entries(namespace: &str, count: usize) -> Vec<Waiting> {
-        let name =
-            |n| Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname");
+        fn name(n: usize, namespace: &str) -> Hostname {
+            Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname")
+        }
         (0..count)
-            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n))))
+            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n, &namespace))))
             .collect()
     }
 

@@ -178,7 +178,9 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
 }
 
 fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value) -> bool {
-    let spec = |spec: &Value| json!({"spec": spec});
+    fn spec(spec: &Value) -> Value {
+        json!({"spec": spec})
+    }
     deviations(&spec(&document["spec"]), &spec(&there.spec), &may_have).is_empty()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
         && has(&there.labels, &desired.labels)
@@ -304,7 +306,9 @@ fn service_document(
     there: Option<&MadeService>,
     cluster_ip: Option<IpAddr>,
 ) -> Value {
-    let port = |(port, target): (&TransportPort, &u16)| json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()});
+    fn port((port, target): (&TransportPort, &u16)) -> Value {
+        json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()})
+    }
     let mut spec = json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
     // The class of an existing load balancer is immutable (`ServiceSpec.loadBalancerClass`): with
     // another class the whole write would be rejected.
@@ -426,9 +430,11 @@ mod tests {
 
     /// Returns the manifests that the plan writes, with the UIDs that the server would assign.
     fn written(plan: &Plan) -> Vec<Value> {
-        let document = |step: &ServiceAction| match step {
-            ServiceAction::Create(value) | ServiceAction::Apply(value, _) => value.clone(),
-        };
+        fn document(step: &ServiceAction) -> Value {
+            match step {
+                ServiceAction::Create(value) | ServiceAction::Apply(value, _) => value.clone(),
+            }
+        }
         let mut all: Vec<Value> = plan.steps.iter().map(document).collect();
         for document in &mut all {
             document["metadata"]["uid"] = json!(format!(
@@ -495,16 +501,20 @@ mod tests {
     /// ones while none is ready.
     #[test]
     fn slices_say_where_envoys_run_and_which_terminate() {
-        let on = |node: &str, terminating| SliceEndpoint {
-            terminating,
-            node: Some(node.into()),
-        };
-        let of = |all: [(&str, SliceEndpoint); 2]| DesiredService {
-            envoys: all
-                .map(|(ip, envoy)| (ip.parse().expect("an address"), envoy))
-                .into(),
-            ..desired()
-        };
+        fn on(node: &str, terminating: bool) -> SliceEndpoint {
+            SliceEndpoint {
+                terminating,
+                node: Some(node.into()),
+            }
+        }
+        fn of(all: [(&str, SliceEndpoint); 2]) -> DesiredService {
+            DesiredService {
+                envoys: all
+                    .map(|(ip, envoy)| (ip.parse().expect("an address"), envoy))
+                    .into(),
+                ..desired()
+            }
+        }
         let both = of([
             ("10.0.0.1", on("one", false)),
             ("10.0.0.2", on("two", true)),
@@ -538,11 +548,13 @@ mod tests {
     #[test]
     fn a_service_with_another_policy_for_outside_connections_is_written() {
         use gatewright_core::inputs::ExternalTrafficPolicy::{Cluster, Local};
-        let by = |policy| DesiredService {
-            kind: ServiceType::NodePort,
-            external_traffic_policy: Some(policy),
-            ..desired()
-        };
+        fn by(policy: gatewright_core::inputs::ExternalTrafficPolicy) -> DesiredService {
+            DesiredService {
+                kind: ServiceType::NodePort,
+                external_traffic_policy: Some(policy),
+                ..desired()
+            }
+        }
         let made = written(&check(&[], &by(Local), "u"));
         assert_eq!(made[0]["spec"]["externalTrafficPolicy"], "Local");
         assert_eq!(
@@ -556,10 +568,12 @@ mod tests {
 
     #[test]
     fn tcp_and_udp_of_one_number_are_two_ports() {
-        let dns = |transport| TransportPort {
-            number: 53,
-            transport,
-        };
+        fn dns(transport: Transport) -> TransportPort {
+            TransportPort {
+                number: 53,
+                transport,
+            }
+        }
         let targets =
             BTreeMap::from([(dns(Transport::Tcp), 20_001), (dns(Transport::Udp), 20_002)]);
         let both = DesiredService {
@@ -567,8 +581,8 @@ mod tests {
             ..desired()
         };
         let made = written(&check(&[], &both, "u"));
-        let shown = |ports: &Value| -> Vec<(String, u64, String)> {
-            let port = |port: &Value| {
+        fn shown(ports: &Value) -> Vec<(String, u64, String)> {
+            fn port(port: &Value) -> (String, u64, String) {
                 let number = port["targetPort"]
                     .as_u64()
                     .or(port["port"].as_u64())
@@ -578,9 +592,9 @@ mod tests {
                     number,
                     port["protocol"].as_str().expect("one").to_owned(),
                 )
-            };
+            }
             ports.as_array().expect("ports").iter().map(port).collect()
-        };
+        }
         let expected = [
             ("p53".to_owned(), 20_001, "TCP".to_owned()),
             ("p53-udp".to_owned(), 20_002, "UDP".to_owned()),
@@ -674,8 +688,9 @@ mod tests {
                 }
             })
         };
-        let lent =
-            |slice: &&EndpointSlice| slice.made.as_ref().is_some_and(|made| made.lent.is_some());
+        fn lent(slice: &&EndpointSlice) -> bool {
+            slice.made.as_ref().is_some_and(|made| made.lent.is_some())
+        }
         plan_behind(
             desired,
             "u",
@@ -705,11 +720,11 @@ mod tests {
             Plan::default()
         );
         // A changed port, label or annotation is written, since no Service of ours has it.
-        let label = |key: &str| {
+        fn label(key: &str) -> DesiredSlices {
             let mut desired = behind(&[("https", 20_001)]);
             desired.labels.insert(key.to_owned(), "x".to_owned());
             desired
-        };
+        }
         for other in [
             behind(&[("https", 20_002)]),
             behind(&[("https", 20_001), ("more", 20_002)]),
@@ -751,12 +766,14 @@ mod tests {
 
     #[test]
     fn a_load_balancer_keeps_its_class_whatever_else_changes() {
-        let balanced = |class: Option<&str>, target: u16| DesiredService {
-            kind: ServiceType::LoadBalancer,
-            load_balancer_class: class.map(str::to_owned),
-            targets: BTreeMap::from([(TransportPort::tcp(443), target)]),
-            ..desired()
-        };
+        fn balanced(class: Option<&str>, target: u16) -> DesiredService {
+            DesiredService {
+                kind: ServiceType::LoadBalancer,
+                load_balancer_class: class.map(str::to_owned),
+                targets: BTreeMap::from([(TransportPort::tcp(443), target)]),
+                ..desired()
+            }
+        }
         let made = written(&check(&[], &balanced(Some("example.org/a"), 20_001), "u"));
         for other in [Some("example.org/b"), None] {
             assert_eq!(

@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn pods_are_those_of_the_template_but_for_what_a_class_says() {
-        let made = |parameters: Value| {
+        fn made(parameters: Value) -> Value {
             document(IsolatedKind::Deployment, &desired(parameters), &template())
                 .expect("there are always pods")
-        };
+        }
         let plain = made(json!({}));
         let name = isolated_name(&ObjectName::new("a", "edge"));
         assert_eq!(plain["spec"]["replicas"], 2);
@@ -227,7 +227,9 @@ mod tests {
             template()["spec"]["containers"][1],
             "of Envoy alone"
         );
-        let applied = |document: &Value| document["metadata"]["annotations"][APPLIED].clone();
+        fn applied(document: &Value) -> Value {
+            document["metadata"]["annotations"][APPLIED].clone()
+        }
         assert_ne!(applied(&plain), applied(&more));
         assert_eq!(applied(&plain), applied(&made(json!({}))));
         let scaled = json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}});

@@ -189,27 +189,29 @@ mod tests {
 
     /// The observed objects after these steps.
     fn written(steps: &[Step]) -> BTreeMap<IsolatedKind, Observed> {
-        let observed = |step: &Step| match step {
-            Step::Create(kind, document) | Step::Apply(kind, document, _) => {
-                let applied = document["metadata"]["annotations"][APPLIED]
-                    .as_str()
-                    .expect("a digest")
-                    .to_owned();
-                let gateway = Some(ObjectName::new("a", "edge"));
-                (
-                    *kind,
-                    Observed {
-                        uid: kind.as_str().to_owned(),
-                        gateway,
-                        applied,
-                        ours: tree(document),
-                        content: content(document),
-                        deleting: false,
-                    },
-                )
+        fn observed(step: &Step) -> (IsolatedKind, Observed) {
+            match step {
+                Step::Create(kind, document) | Step::Apply(kind, document, _) => {
+                    let applied = document["metadata"]["annotations"][APPLIED]
+                        .as_str()
+                        .expect("a digest")
+                        .to_owned();
+                    let gateway = Some(ObjectName::new("a", "edge"));
+                    (
+                        *kind,
+                        Observed {
+                            uid: kind.as_str().to_owned(),
+                            gateway,
+                            applied,
+                            ours: tree(document),
+                            content: content(document),
+                            deleting: false,
+                        },
+                    )
+                }
+                Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
             }
-            Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
-        };
+        }
         steps.iter().map(observed).collect()
     }
 
@@ -232,12 +234,16 @@ mod tests {
         );
         let mut observed = written(&steps);
         assert_eq!(check(&observed, &desired(2), &template()), Ok(vec![]));
-        let only_pods = |steps: Result<Vec<Step>, String>| match steps.as_deref() {
-            Ok([Step::Apply(IsolatedKind::Deployment, document, uid)]) if uid == "Deployment" => {
-                document.clone()
+        fn only_pods(steps: Result<Vec<Step>, String>) -> Value {
+            match steps.as_deref() {
+                Ok([Step::Apply(IsolatedKind::Deployment, document, uid)])
+                    if uid == "Deployment" =>
+                {
+                    document.clone()
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
-        };
+        }
         assert_eq!(
             only_pods(check(&observed, &desired(3), &template()))["spec"]["replicas"],
             3
@@ -296,9 +302,12 @@ mod tests {
             autoscaling: Some(autoscaling),
             ..IsolatedParameters::default()
         });
-        let steps = |observed: &BTreeMap<IsolatedKind, Observed>, desired: &DesiredEnvoys| {
+        fn steps(
+            observed: &BTreeMap<IsolatedKind, Observed>,
+            desired: &DesiredEnvoys,
+        ) -> Vec<Step> {
             check(observed, desired, &template()).expect("ours")
-        };
+        }
         // From a fixed number to an autoscaler: the field is handed over before an apply omits it.
         let mut observed = written(&steps(&BTreeMap::new(), &desired(2)));
         let [leave, pods, autoscaler] = &steps(&observed, &scaled)[..] else {

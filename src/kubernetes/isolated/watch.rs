@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     fn objects_with_our_labels_that_name_a_gateway_are_ours() {
-        let read = |change: fn(&mut Value)| {
+        fn read(change: fn(&mut Value)) -> Observed {
             let mut meta = json!({"name": "gatewright-isolated-edge-0", "uid": "u",
                 "labels": {MANAGED_BY: MANAGER, NAME: "gatewright-isolated-edge-0"},
                 "annotations": {GATEWAY: "a/edge", APPLIED: "d"}});
             change(&mut meta);
             observed(&serde_json::from_value(json!({"metadata": meta})).expect("an object"))
-        };
+        }
         let ours = read(|_| ());
         assert_eq!(
             ours.gateway,

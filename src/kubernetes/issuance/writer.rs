@@ -434,9 +434,10 @@ mod tests {
         server.answers(503);
         server.take_asked();
         let name = ObjectName::new("a", "tls");
-        let lost_one =
-            |serial: &str| AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))]);
-        let lost = lost_one("01");
+        fn lost_one(serial: &str, name: &ObjectName) -> BTreeMap<ObjectName, Lost> {
+            AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))])
+        }
+        let lost = lost_one("01", &name);
         let mut now = Instant::now();
         writer.withdraw(lost.clone(), now);
         for pause in [200, 400, 800] {
@@ -459,7 +460,7 @@ mod tests {
         );
         writer.withdraw(lost.clone(), now);
         let later = now + Duration::from_secs(1);
-        writer.withdraw(lost_one("02"), later);
+        writer.withdraw(lost_one("02", &name), later);
         assert_eq!(
             writer.worker.due(),
             Some(later),

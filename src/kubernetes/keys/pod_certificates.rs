@@ -59,9 +59,6 @@ pub struct PodCertificates {
 
 impl PodCertificates {
     async fn who(&self, token: &str) -> Result<PodIdentity, Refusal> {
-        let away = |error: kube::Error| {
-            Refusal::Unavailable(format!("the API server cannot be asked: {error}"))
-        };
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -83,6 +80,10 @@ impl PodCertificates {
             .map_err(away)?;
         confirm(claim, pod, &self.namespace)
     }
+}
+
+fn away(error: kube::Error) -> Refusal {
+    Refusal::Unavailable(format!("the API server cannot be asked: {error}"))
 }
 
 #[async_trait]

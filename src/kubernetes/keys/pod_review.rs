@@ -190,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_bound_token_of_a_fleets_account_names_its_pod() {
-        let node = |claim: Claim| claim.node;
+        fn node(claim: Claim) -> Option<String> {
+            claim.node
+        }
         assert_eq!(node(claimed()), Some("node-a".to_owned()));
         let old = claim(
             review(|s| {

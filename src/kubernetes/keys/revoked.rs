@@ -196,7 +196,9 @@ mod tests {
     use super::*;
 
     fn entry(until: i64) -> Revocation {
-        let at = |seconds| Timestamp::from_second(seconds).expect("a time");
+        fn at(seconds: i64) -> Timestamp {
+            Timestamp::from_second(seconds).expect("a time")
+        }
         Revocation {
             name: "pod".to_owned(),
             at: at(1),
@@ -244,7 +246,9 @@ mod tests {
 
     #[test]
     fn a_pod_is_refused_until_it_is_said_to_be_gone() {
-        let at = |seconds| Timestamp::from_second(seconds).expect("a time");
+        fn at(seconds: i64) -> Timestamp {
+            Timestamp::from_second(seconds).expect("a time")
+        }
         let mut list = Revocations::default();
         assert_eq!(list.pods_written(), None);
         list.add_pod(&pod(1), at(0)).expect("room");

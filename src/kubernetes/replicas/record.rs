@@ -63,12 +63,12 @@ impl ViewProgress {
             .nodes
             .iter()
             .partition(|node| node.acknowledged >= since);
-        let names = |nodes: Vec<&NodeProgress>| {
+        fn names(nodes: Vec<&NodeProgress>) -> BTreeSet<String> {
             nodes
                 .into_iter()
                 .map(|node| node.node.to_string())
                 .collect()
-        };
+        }
         let refused = progress
             .rejections
             .iter()
@@ -531,20 +531,20 @@ mod tests {
         for name in [r#""pod""#, r#""many""#] {
             assert!(text.contains(name), "{name} is missing");
         }
-        let of = |view: &str| {
+        fn of<'a>(view: &str, read: &'a [(String, Rejection)]) -> Vec<&'a Rejection> {
             read.iter()
                 .filter(|(at, _)| at == view)
                 .map(|(_, r)| r)
                 .collect::<Vec<_>>()
-        };
+        }
         assert_eq!(
-            of("test isolated/shop/edge"),
+            of("test isolated/shop/edge", &read),
             [&Rejection {
                 view: View::new("test isolated/shop/edge"),
                 ..rejection("pod", "shop/web:80", "bad")
             }]
         );
-        let of_bank = of("test isolated/bank/edge");
+        let of_bank = of("test isolated/bank/edge", &read);
         assert!((1..=REFUSALS).contains(&of_bank.len()), "{}", of_bank.len());
         assert!(
             of_bank

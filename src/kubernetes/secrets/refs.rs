@@ -263,12 +263,6 @@ impl BodyRefs {
 
 /// Returns the references of an object whose bodies are fetched; `None` for objects of other kinds.
 fn references(object: &Object) -> Option<Vec<&LocalRef>> {
-    fn certificates(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &LocalRef> {
-        listeners
-            .iter()
-            .filter_map(|listener| listener.tls.as_ref())
-            .flat_map(|tls| &tls.certificates)
-    }
     match object {
         Object::Gateway(gateway) => {
             let shown = certificates(&gateway.listeners).chain(&gateway.client_certificate);
@@ -282,6 +276,13 @@ fn references(object: &Object) -> Option<Vec<&LocalRef>> {
         Object::Policy(policy) => Some(policy.references().iter().collect()),
         _ => None,
     }
+}
+
+fn certificates(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &LocalRef> {
+    listeners
+        .iter()
+        .filter_map(|listener| listener.tls.as_ref())
+        .flat_map(|tls| &tls.certificates)
 }
 
 #[cfg(test)]
@@ -356,11 +357,11 @@ mod tests {
     #[test]
     fn roots_of_clients_are_asked_for_where_a_gateway_refers_to_them_and_may() {
         let mut maps = BodyRefs::new(Kind::ConfigMap);
-        let roots = |namespace: &str, name: &str| {
+        fn roots(namespace: &str, name: &str) -> serde_json::Value {
             let reference =
                 json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
             json!({"validation": {"caCertificateRefs": [reference]}})
-        };
+        }
         let gateway = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "g", "namespace": "a"}, "spec": {"gatewayClassName": "c",
                 "tls": {"frontend": {"default": roots("a", "own"), "perPort": [{"port": 8443, "tls": roots("b", "x")}]}},

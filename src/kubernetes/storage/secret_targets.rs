@@ -80,8 +80,10 @@ mod tests {
 
     #[test]
     fn a_certificate_goes_to_all_of_its_tenant_that_it_is_good_for() {
-        let names = |host: &str| Names::parse([host]).expect("a name");
-        let target = |host: &str| {
+        fn names(host: &str) -> Names {
+            Names::parse([host]).expect("a name")
+        }
+        fn target(host: &str) -> SecretTarget {
             let id = CertificateId::of("t", &names(host));
             let issuer = "ca".to_owned();
             SecretTarget {
@@ -91,7 +93,7 @@ mod tests {
                 twin: None,
                 present: None,
             }
-        };
+        }
         let mut all = SecretTargetIndex::default();
         let one = ObjectName::new("t", "one");
         let twin = ObjectName::new("t", "twin");

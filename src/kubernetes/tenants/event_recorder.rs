@@ -270,12 +270,12 @@ mod tests {
 
     #[test]
     fn each_parent_of_a_route_has_its_own() {
-        let parent = |name: &str, value: &str, reason: &str| {
+        fn parent(name: &str, value: &str, reason: &str) -> Value {
             let mut entry = status(value, reason);
             entry["conditions"][0]["type"] = json!("Accepted");
             entry["parentRef"] = json!({"name": name});
             entry
-        };
+        }
         let before = json!({"parents": [parent("a", "True", "Accepted")]});
         let after = json!({"parents": [parent("a", "True", "Accepted"), parent("b", "False", "HostnameConflict")]});
         assert_eq!(

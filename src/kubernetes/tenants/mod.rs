@@ -447,10 +447,6 @@ impl Tenants {
             &|uid| inputs.tenancy.decides(derived, uid),
             self.defaults.of(kind),
         );
-        let at = |held: Option<&LiveObject>| {
-            held.map(|held| (held.uid.to_string(), held.version.to_string()))
-                .unwrap_or_default()
-        };
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
         let job = match step {
@@ -604,6 +600,11 @@ impl Tenants {
         self.worker.finish().await;
         self.recorder.stop().await;
     }
+}
+
+fn at(held: Option<&LiveObject>) -> (String, String) {
+    held.map(|held| (held.uid.to_string(), held.version.to_string()))
+        .unwrap_or_default()
 }
 
 /// Returns whether the view of all kinds that the desired state depends on is complete.

@@ -328,7 +328,7 @@ async fn a_watch_that_cannot_go_on_after_trouble_is_complete_once_it_has_listed_
 
 #[tokio::test]
 async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
-    let refused = || {
+    fn refused() -> Result<Event<DynamicObject>, watcher::Error> {
         let status = kube::core::Status {
             code: 503,
             message: "no".into(),
@@ -337,7 +337,7 @@ async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
         Err(watcher::Error::InitialListFailed(Error::Api(Box::new(
             status,
         ))))
-    };
+    }
     let events = vec![
         Ok(Event::Init),
         Ok(Event::InitDone),
@@ -457,8 +457,9 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
     watches.iter().for_each(tokio::task::JoinHandle::abort);
     assert_eq!(objects, ["httproute own/x", "httproute gone/x"]);
     let asked_for = asked_for.lock().expect("nothing panicked").clone();
-    let routes =
-        |namespace| format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes");
+    fn routes(namespace: &str) -> String {
+        format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes")
+    }
     assert_eq!(
         asked_for,
         [

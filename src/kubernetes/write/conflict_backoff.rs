@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn a_reverted_write_is_repeated_ever_more_rarely_and_a_new_one_is_immediate() {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
-        let document = |text: &str, time: &str| {
+        fn document(text: &str, time: &str) -> Value {
             json!({"metadata": {"resourceVersion": time}, "status": {"conditions": [
             {"message": text, "lastTransitionTime": time}]}})
-        };
+        }
         let mut backoff = WriteConflictBackoff::default();
         let mut now = Instant::now();
         let mut pauses = Vec::new();

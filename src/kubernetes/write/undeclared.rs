@@ -121,10 +121,10 @@ mod tests {
         let mut undeclared = Undeclared::default();
         let mut now = Instant::now();
         let kind = Kind::Gateway;
-        let made = || {
+        fn made() -> Value {
             json!({"status": {"attachedListenerSets": 0, "conditions": [],
                 "addresses": [{"value": "a", "routability": ""}, {"value": "b", "routability": ""}]}})
-        };
+        }
         let mut document = made();
         undeclared.learn(kind, "spec.x: Invalid value", now);
         assert!(

@@ -173,7 +173,7 @@ type Pairs = Vec<(String, String)>;
 
 /// Divides a refused listener; returns its stat prefix, its chains, and the refused chains.
 fn divided(complete: &Resource, had: Option<&Resource>) -> Option<(String, Pairs, Vec<String>)> {
-    let check = |resource: &Resource| {
+    fn check(resource: &Resource) -> Result<(), String> {
         let made = Listener::decode(resource.body()).expect("it was encoded");
         if made.filter_chains.is_empty() {
             return Err("no filter chains".to_owned());
@@ -187,7 +187,7 @@ fn divided(complete: &Resource, had: Option<&Resource>) -> Option<(String, Pairs
         } else {
             Ok(())
         }
-    };
+    }
     let Divided { resource, refused } = super::divide(complete, had, check)?;
     let made = Listener::decode(resource.body()).expect("it was encoded");
     let chains = made
@@ -254,13 +254,13 @@ fn a_refused_filter_chain_that_was_never_accepted_is_omitted() {
 #[test]
 fn many_refused_chains_of_one_author_do_not_affect_other_chains() {
     let names: Vec<String> = (0..120).map(|number| format!("c{number:03}")).collect();
-    let word = |number: usize| {
+    fn word(number: usize) -> &'static str {
         if number.is_multiple_of(2) {
             POISON
         } else {
             "fine"
         }
-    };
+    }
     let all: Vec<(&str, &str)> = names
         .iter()
         .enumerate()
@@ -370,14 +370,15 @@ fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() 
 
 #[test]
 fn a_search_does_not_serve_an_author_under_a_hostname_that_it_lost() {
-    let of_two = |first: &str, second: &str| {
-        let of =
-            |at: &str, author: &str, text: &str| host(at, vec![route(&name(author, 0), "/", text)]);
+    fn of_two(first: &str, second: &str) -> Resource {
+        fn of(at: &str, author: &str, text: &str) -> VirtualHost {
+            host(at, vec![route(&name(author, 0), "/", text)])
+        }
         table(vec![
             of("passed-on", first, "fine"),
             of("other", "mallory", second),
         ])
-    };
+    }
     let had = of_two("mallory", "fine");
     let complete = of_two("alice", POISON);
     let found = divide(&complete, Some(&had), |taken| {
@@ -396,13 +397,13 @@ fn a_search_does_not_serve_an_author_under_a_hostname_that_it_lost() {
 
 #[test]
 fn other_authors_of_the_virtual_host_of_a_culprit_get_their_changes() {
-    let shared = |alice: &str, mallory: &str| {
+    fn shared(alice: &str, mallory: &str) -> Resource {
         let routes = vec![
             route(&name("alice", 0), "/a", alice),
             route(&name("mallory", 0), "/m", mallory),
         ];
         table(vec![host("shared", routes)])
-    };
+    }
     let had = shared("old", "old");
     let complete = shared("new", POISON);
     let found = divide(&complete, Some(&had), |_| {}).expect("it is divided");

@@ -119,11 +119,11 @@ impl AwsSource {
 
     /// Rejects settings that are invalid, without a request.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let endpoint = |field: &str, url: &str| {
+        fn endpoint(field: &str, url: &str) -> Result<(), String> {
             Endpoint::parse(url)
                 .map(|_| ())
                 .map_err(|message| format!("{field}: {message}"))
-        };
+        }
         match self {
             Self::Static(keys) => {
                 if keys.access_key_id.is_empty()

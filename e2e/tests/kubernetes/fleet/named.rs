@@ -212,12 +212,12 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         .await?;
     assert_eq!(
         answer(at(first), HOST).await?,
-        "nora".into(),
+        "nora",
         "the first Service leads to its Gateway"
     );
     assert_eq!(
         answer(at(second), HOST).await?,
-        "nils".into(),
+        "nils",
         "the second one to its own"
     );
 

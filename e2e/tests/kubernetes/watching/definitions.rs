@@ -168,7 +168,7 @@ async fn removed_and_reinstalled_definitions_end_in_the_same_state() -> Result<(
     };
     assert_eq!(
         controller.state("TLSRoute").await?,
-        "complete".into(),
+        "complete",
         "the definition is watched again"
     );
     assert_eq!(

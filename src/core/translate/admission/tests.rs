@@ -28,7 +28,7 @@ fn name(text: &str) -> Hostname {
 
 /// Listeners: name, port, protocol, hostname.
 fn gateway(listeners: &[(&str, u16, &str, &str)]) -> Value {
-    let listener = |(name, port, protocol, host): &(&str, u16, &str, &str)| {
+    fn listener((name, port, protocol, host): &(&str, u16, &str, &str)) -> Value {
         let mut listener = json!({"name": name, "protocol": protocol, "port": port,
             "allowedRoutes": {"namespaces": {"from": "All"}}});
         if !host.is_empty() {
@@ -38,7 +38,7 @@ fn gateway(listeners: &[(&str, u16, &str, &str)]) -> Value {
             listener["tls"] = json!({"mode": "Passthrough"});
         }
         listener
-    };
+    }
     let listeners: Vec<Value> = listeners.iter().map(listener).collect();
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "infra"},
         "spec": {"gatewayClassName": "g", "listeners": listeners}})
@@ -146,10 +146,12 @@ impl Site {
 
     /// `Accepted` of a route: its reason and message.
     fn told(&self, route: &Value) -> (&'static str, String) {
-        let text = |field: &str| route["metadata"][field].as_str().expect("a text");
+        fn text<'a>(field: &str, route: &'a Value) -> &'a str {
+            route["metadata"][field].as_str().expect("a text")
+        }
         let key = ObjectKey::new(
             Kind::HTTPRoute,
-            ObjectName::new(text("namespace"), text("name")),
+            ObjectName::new(text("namespace", route), text("name", route)),
         );
         let StatusBody::Route(status) = self.engine.status(&key).expect("a status").body else {
             panic!("a route's")
@@ -303,10 +305,10 @@ fn a_route_without_hostnames_has_no_name_that_the_platform_granted_to_another_na
     let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     site.put(route("mallory", 1, "", &[], "/"));
     assert_eq!(site.served(80, "n.a.org"), "mallory", "nobody has it");
-    let label = |host: &str| {
+    fn label(host: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice",
         "labels": {HOST_LABEL: host}}})
-    };
+    }
     site.put(label("a.org"));
     assert_eq!(
         [80, 8080].map(|port| site.served(port, "*.a.org")),
@@ -379,7 +381,11 @@ fn hostnames_are_shared_at_exact_listeners_or_by_parameter() {
         route("mallory", 9, "http", &["b.x.org"], "/mb"),
     ];
     both.iter().for_each(|route| site.put(route.clone()));
-    let mut consent = |setting: &str| {
+    fn consent(
+        setting: &str,
+        site: &mut Site,
+        both: &[Value; 2],
+    ) -> (String, String, &'static str) {
         let mut spec = json!({"fleet": "Shared"});
         if !setting.is_empty() {
             spec["routeHostnames"] = json!(setting);
@@ -396,22 +402,25 @@ fn hostnames_are_shared_at_exact_listeners_or_by_parameter() {
             site.served(80, "b.x.org"),
             site.told(&both[1]).0,
         )
-    };
+    }
     let shared = "alice+mallory".to_owned();
     let alices = "alice".to_owned();
     assert_eq!(
-        consent(""),
+        consent("", &mut site, &both),
         (shared.clone(), alices.clone(), "HostnameConflict")
     );
     assert_eq!(
-        consent("Shared"),
+        consent("Shared", &mut site, &both),
         (shared.clone(), shared.clone(), "Accepted")
     );
     assert_eq!(
-        consent("Owned"),
+        consent("Owned", &mut site, &both),
         (alices.clone(), alices.clone(), "HostnameConflict")
     );
-    assert_eq!(consent(""), (shared, alices, "HostnameConflict"));
+    assert_eq!(
+        consent("", &mut site, &both),
+        (shared, alices, "HostnameConflict")
+    );
 }
 
 #[test]

@@ -76,12 +76,6 @@ pub(super) fn named() -> impl Strategy<Value = Object> {
 
 /// Gateways that may stand on Services, and little else.
 fn standing() -> impl Strategy<Value = Change> {
-    let listener = || {
-        (
-            pick(&["HTTP", "HTTP", "TCP", "UDP"]),
-            proptest::sample::select(vec![80, 80, 443]),
-        )
-    };
     let listeners = || {
         proptest::collection::vec(listener(), 1..3).prop_map(|all| {
             all.into_iter().enumerate().map(|(n, (protocol, port))| {
@@ -127,6 +121,16 @@ fn standing() -> impl Strategy<Value = Change> {
         }
     });
     prop_oneof![20 => objects, 1 => challenge()]
+}
+
+fn listener() -> (
+    impl Strategy<Value = &'static str>,
+    prop::sample::Select<i32>,
+) {
+    (
+        pick(&["HTTP", "HTTP", "TCP", "UDP"]),
+        proptest::sample::select(vec![80, 80, 443]),
+    )
 }
 
 /// Sets the parameters reference of a Gateway, if `parameters` is not empty.

@@ -221,7 +221,7 @@ fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
     ));
     told.put(guarded);
     told.put(slice("mallory", "login", &["169.254.169.254"], 8080));
-    let resolved = |told: &Told| {
+    fn resolved(told: &Told) -> crate::model::Condition {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("mallory", "edge"));
         let StatusBody::Gateway(gateway) = told.engine.status(&key).expect("a status").body else {
             panic!("a Gateway")
@@ -234,7 +234,7 @@ fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
             .into_iter()
             .find(|c| c.kind == ConditionType::ResolvedRefs)
             .expect("it is told")
-    };
+    }
     let refused = resolved(&told);
     assert_eq!(
         refused.status,
@@ -336,7 +336,9 @@ fn a_labelled_namespace_may_have_addresses_of_others_but_not_special_ones_nor_li
     told.put(slice("ours", "envoy", &["192.0.2.1"], 80));
     told.list(&["192.0.2.1"], 9100);
     assert!(told.used().is_empty());
-    let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory", "labels": labels}});
+    fn namespace(labels: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory", "labels": labels}})
+    }
     told.put(namespace(json!({"gatewright.io/endpoints": "any"})));
     assert_eq!(
         told.used(),
@@ -405,10 +407,12 @@ fn a_listener_of_envoy_is_no_backend_in_whatever_order_they_come() {
 
 #[test]
 fn a_responder_of_the_program_is_the_backend_of_its_own_service_alone() {
-    let own = |address: &str, service: Option<ObjectName>| OwnSocket {
-        address: address.parse().expect("an address"),
-        service,
-    };
+    fn own(address: &str, service: Option<ObjectName>) -> OwnSocket {
+        OwnSocket {
+            address: address.parse().expect("an address"),
+            service,
+        }
+    }
     let everywhere = own("0.0.0.0:8089", None);
     for (sockets, refused) in [
         (vec![own("127.0.0.1:8089", None)], true),
@@ -485,7 +489,9 @@ fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresse
 fn an_installation_is_told_from_others_by_its_namespace() {
     let mut told = Told::in_cluster();
     let before = told.engine.service_endpoints().cdn_id();
-    let namespace = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}});
+    fn namespace(name: &str, uid: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}})
+    }
     told.put(namespace("mallory", "1"));
     assert_eq!(told.engine.service_endpoints().cdn_id(), before);
     told.put(namespace("ours", "1"));
@@ -567,7 +573,9 @@ fn addresses_of_nodes_are_no_backends_of_tenants() {
     let mut told = Told::in_cluster();
     told.list(&["192.0.2.7"], 10250);
     assert_eq!(told.used().len(), 1);
-    let node = |addresses: &[&str]| Change::put(Object::Node(located("", "n1", addresses)));
+    fn node(addresses: &[&str]) -> Change {
+        Change::put(Object::Node(located("", "n1", addresses)))
+    }
     told.apply(node(&["192.0.2.7", "203.0.113.7"]));
     assert!(
         told.refused("192.0.2.7:10250 (the address of a node)") && told.used().is_empty(),
@@ -636,10 +644,10 @@ fn a_labelled_namespace_may_have_backends_outside_but_not_where_a_gateway_is_rea
 /// A slice of mallory's Service `web` with endpoints of her pods, each with `ready`, `serving` and
 /// `terminating`.
 fn conditioned(told: &mut Told, name: &str, endpoints: &[(&str, [Option<bool>; 3])]) {
-    let endpoint = |(address, [ready, serving, terminating]): &(&str, [Option<bool>; 3])| {
+    fn endpoint((address, [ready, serving, terminating]): &(&str, [Option<bool>; 3])) -> Value {
         json!({"addresses": [address], "targetRef": {"kind": "Pod", "namespace": "mallory", "name": pod_at(address)},
             "conditions": {"ready": ready, "serving": serving, "terminating": terminating}})
-    };
+    }
     for (address, _) in endpoints {
         told.run("mallory", &pod_at(address), &[address]);
     }

@@ -96,7 +96,9 @@ fn gateway(
     created: u32,
     ports: impl IntoIterator<Item = u16>,
 ) -> Value {
-    let listener = |port: u16| json!({"name": format!("l{port}"), "protocol": "TCP", "port": port});
+    fn listener(port: u16) -> Value {
+        json!({"name": format!("l{port}"), "protocol": "TCP", "port": port})
+    }
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": "edge",
             "uid": namespace, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
         "spec": {"gatewayClassName": class, "listeners": ports.into_iter().map(listener).collect::<Vec<_>>()}})
@@ -110,8 +112,9 @@ fn service(
     uid: &str,
     ports: impl IntoIterator<Item = (u16, u16)>,
 ) -> Value {
-    let port =
-        |(port, target)| json!({"name": format!("p{port}"), "port": port, "targetPort": target});
+    fn port((port, target): (u16, u16)) -> Value {
+        json!({"name": format!("p{port}"), "port": port, "targetPort": target})
+    }
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name, "uid": "s",
             "labels": {MANAGED_BY: MANAGER}, "annotations": {EXPOSES: "edge"}, "ownerReferences": [
                 {"apiVersion": GATEWAY, "kind": "Gateway", "name": "edge", "uid": uid, "controller": true}]},
@@ -220,14 +223,16 @@ fn a_gateway_without_a_port_says_so_and_gets_the_first_that_is_free() {
     for first in INTERNAL.step_by(64) {
         let namespace = format!("n{first}");
         let last = INTERNAL.end.min(first + 64);
-        let ports = || 1..=last - first;
+        fn ports(last: &u16, first: &u16) -> std::ops::RangeInclusive<u16> {
+            1..=*last - *first
+        }
         site.put(service(
             &namespace,
             "edge-dedicated",
             &namespace,
-            ports().map(|port| (port, first + port - 1)),
+            ports(&last, &first).map(|port| (port, first + port - 1)),
         ));
-        site.put(gateway(&namespace, "dedicated", 0, ports()));
+        site.put(gateway(&namespace, "dedicated", 0, ports(&last, &first)));
     }
     site.put(gateway("shop", "dedicated", 9, [80]));
     let intent = site.0.services().get(&ObjectName::new("shop", "edge"));

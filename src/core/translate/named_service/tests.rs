@@ -236,8 +236,9 @@ fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
 }
 
 fn gateway(namespace: &str, name: &str, created: u32, ports: &[u16]) -> Value {
-    let listener =
-        |port: &u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
+    fn listener(port: &u16) -> Value {
+        json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port})
+    }
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": name,
             "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
         "spec": {"gatewayClassName": "g", "infrastructure": {"parametersRef": reference(name, None)},
@@ -247,7 +248,9 @@ fn gateway(namespace: &str, name: &str, created: u32, ports: &[u16]) -> Value {
 
 /// A Service of a user's, with an address.
 fn service(namespace: &str, name: &str, ports: &[(u16, Value)]) -> Value {
-    let port = |(port, target): &(u16, Value)| json!({"name": format!("n{port}"), "port": port, "targetPort": target});
+    fn port((port, target): &(u16, Value)) -> Value {
+        json!({"name": format!("n{port}"), "port": port, "targetPort": target})
+    }
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
         "spec": {"type": "LoadBalancer", "clusterIPs": ["10.96.0.7"], "ports": ports.iter().map(port).collect::<Vec<_>>()},
         "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}})
@@ -255,7 +258,9 @@ fn service(namespace: &str, name: &str, ports: &[(u16, Value)]) -> Value {
 
 /// A slice of the Envoys behind a Service of the installation.
 fn fleet(service: &str, ports: &[(&str, u16)], ip: &str) -> Value {
-    let port = |(name, port): &(&str, u16)| json!({"name": name, "port": port});
+    fn port((name, port): &(&str, u16)) -> Value {
+        json!({"name": name, "port": port})
+    }
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "ours", "name": format!("{service}-{ip}"),
             "labels": {"kubernetes.io/service-name": service}},
@@ -340,11 +345,11 @@ fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
 /// The four cases: two Gateways on two Services or on one, with two target ports or with one.
 #[test]
 fn gateways_that_would_meet_on_a_target_port_are_told_and_the_first_is_served_on() {
-    let have = |one: &str, other: &str| {
+    fn have(one: &str, other: &str) -> String {
         format!(
             "PortUnavailable: {one} of Envoys, which {other} has: give it another targetPort, or take another port"
         )
-    };
+    }
     for (second, port, target, told) in [
         // Two Services and two target ports; one Service and two target ports.
         ("two", 80, 20_002, "True".to_owned()),
@@ -529,12 +534,14 @@ fn two_ports_of_a_service_are_never_merged() {
 
 #[test]
 fn a_service_that_cannot_be_stood_on_is_told() {
-    let good = || service("a", "web", &[(80, json!(20_001))]);
-    let with = |field: &str, value: Value| {
+    fn good() -> Value {
+        service("a", "web", &[(80, json!(20_001))])
+    }
+    fn with(field: &str, value: Value) -> Value {
         let mut service = good();
         service["spec"][field] = value;
         service
-    };
+    }
     let made = {
         let mut made = good();
         made["metadata"]["labels"] = json!({MANAGED_BY: MANAGER});
@@ -745,10 +752,12 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     let mut site = Site::new();
     site.put(gateway("b", "made", 0, &[80]));
     site.put(parameters("b", "made", json!({})));
-    let chosen = |site: &Site| match site.engine.services().get(&ObjectName::new("b", "made")) {
-        Some(ServiceIntent::Wanted(desired)) => desired.targets[&TransportPort::tcp(80)],
-        other => panic!("{other:?}"),
-    };
+    fn chosen(site: &Site) -> u16 {
+        match site.engine.services().get(&ObjectName::new("b", "made")) {
+            Some(ServiceIntent::Wanted(desired)) => desired.targets[&TransportPort::tcp(80)],
+            other => panic!("{other:?}"),
+        }
+    }
     let first = chosen(&site);
     site.put(service("a", "web", &[(80, json!(first))]));
     site.put_gateway_on("a", "edge", 9, "web", &[80]);
@@ -756,13 +765,13 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     site.delete(Kind::Gateway, "a", "edge");
 
     // A port that is recorded in a Service of ours belongs to that Gateway.
-    let ours = |target: u16| {
+    fn ours(target: u16) -> Value {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "b", "name": "made-g", "uid": "u",
                 "labels": {MANAGED_BY: MANAGER}, "annotations": {"gatewright.io/gateway": "made"},
                 "ownerReferences": [{"apiVersion": GATEWAY, "kind": "Gateway", "name": "made", "uid": "u", "controller": true}]},
             "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": target}]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}})
-    };
+    }
     site.put(ours(first));
     assert_eq!(site.served("b", "made"), [(80, first)]);
     site.put_gateway_on("a", "edge", 9, "web", &[80]);
@@ -803,7 +812,7 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
 
 #[test]
 fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
-    let work = |count: u16| {
+    fn work(count: u16) -> ((Counters, usize, usize), Counters) {
         let mut site = Site::new();
         for n in 0..count {
             let name = format!("g{n}");
@@ -813,7 +822,9 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         }
         let before = site.engine.counters();
         let delta = site.put(service("a", "g0", &[(80, json!(29_000))]));
-        let counted = |site: &Site, before: &Counters| site.engine.counters().since(before);
+        fn counted(site: &Site, before: &Counters) -> Counters {
+            site.engine.counters().since(before)
+        }
         let services = delta.services.keys().cloned().collect::<Vec<_>>();
         assert_eq!(services, [ObjectName::new("a", "g0")]);
         let changed = (
@@ -824,7 +835,7 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         let before = site.engine.counters();
         site.write("a", "g0");
         (changed, counted(&site, &before))
-    };
+    }
     let few = work(3);
     assert_eq!(few.0.0.parents, 1, "one Gateway is looked at");
     assert_eq!(few.1.frontends, 1, "one port is written");
