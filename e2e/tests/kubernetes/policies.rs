@@ -263,11 +263,6 @@ fn cases() -> Vec<Case> {
             Some("immutable"),
         ),
         case(
-            "quota set",
-            namespace("infra", json!({"gatewright.io/quota-envoy-mib": "9999"})),
-            Some("immutable"),
-        ),
-        case(
             "gateway label set to nothing",
             namespace("infra", json!({OWNER: ""})),
             Some("immutable"),
