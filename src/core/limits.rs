@@ -26,6 +26,10 @@ pub struct Limits {
     /// wildcard hostnames with TLS, and hostnames of TLSRoutes with several backends
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_filter_chains_per_namespace: u64,
+    /// Maximum size of the hostnames of a namespace in the record of ownership, and of those in the
+    /// record of claims of TenantGateways, in KiB as the API server has them
+    #[arg(long, value_name = "KIB", default_value_t = 4096)]
+    pub max_record_kib_per_namespace: u64,
     /// Maximum length of a regular expression, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub max_regex_length: usize,
@@ -103,6 +107,7 @@ impl Default for Limits {
             max_program_mib_per_namespace: 128,
             max_clusters_per_namespace: 4000,
             max_filter_chains_per_namespace: 64,
+            max_record_kib_per_namespace: 4096,
             max_regex_length: 1024,
             max_regex_size: 2000,
             max_regexes_per_route: 64,
@@ -134,6 +139,7 @@ impl Limits {
         max_program_mib_per_namespace: u64::MAX,
         max_clusters_per_namespace: u64::MAX,
         max_filter_chains_per_namespace: u64::MAX,
+        max_record_kib_per_namespace: u64::MAX,
         max_regex_length: usize::MAX,
         max_regex_size: u32::MAX,
         max_regexes_per_route: usize::MAX,
@@ -179,6 +185,11 @@ pub enum OverCaLimit {
 }
 
 impl Limits {
+    /// The quota of each record, in bytes.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.max_record_kib_per_namespace.saturating_mul(1 << 10)
+    }
+
     /// Checks the number and the bytes of the CA certificates to which one object refers.
     ///
     /// # Errors

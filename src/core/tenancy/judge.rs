@@ -44,6 +44,8 @@ impl Judging<'_> {
         });
         let is_secure =
             |held: &HostState| held.bids().iter().any(|bid| bid.claim == id && bid.secure);
+        let beyond = |name| self.records.beyond_quota(name, &key.name.namespace);
+        let mut exceeded = None;
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
             let name = &held.host().hostname;
             match held.owner() {
@@ -74,9 +76,13 @@ impl Judging<'_> {
                 None if self.records.is_undecided(name) => undecided += 1,
                 None if self.records.is_given_up(name) => reserved.push(name.to_string()),
                 None if self.hosts.is_owned(name) => elsewhere.push(name.to_string()),
+                None if let Some(text) = beyond(name) => {
+                    exceeded.get_or_insert((Reason::LimitReached, format!("{name}: {text}")));
+                }
                 _ => lost.push(name.to_string()),
             }
         }
+        findings.extend(exceeded);
         sets.sort();
         sets.dedup();
         let here = format!("already claimed by another route on TenantGateway {tenant}");

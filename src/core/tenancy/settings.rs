@@ -28,6 +28,8 @@ pub struct Settings {
     /// The number of seconds for which a recorded hostname stays reserved for the namespace that
     /// released it.
     pub hold: u64,
+    /// The bytes of the record that a namespace may have, unless a label says otherwise.
+    pub record_bytes: u64,
     /// The ports of Gateways: 80 and 443, unless an unprivileged program serves them itself.
     pub ports: Ports,
     /// True if namespaces without a host label may publish hostnames, beside the TenantGateway's
@@ -58,6 +60,7 @@ impl Default for Settings {
             claims: ClaimPrecedence::Smallest,
             recorded_elsewhere: false,
             hold: 0,
+            record_bytes: u64::MAX,
             ports,
             unlabelled: false,
             reserved: BTreeMap::new(),

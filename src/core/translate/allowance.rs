@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::cost::{Bytes, Cost, Dimension};
 use crate::limits::Limits;
+use crate::record_quota::record_bytes;
 
 /// The part of a namespace's quota of memory that one object may have: an Envoy takes in an
 /// object's part of a route table as a whole, and the others of the namespace have room.
@@ -12,13 +13,8 @@ const PART: u64 = 4;
 
 /// What a namespace with these labels may have. A label that is no number has no effect.
 pub(super) fn allowance(limits: &Limits, labels: &BTreeMap<String, String>) -> Cost {
-    let number = |dimension: Dimension, of_all: u64| {
-        labels
-            .get(dimension.label())
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(of_all)
-    };
-    let bytes = |dimension, of_all| u64::saturating_mul(number(dimension, of_all), 1 << 20);
+    let number = |dimension: Dimension, of_all| dimension.labelled(labels).unwrap_or(of_all);
+    let bytes = |dimension, of_all| number(dimension, of_all).saturating_mul(1 << 20);
     Cost {
         bytes: Bytes {
             envoy: bytes(Dimension::Envoy, limits.max_envoy_mib_per_namespace),
@@ -29,6 +25,7 @@ pub(super) fn allowance(limits: &Limits, labels: &BTreeMap<String, String>) -> C
             Dimension::FilterChains,
             limits.max_filter_chains_per_namespace,
         ),
+        record: record_bytes(labels, limits.record_bytes()),
     }
 }
 

@@ -301,8 +301,8 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
         .sum();
     let own = Cost {
         bytes: cost::OBJECT + each + cost::FILTER_CHAIN * wide,
-        clusters: 0,
         filter_chains: wide,
+        ..Cost::default()
     };
     let port = |listener: &ParentListener| {
         let bytes = match listener.protocol {

@@ -80,7 +80,6 @@ mod policy_status;
 mod port_protocols;
 mod precedence;
 mod protocol;
-mod quota;
 mod quotas;
 mod register;
 mod report;

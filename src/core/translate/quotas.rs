@@ -17,7 +17,7 @@ use super::endpoints::ServiceEndpoints;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
-use super::quota::{Member, Quota};
+use super::register::Register;
 use super::resolutions::Resolved;
 use super::settings::Settings;
 use super::shared_parts::SharedParts;
@@ -26,6 +26,7 @@ use crate::cost::{self, Cost, Dimension};
 use crate::inputs::{EndpointSlice, Kind, ObjectKey, Route};
 use crate::limits::Limits;
 use crate::model::{FrontendId, ObjectName, Reason, clipped};
+use crate::quota::{Member, Quota};
 use crate::store::{Store, targets};
 
 /// The objects of each namespace that are within its quotas.
@@ -79,16 +80,15 @@ pub struct QuotaUse {
 }
 
 impl QuotaUse {
-    /// The part of the quota that is used in the dimension where most of it is, in thousandths.
+    /// The part of the quota that is used in a dimension, in thousandths.
+    pub fn part(&self, dimension: Dimension) -> u64 {
+        self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
+    }
+
+    /// The same in the dimension where most of it is used.
     pub fn fullness(&self) -> u64 {
-        let part = |dimension| {
-            self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
-        };
-        Dimension::ALL
-            .into_iter()
-            .map(part)
-            .max()
-            .unwrap_or_default()
+        let parts = Dimension::ALL.map(|dimension| self.part(dimension));
+        parts.into_iter().max().unwrap_or_default()
     }
 }
 
@@ -146,7 +146,7 @@ impl Quotas {
     }
 
     /// What a namespace may have.
-    fn allowed(&self, namespace: &Arc<str>) -> Cost {
+    pub(super) fn allowed(&self, namespace: &Arc<str>) -> Cost {
         self.allowances
             .get(namespace)
             .copied()
@@ -154,7 +154,7 @@ impl Quotas {
     }
 
     /// What the objects of each namespace take that are within its quotas, and what it may have.
-    pub(super) fn uses(&self) -> Vec<QuotaUse> {
+    pub(super) fn uses(&self, register: &Register) -> Vec<QuotaUse> {
         let namespaces: BTreeSet<_> = self
             .routes
             .namespaces()
@@ -162,10 +162,25 @@ impl Quotas {
             .collect();
         let of = |namespace: &Arc<str>| QuotaUse {
             namespace: namespace.clone(),
-            used: self.routes.used(namespace) + self.parents.used(namespace),
+            used: Cost {
+                record: register.used_by(namespace),
+                ..self.routes.used(namespace) + self.parents.used(namespace)
+            },
             allowed: self.allowed(namespace),
         };
         namespaces.into_iter().map(of).collect()
+    }
+
+    /// What each object of a namespace takes in a dimension, within the quotas.
+    pub(super) fn costs(
+        &self,
+        namespace: &str,
+        dimension: Dimension,
+    ) -> impl Iterator<Item = (ObjectKey, u64)> {
+        let parents = self.parents.costs(namespace, dimension);
+        let routes = self.routes.costs(namespace, dimension);
+        let parents = parents.map(|(key, cost)| (key.object(), cost));
+        parents.chain(routes.map(|(key, cost)| (key.object(), cost)))
     }
 }
 

@@ -25,6 +25,7 @@ use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
 use super::super::wanted_index::ListenerOutcomes;
 use super::Engine;
+use crate::cost::Dimension;
 use crate::inputs::ObjectKey;
 use crate::limits::Limits;
 use crate::model::{
@@ -80,7 +81,22 @@ impl Engine {
 impl Engine {
     /// What each namespace takes by the cost model, and what it may have.
     pub fn quota_uses(&self) -> Vec<QuotaUse> {
-        self.quotas.uses()
+        self.quotas.uses(&self.register)
+    }
+
+    /// The objects of a namespace that take most in a dimension, at most three, with what they take.
+    pub fn costliest(&self, namespace: &str, dimension: Dimension) -> Vec<(ObjectKey, u64)> {
+        let mut costs: BTreeMap<ObjectKey, u64> = BTreeMap::new();
+        let of_records = (dimension == Dimension::Record).then(|| self.register.costs(namespace));
+        let of_objects = self.quotas.costs(namespace, dimension);
+        for (object, cost) in of_objects.chain(of_records.into_iter().flatten()) {
+            let sum = costs.entry(object).or_default();
+            *sum = sum.saturating_add(cost);
+        }
+        let mut all: Vec<(ObjectKey, u64)> = costs.into_iter().collect();
+        all.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        all.truncate(3);
+        all
     }
 }
 
