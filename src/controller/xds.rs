@@ -136,9 +136,11 @@ impl Xds {
                 let answer = revoked.map(|(who, said, answer)| {
                     match who {
                         Revoke::Certificate { credential, .. } => {
-                            drop(refused.certificates.insert(credential))
+                            refused.certificates.insert(credential);
                         }
-                        Revoke::Pod(identity) => drop(refused.names.insert(identity.to_string())),
+                        Revoke::Pod(identity) => {
+                            refused.names.insert(identity.to_string());
+                        }
                         Revoke::PodNamed(_) => {}
                     }
                     (said, answer)

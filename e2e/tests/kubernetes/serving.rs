@@ -60,7 +60,7 @@ impl Traffic {
                     };
                     match answer {
                         Ok(answer) if answer.status == 200 => {
-                            drop(answered.fetch_add(1, Ordering::Relaxed))
+                            answered.fetch_add(1, Ordering::Relaxed);
                         }
                         Ok(answer) => failed.push(format!("kept {kept}: {}", answer.status)),
                         Err(error) => failed.push(format!("kept {kept}: {error}")),
