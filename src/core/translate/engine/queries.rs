@@ -93,7 +93,7 @@ impl Engine {
             let sum = costs.entry(object).or_default();
             *sum = sum.saturating_add(cost);
         }
-        let mut all: Vec<(ObjectKey, u64)> = costs.into_iter().collect();
+        let mut all: Vec<(ObjectKey, u64)> = costs.into_iter().filter(|of| of.1 > 0).collect();
         all.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
         all.truncate(3);
         all
