@@ -53,6 +53,7 @@ const OF_ENVOY: [&str; 3] = [
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
+    let last_good = gatewright::controller::described();
     let ends = CertificateEnds {
         next: Some(SystemTime::UNIX_EPOCH),
         ..CertificateEnds::default()
@@ -61,7 +62,11 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
         ends,
         ..Program::default()
     };
-    let shown = text(program, &xds::Cache::new(), vec![certificates, replica]);
+    let shown = text(
+        program,
+        &xds::Cache::new(),
+        vec![certificates, replica, last_good],
+    );
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {
         let (name, selected) = selector(line);

@@ -10,13 +10,16 @@ use super::admission::Admission;
 use super::allowance::{allowance, beyond, too_large};
 use super::attachments::{Attached, Attachment};
 use super::backend_policies::BackendPolicies;
-use super::charge::{Charge, ChargedCluster, Charging, parent as charge_of, parts, rounded};
+use super::charge::{
+    Charge, Charged, ChargedCluster, Charging, parent as charge_of, parts, rounded,
+};
 use super::cost_quotas::CostQuotas;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
+use super::quota_use::QuotaUse;
 use super::register::Register;
 use super::resolutions::Resolved;
 use super::settings::Settings;
@@ -66,42 +69,6 @@ pub(super) struct Quotas {
     tls_policies: Quota<Arc<str>, ObjectKey>,
     /// XBackendTrafficPolicies.
     traffic_policies: Quota<Arc<str>, ObjectKey>,
-}
-
-/// What a namespace takes of its quotas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuotaUse {
-    /// The namespace.
-    pub namespace: Arc<str>,
-    /// What its objects take that are within the quotas.
-    pub used: Cost,
-    /// The quotas of the namespace.
-    pub allowed: Cost,
-}
-
-impl QuotaUse {
-    /// The part of the quota that is used in a dimension, in thousandths.
-    pub fn part(&self, dimension: Dimension) -> u64 {
-        self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
-    }
-
-    /// The same in the dimension where most of it is used.
-    pub fn fullness(&self) -> u64 {
-        let parts = Dimension::ALL.map(|dimension| self.part(dimension));
-        parts.into_iter().max().unwrap_or_default()
-    }
-}
-
-/// What a route takes, and why it is too large for itself.
-struct Charged {
-    charge: Charge<ChargedCluster>,
-    too_large: Option<String>,
-}
-
-impl Charged {
-    fn served(&self) -> Option<&Charge<ChargedCluster>> {
-        Some(&self.charge).filter(|_| self.too_large.is_none())
-    }
 }
 
 impl Quotas {
@@ -547,8 +514,9 @@ impl Quotas {
                 limits.max_routes_per_namespace
             ))
         } else if !self.regexes.has(key) {
+            let own = self.regexes.member(key).map_or(0, |member| member.weight);
             Some(format!(
-                "--max-regexes-per-namespace {}",
+                "--max-regexes-per-namespace {}, this one needs {own}",
                 limits.max_regexes_per_namespace
             ))
         } else if !self.routes.has(key) {
@@ -651,8 +619,9 @@ impl Quotas {
         }
         let namespace = &key.name().namespace;
         let exceeded = if !self.ports.has(key) {
+            let own = self.ports.member(key).map_or(0, |member| member.weight);
             Some(format!(
-                "--max-ports-per-namespace {}",
+                "--max-ports-per-namespace {}, this one has {own}",
                 limits.max_ports_per_namespace
             ))
         } else if !self.parents.has(key) {

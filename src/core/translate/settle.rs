@@ -180,7 +180,8 @@ impl Admission<'_> {
         if waits { Reason::Pending } else { reason }
     }
 
-    /// Why the namespace of a listener may not own what the listener needs: the quota of the record.
+    /// Why the namespace of a listener may not own what the listener needs, if that is its quota of
+    /// the record.
     pub(super) fn beyond_quota(
         self,
         id: &FrontendId,
