@@ -75,6 +75,8 @@ pub struct FleetEnvoy<'a> {
     pub admin: Admin,
     /// The address of its readiness listener.
     pub ready: Option<SocketAddr>,
+    /// The address of its listener for statistics.
+    pub stats: Option<SocketAddr>,
     /// The memory limit in bytes.
     pub memory_limit: u64,
 }
@@ -91,6 +93,7 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
         tls,
         admin,
         ready,
+        stats,
         memory_limit,
     } = envoy;
     let file = std::path::absolute(file).context("--file")?;
@@ -123,6 +126,7 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
         },
         admin,
         ready,
+        stats,
         // The rest is for stacks, and for memory that the allocator has not returned.
         max_heap_bytes: memory_limit / 10 * 9,
         connections,

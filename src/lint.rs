@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use gatewright_control::publish;
+use gatewright_core::cost::Dimension;
 use gatewright_core::inputs::{Kind, Listener, Object, ObjectKey, TlsMode};
 use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Status};
 use gatewright_core::pipeline::{Pipeline, Written};
@@ -96,6 +97,7 @@ pub fn lint(
         }
     }
     tenants(&pipeline, &mut found);
+    quotas(&pipeline, &mut found);
     below_wildcards(&pipeline, &mut found);
     found.sorted()
 }
@@ -184,6 +186,36 @@ fn unserved(pipeline: &Pipeline, object: &ObjectKey, found: &mut Findings) {
             (Some(_), Unserved::OtherController { .. }) => {}
             (Some(tenant), _) => found.add(tenant, why.reason(), &why.to_string()),
             (None, _) => found.add(object, why.reason(), &why.to_string()),
+        }
+    }
+}
+
+/// The part of a quota from which on its use is a finding, in thousandths.
+const NEARLY: u64 = 800;
+
+/// Finds namespaces that use most of a quota. What is beyond it is in conditions.
+fn quotas(pipeline: &Pipeline, found: &mut Findings) {
+    let uses = pipeline.quota_uses();
+    let each = uses
+        .iter()
+        .flat_map(|of| Dimension::ALL.map(|dimension| (of, dimension)));
+    for (of, dimension) in each.filter(|(of, dimension)| of.part(*dimension) > NEARLY) {
+        let namespace = &*of.namespace;
+        let costliest = pipeline.engine().costliest(namespace, dimension);
+        let amounts: Vec<String> = costliest
+            .iter()
+            .map(|(object, cost)| format!("{object} needs {}", dimension.number(*cost)))
+            .collect();
+        let text = format!(
+            "namespace {namespace} uses {} of {}, which is {}: {}; {}",
+            dimension.number(of.used.of(dimension)),
+            dimension.amount(of.allowed.of(dimension)),
+            dimension.option(),
+            amounts.join(", "),
+            dimension.advice()
+        );
+        if let Some((object, _)) = costliest.first() {
+            found.add(object, "QuotaNearlyUsed", &text);
         }
     }
 }

@@ -102,6 +102,7 @@ fn perform(command: Command) -> Result<bool> {
             envoy_admin: Some(admin),
             file: Some(file),
             ready,
+            stats,
             memory_limit,
             ..
         }) => {
@@ -114,6 +115,7 @@ fn perform(command: Command) -> Result<bool> {
                 tls: &tls,
                 admin: Admin::Pipe(admin),
                 ready,
+                stats,
                 memory_limit,
             };
             controller::write_bootstrap(&file, envoy)?;
@@ -413,6 +415,11 @@ async fn status(options: &cli::Status) -> Result<bool> {
     }
     let mut out = io::stdout().lock();
     out.write_all(table(&status_table::rows(&list)).as_bytes())?;
+    let quotas = status_table::quota_rows(&list);
+    if quotas.len() > 1 {
+        writeln!(out)?;
+        out.write_all(table(&quotas).as_bytes())?;
+    }
     for note in list["notes"]
         .as_array()
         .into_iter()

@@ -90,6 +90,7 @@ fn envoy_bootstrap_within(
         ads: AdsServer::Pipe(dir.join("xds.sock")),
         admin: Admin::Pipe(admin.unwrap_or_else(|| dir.join("envoy-admin.sock"))),
         ready: None,
+        stats: None,
         max_heap_bytes: 4 << 30,
         connections,
     })

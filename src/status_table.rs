@@ -1,5 +1,6 @@
-//! The table of `gatewright status`: a row for each condition.
+//! The tables of `gatewright status`: a row for each condition, and one for each namespace.
 
+use gatewright_core::cost::Dimension;
 use serde_json::Value;
 
 /// Returns the rows of a list of objects with their statuses, beginning with the heads of the
@@ -60,6 +61,29 @@ fn add(of: String, conditions: &Value, rows: &mut Vec<[String; 5]>) {
     }
 }
 
+/// Returns the rows of what namespaces use of their quotas and what they may have, the fullest
+/// first, beginning with the heads of the columns.
+pub fn quota_rows(list: &Value) -> Vec<[String; 6]> {
+    let heads = Dimension::ALL.map(|dimension| dimension.head().to_owned());
+    let of_namespace = |of: &Value| {
+        let amounts = Dimension::ALL.map(|dimension| {
+            let quota = &of["quotas"][dimension.name()];
+            let number = |field: &str| dimension.number(quota[field].as_u64().unwrap_or(0));
+            format!("{}/{}", number("used"), number("limit"))
+        });
+        row(text(&of["namespace"]), amounts)
+    };
+    let namespaces = all(&list["quotas"]).map(of_namespace);
+    std::iter::once(row("NAMESPACE".to_owned(), heads))
+        .chain(namespaces)
+        .collect()
+}
+
+fn row(first: String, others: [String; 5]) -> [String; 6] {
+    let [a, b, c, d, e] = others;
+    [first, a, b, c, d, e]
+}
+
 fn all(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
@@ -102,5 +126,16 @@ mod tests {
                 .iter()
                 .all(|row| row[1..] == ["Accepted", "False", "Invalid", "no"])
         );
+    }
+
+    #[test]
+    fn quotas_are_used_and_allowed_amounts_in_their_units() {
+        let quota = |used: u64, limit: u64| json!({"used": used, "limit": limit});
+        let quotas = json!({"envoy_bytes": quota((3 << 20) / 2, 256 << 20), "program_bytes": quota(1, 128 << 20),
+            "clusters": quota(7, 4000), "filter_chains": quota(0, 64), "record_bytes": quota(2048, 4 << 20)});
+        let rows = quota_rows(&json!({"quotas": [{"namespace": "shop", "quotas": quotas}]}));
+        let expected = ["shop", "1.5/256", "0.1/128", "7/4000", "0/64", "2/4096"];
+        assert_eq!(rows[1], expected);
+        assert_eq!(rows[0][1], "ENVOY MIB");
     }
 }

@@ -157,3 +157,47 @@ spec:
         serde_json::from_slice(&lint(&["-", "-o", "json"], gateway).stdout).expect("JSON");
     assert_eq!(found[0]["listeners"], serde_json::json!(["own"]));
 }
+
+#[test]
+fn a_namespace_that_uses_most_of_a_quota_is_told_with_what_needs_most() {
+    let site = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: gatewright}
+spec: {controllerName: gatewright.io/gateway-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec: {gatewayClassName: gatewright, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {ports: [{port: 80}, {port: 81}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: shop}
+spec:
+  parentRefs: [{name: edge}]
+  rules: [{backendRefs: [{name: web, port: 80}, {name: web, port: 81}]}]
+";
+    let text = |most: &str| {
+        let output = lint(&["--max-clusters-per-namespace", most, "-"], site);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(text("3"), "", "two thirds are not most of it");
+    let told = text("2");
+    for part in [
+        "httproute shop/web",
+        "QuotaNearlyUsed",
+        "namespace shop uses 2 of 2 clusters, which is --max-clusters-per-namespace",
+        "httproute shop/web needs 2; a Service port is one cluster",
+    ] {
+        assert!(told.contains(part), "{part} is missing: {told}");
+    }
+    let told = text("1");
+    assert!(told.contains("LimitReached"), "it is refused: {told}");
+    assert!(!told.contains("QuotaNearlyUsed"), "nothing is used: {told}");
+}

@@ -14,10 +14,19 @@ use serde_json::Value;
 /// The labels that Prometheus adds in a cluster.
 const ADDED: [&str; 2] = ["namespace", "pod"];
 /// The labels of families that have no series until something is counted, or there is a view.
-const UNTIL_COUNTED: [(&str, &[&str]); 15] = [
+const UNTIL_COUNTED: [(&str, &[&str]); 17] = [
     ("gatewright_kind", &["kind", "state"]),
     ("gatewright_kind_age_seconds", &["kind"]),
     ("gatewright_xds_view_age_seconds", &["view"]),
+    // Prometheus renames the label `namespace` of the program, since pods have one.
+    (
+        "gatewright_namespace_quota",
+        &["exported_namespace", "quota"],
+    ),
+    (
+        "gatewright_namespace_quota_used",
+        &["exported_namespace", "quota"],
+    ),
     ("gatewright_xds_view_proxies_left_behind", &["view"]),
     ("gatewright_write_failures", &["class"]),
     ("gatewright_tenant_writes", &["kind"]),
@@ -32,10 +41,19 @@ const UNTIL_COUNTED: [(&str, &[&str]); 15] = [
     ("gatewright_acme_requests", &["action", "status"]),
 ];
 
+/// The statistics of Envoy that `e2e/tests/envoy/statistics.rs` reads, with the label that the
+/// monitor of the chart adds.
+const OF_ENVOY: [&str; 3] = [
+    "envoy_overload_envoy_resource_monitors_fixed_heap_pressure",
+    "envoy_server_memory_heap_size",
+    "envoy_server_memory_allocated",
+];
+
 /// Returns the names of all series, with their labels.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
+    let last_good = gatewright::controller::described();
     let ends = CertificateEnds {
         next: Some(SystemTime::UNIX_EPOCH),
         ..CertificateEnds::default()
@@ -44,7 +62,11 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
         ends,
         ..Program::default()
     };
-    let shown = text(program, &xds::Cache::new(), vec![certificates, replica]);
+    let shown = text(
+        program,
+        &xds::Cache::new(),
+        vec![certificates, replica, last_good],
+    );
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {
         let (name, selected) = selector(line);
@@ -68,6 +90,8 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
             of.extend(known.into_iter().flatten().map(ToString::to_string));
         }
     }
+    let of_envoy = OF_ENVOY.map(|name| (name.to_owned(), BTreeSet::from(["view".to_owned()])));
+    labels.extend(of_envoy);
     labels
 }
 
@@ -95,11 +119,22 @@ fn selector(text: &str) -> (&str, Vec<String>) {
     )
 }
 
+/// Returns where the names of metrics begin.
+fn metrics(expression: &str) -> impl Iterator<Item = usize> {
+    let all = ["gatewright_", "envoy_"]
+        .into_iter()
+        .flat_map(|prefix| expression.match_indices(prefix));
+    all.map(|(at, _)| at).filter(|at| {
+        let before = expression[..*at].chars().next_back();
+        before.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_')
+    })
+}
+
 /// Returns the errors of a PromQL expression.
 fn wrong(expression: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut found = Vec::new();
     let mut known: BTreeSet<&str> = ADDED.into();
-    for (at, _) in expression.match_indices("gatewright_") {
+    for at in metrics(expression) {
         let (name, labels) = selector(&expression[at..]);
         match series.get(name) {
             None => found.push(format!("no metric is called {name}")),
@@ -125,7 +160,7 @@ fn wrong(expression: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<S
                 .map(|label| format!("nothing has the label {label}")),
         );
     }
-    if !expression.contains("gatewright_") {
+    if metrics(expression).next().is_none() {
         found.push("it asks for no metric of ours".to_owned());
     }
     found

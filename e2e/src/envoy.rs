@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -28,7 +28,8 @@ pub struct Envoy {
 
 impl Envoy {
     /// Starts Envoy with the bootstrap, whose admin address is replaced by a Unix socket in a
-    /// private directory, and returns when the admin interface answers. Call it on the test's own
+    /// private directory, also where its clusters lead there, and returns when the admin interface
+    /// answers. Call it on the test's own
     /// thread: Envoy is killed with that thread.
     pub async fn start(bootstrap: &str) -> Result<Self> {
         Self::start_with(bootstrap, &[]).await
@@ -44,8 +45,11 @@ impl Envoy {
         let mut document: Value =
             serde_yaml_ng::from_str(bootstrap).context("the bootstrap is not YAML")?;
         ensure!(document.is_object(), "the bootstrap is not a mapping");
-        document["admin"] =
-            serde_json::json!({"address": {"pipe": {"path": admin, "mode": 0o600}}});
+        let replaced = std::mem::replace(
+            &mut document["admin"],
+            json!({"address": {"pipe": {"path": admin, "mode": 0o600}}}),
+        );
+        lead_to(&mut document, &replaced["address"], &admin);
         let config = dir.path().join("bootstrap.json");
         std::fs::write(&config, serde_json::to_vec(&document)?).context("writing the bootstrap")?;
         let mut arguments: Vec<String> = [
@@ -218,6 +222,22 @@ impl Envoy {
         tokio::select! {
             answer = &mut exchange => answer,
             ended = connection => { ended?; exchange.await }
+        }
+    }
+}
+
+/// Leads the static clusters of one address to a Unix socket.
+fn lead_to(bootstrap: &mut Value, from: &Value, socket: &Path) {
+    let mut from = from.clone();
+    if let Some(pipe) = from.pointer_mut("/pipe").and_then(Value::as_object_mut) {
+        pipe.remove("mode");
+    }
+    let clusters = bootstrap["static_resources"]["clusters"].as_array_mut();
+    for cluster in clusters.into_iter().flatten() {
+        let address =
+            cluster.pointer_mut("/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address");
+        if let Some(address) = address.filter(|address| **address == from) {
+            *address = json!({"pipe": {"path": socket}});
         }
     }
 }

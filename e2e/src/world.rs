@@ -1,7 +1,7 @@
 //! Engine, xDS server and a real Envoy in one process: in come objects, out come answers to
 //! requests.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
@@ -43,6 +43,19 @@ impl World {
     /// # Errors
     /// When Envoy does not start or refuses a resource.
     pub async fn start(changes: Vec<Change>) -> Result<Self> {
+        Self::start_at(changes, None).await
+    }
+
+    /// The same with a port for Envoy's statistics.
+    ///
+    /// # Errors
+    /// As [`World::start`].
+    pub async fn start_with_statistics(changes: Vec<Change>) -> Result<(Self, SocketAddr)> {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        Ok((Self::start_at(changes, Some(at)).await?, at))
+    }
+
+    async fn start_at(changes: Vec<Change>, stats: Option<SocketAddr>) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("xds.sock");
         let cache = Cache::new();
@@ -72,6 +85,7 @@ impl World {
             ads: AdsServer::Pipe(socket),
             admin: Admin::Loopback(0),
             ready: None,
+            stats,
             max_heap_bytes: 4 << 30,
             connections: ConnectionLimit::of(50_000),
         };
@@ -186,7 +200,7 @@ pub fn class() -> Change {
 }
 
 /// A Service in namespace `default` with one endpoint behind its port 80.
-pub fn service(name: &str, address: std::net::SocketAddr) -> Vec<Change> {
+pub fn service(name: &str, address: SocketAddr) -> Vec<Change> {
     vec![
         object(
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name},

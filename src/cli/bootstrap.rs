@@ -33,6 +33,11 @@ pub struct Bootstrap {
     /// exhaust its connections: in a pod prefer `gatewright ready` [default: none]
     #[arg(long, value_name = "ADDRESS", requires = "xds")]
     pub ready: Option<SocketAddr>,
+    /// Listening address of Envoy's statistics for Prometheus at /stats/prometheus, with TLS by the
+    /// certificate of --tls-dir: those of Envoy as a whole, none of a host or Service. Gateways
+    /// cannot use its port [default: none]
+    #[arg(long, value_name = "ADDRESS", requires = "xds")]
+    pub stats: Option<SocketAddr>,
     /// Memory limit of Envoy's container, in bytes. The heap limit is 90% of it; just below that
     /// limit Envoy refuses new connections and requests
     #[arg(long, value_name = "BYTES", requires = "xds", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1 << 26..))]

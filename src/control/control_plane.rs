@@ -535,7 +535,9 @@ impl ControlPlane {
             now,
             since: RefCell::new(&mut self.since),
         };
-        json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
+        let items = documents(&self.pipeline, &clock);
+        let quotas = quotas::document(self.pipeline.quota_uses());
+        json!({"apiVersion": "v1", "kind": "List", "items": items, "quotas": quotas})
     }
 
     /// Returns the state of each Envoy, as JSON.
@@ -592,7 +594,7 @@ impl ControlPlane {
             good,
             bad,
             ends: self.engine().certificate_ends(SystemTime::now()),
-            quotas: self.engine().quota_uses(),
+            quotas: self.pipeline.quota_uses(),
         };
         metrics::text(program, &self.cache, others)
     }
@@ -696,6 +698,7 @@ mod complaints;
 mod explain;
 mod own_views;
 mod owners;
+mod quotas;
 mod refusal_log;
 mod refusals;
 mod refused_certificates;

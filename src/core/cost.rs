@@ -6,14 +6,19 @@
 //! what an update needed meanwhile. Those of the program are the same for the program.
 //! `e2e/tests/isolation/cost.rs` fills a namespace in each dimension to a part of its quota, and
 //! fails if the model is below half of what a process grew, or above three times that.
+//!
+//! Those of the API server are counted exactly: what entries of the record of ownership take in
+//! ConfigMaps (`cost/record.rs`).
 
 use std::iter::Sum;
 use std::ops::{Add, Mul};
 
 mod policy;
+mod record;
 mod route;
 
 pub(crate) use policy::tls;
+pub(crate) use record::{of_claim, of_owner};
 pub(crate) use route::{hostname, of_auth};
 
 /// Bytes in the memory of an Envoy, and of this program.
@@ -126,6 +131,8 @@ pub struct Cost {
     pub clusters: u64,
     /// Filter chains of the Listener of a port.
     pub filter_chains: u64,
+    /// Bytes of the record of ownership in the API server.
+    pub record: u64,
 }
 
 /// What a namespace has a quota of.
@@ -139,11 +146,21 @@ pub enum Dimension {
     Clusters,
     /// Filter chains.
     FilterChains,
+    /// The record of ownership.
+    Record,
 }
 
 impl Dimension {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
+        Self::Envoy,
+        Self::Program,
+        Self::Clusters,
+        Self::FilterChains,
+        Self::Record,
+    ];
+    /// Those that whole objects take; hostnames one by one take the rest.
+    pub(crate) const OF_OBJECTS: [Self; 4] = [
         Self::Envoy,
         Self::Program,
         Self::Clusters,
@@ -157,6 +174,7 @@ impl Dimension {
             Self::Program => "program_bytes",
             Self::Clusters => "clusters",
             Self::FilterChains => "filter_chains",
+            Self::Record => "record_bytes",
         }
     }
 
@@ -167,23 +185,51 @@ impl Dimension {
             Self::Program => "limits.namespace.programMib",
             Self::Clusters => "limits.namespace.clusters",
             Self::FilterChains => "limits.namespace.filterChains",
+            Self::Record => "limits.namespace.recordKib",
+        }
+    }
+
+    /// Its name and unit, as the head of a column.
+    pub fn head(self) -> &'static str {
+        match self {
+            Self::Envoy => "ENVOY MIB",
+            Self::Program => "PROGRAM MIB",
+            Self::Clusters => "CLUSTERS",
+            Self::FilterChains => "FILTER CHAINS",
+            Self::Record => "RECORD KIB",
+        }
+    }
+
+    /// An amount in its unit, rounded up to one digit.
+    pub fn number(self, amount: u64) -> String {
+        let bytes = match self {
+            Self::Envoy | Self::Program => 1 << 20,
+            Self::Record => 1 << 10,
+            Self::Clusters | Self::FilterChains => 1,
+        };
+        let tenths = amount.saturating_mul(10).div_ceil(bytes);
+        match tenths % 10 {
+            0 => (tenths / 10).to_string(),
+            tenth => format!("{}.{tenth}", tenths / 10),
         }
     }
 
     /// An amount as text.
     pub fn amount(self, amount: u64) -> String {
+        let number = self.number(amount);
         match self {
-            Self::Envoy => format!("{} of an Envoy's memory", mebibytes(amount)),
-            Self::Program => format!("{} of the controller's memory", mebibytes(amount)),
+            Self::Envoy => format!("{number} MiB of an Envoy's memory"),
+            Self::Program => format!("{number} MiB of the controller's memory"),
             Self::Clusters if amount == 1 => "1 cluster".to_owned(),
-            Self::Clusters => format!("{amount} clusters"),
+            Self::Clusters => format!("{number} clusters"),
             Self::FilterChains if amount == 1 => "1 filter chain".to_owned(),
-            Self::FilterChains => format!("{amount} filter chains"),
+            Self::FilterChains => format!("{number} filter chains"),
+            Self::Record => format!("{number} KiB of the record of ownership"),
         }
     }
 
     /// What takes less of it.
-    pub(crate) fn advice(self) -> &'static str {
+    pub fn advice(self) -> &'static str {
         match self {
             Self::Envoy | Self::Program => {
                 "fewer matches, hostnames, listeners, header edits, origins or backends need less"
@@ -195,16 +241,8 @@ impl Dimension {
             Self::FilterChains => {
                 "a wildcard hostname with TLS, and a hostname of a TLSRoute with several backends, is one"
             }
+            Self::Record => "fewer or shorter hostnames need less",
         }
-    }
-}
-
-/// Bytes as MiB, with one digit.
-fn mebibytes(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
-    match tenths % 10 {
-        0 => format!("{} MiB", tenths / 10),
-        tenth => format!("{}.{tenth} MiB", tenths / 10),
     }
 }
 
@@ -216,6 +254,7 @@ impl Cost {
             Dimension::Program => self.bytes.program,
             Dimension::Clusters => self.clusters,
             Dimension::FilterChains => self.filter_chains,
+            Dimension::Record => self.record,
         }
     }
 
@@ -229,6 +268,7 @@ impl Cost {
             bytes,
             clusters: self.clusters.saturating_sub(other.clusters),
             filter_chains: self.filter_chains.saturating_sub(other.filter_chains),
+            record: self.record.saturating_sub(other.record),
         }
     }
 }
@@ -241,6 +281,7 @@ impl Add for Cost {
             bytes: self.bytes + other.bytes,
             clusters: self.clusters.saturating_add(other.clusters),
             filter_chains: self.filter_chains.saturating_add(other.filter_chains),
+            record: self.record.saturating_add(other.record),
         }
     }
 }

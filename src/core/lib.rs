@@ -21,6 +21,8 @@ pub mod model;
 pub mod multimap;
 pub mod namespaces;
 pub mod pipeline;
+mod quota;
+mod record_quota;
 mod reservations;
 pub mod statuses;
 pub mod store;

@@ -84,6 +84,9 @@ quotas! {
     /// Maximum number of filter chains of a namespace in the Listeners that it shares with others:
     /// wildcard hostnames with TLS, and hostnames of TLSRoutes with several backends
     filter_chains: 64,
+    /// Maximum size of the hostnames of a namespace in the record of ownership, and of those in the
+    /// record of claims of TenantGateways, in KiB as the API server has them
+    record_kib: 4096,
     /// Maximum number of routes of a namespace
     routes: 2000,
     /// Maximum number of regular expressions of all routes of a namespace, each counted once for
@@ -243,6 +246,13 @@ impl Limits {
             .iter()
             .filter(|one| one.namespaces.selector().matches(name, labels))
             .fold(self.namespace, |limits, one| limits.overridden(&one.limits))
+    }
+}
+
+impl NamespaceLimits {
+    /// The quota of each record, in bytes.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        self.record_kib.saturating_mul(1 << 10)
     }
 }
 

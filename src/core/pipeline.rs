@@ -22,7 +22,9 @@ use crate::tenancy::{
     self, ClaimKey, ClaimKind, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch,
     ProvidedSecret, Tenancy, names, tenant_of,
 };
-use crate::translate::{Change, Delta, Engine, Fact, Ownable, RouteGrants, RouteKey, Settings};
+use crate::translate::{
+    Change, Delta, Engine, Fact, Ownable, QuotaUse, RouteGrants, RouteKey, Settings,
+};
 use crate::unserved::{Unserved, concerned, unserved};
 
 /// The destination of desired objects.
@@ -65,6 +67,10 @@ pub struct Outcome {
 impl Pipeline {
     /// A pipeline without any objects.
     pub fn new(settings: Settings, tenancy: tenancy::Settings, written: Written) -> Self {
+        let tenancy = tenancy::Settings {
+            limits: settings.limits.clone(),
+            ..tenancy
+        };
         Self {
             controller: settings.controller.clone(),
             tenancy: Tenancy::new(tenancy),
@@ -85,6 +91,18 @@ impl Pipeline {
     /// The translation stage, for queries.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What each namespace takes by the cost model, and what it may have. Of the two records, the
+    /// one in which it has more counts.
+    pub fn quota_uses(&self) -> Vec<QuotaUse> {
+        let mut uses = self.engine.quota_uses();
+        let claims = self.tenancy.record_uses();
+        for of in &mut uses {
+            let bytes = claims.get(&of.namespace).copied().unwrap_or_default();
+            of.used.record = of.used.record.max(bytes);
+        }
+        uses
     }
 
     /// The TenantGateway that an object is derived from.

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::REFUSED;
+use super::admin_listener::{READINESS, STATISTICS};
 use super::connection_limit::ConnectionLimit;
-use super::{limits, readiness};
+use super::limits;
 
 /// The parts that differ between Envoys.
 #[derive(Clone, Debug)]
@@ -23,6 +24,9 @@ pub struct BootstrapOptions {
     /// The address of an HTTP listener for readiness; `None` if the admin interface alone answers
     /// it.
     pub ready: Option<SocketAddr>,
+    /// The address of a listener for statistics, with TLS if the xDS client has it; `None` if the
+    /// admin interface alone has them.
+    pub stats: Option<SocketAddr>,
     /// The heap limit of the overload manager, in bytes; its actions begin at 80% of it.
     pub max_heap_bytes: u64,
     /// The limit of downstream connections over all listeners.
@@ -119,14 +123,19 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         ads,
         admin,
         ready,
+        stats,
         max_heap_bytes,
         connections,
     } = options;
     let mut clusters = vec![ads_cluster(ads), refused()];
     let mut listeners = listeners.to_vec();
     if let Some(ready) = ready {
-        clusters.push(readiness::cluster(&upstream(admin)));
-        listeners.push(readiness::listener(*ready));
+        clusters.push(READINESS.cluster(&upstream(admin)));
+        listeners.push(READINESS.listener(*ready, None));
+    }
+    if let Some(stats) = stats {
+        clusters.push(STATISTICS.cluster(&upstream(admin)));
+        listeners.push(STATISTICS.listener(*stats, own_tls(ads)));
     }
     json!({
         "node": { "id": node_id, "cluster": node_cluster },
@@ -229,29 +238,56 @@ fn mutual_tls(tls: &MutualTls) -> Value {
         files,
         server_name,
     } = tls;
-    fn secret(name: &str, files: &Path) -> Value {
-        json!({ "name": name, "sds_config": {
-            "resource_api_version": "V3", "path_config_source": { "path": files.join(format!("{name}.json")) },
-        } })
-    }
     json!({
         "name": "envoy.transport_sockets.tls",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
             "sni": server_name,
             "common_tls_context": {
-                "tls_params": { "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" },
+                "tls_params": tls_1_3(),
                 "alpn_protocols": ["h2"],
-                "tls_certificate_sds_secret_configs": [secret(KEYS[0], files)],
+                "tls_certificate_sds_secret_configs": [secret(files, KEYS[0])],
                 "combined_validation_context": {
                     "default_validation_context": {
                         "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": server_name } }],
                     },
-                    "validation_context_sds_secret_config": secret(KEYS[1], files),
+                    "validation_context_sds_secret_config": secret(files, KEYS[1]),
                 },
             },
         },
     })
+}
+
+/// TLS of a server with the certificate of the xDS client, which is for no name: it hides what is
+/// sent, and proves nothing to clients.
+fn own_tls(ads: &AdsServer) -> Option<Value> {
+    let AdsServer::Tcp { tls, .. } = ads else {
+        return None;
+    };
+    let common = json!({
+        "tls_params": tls_1_3(),
+        "alpn_protocols": ["http/1.1"],
+        "tls_certificate_sds_secret_configs": [secret(&tls.files, KEYS[0])],
+    });
+    Some(json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+            "common_tls_context": common,
+        },
+    }))
+}
+
+fn tls_1_3() -> Value {
+    json!({ "tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3" })
+}
+
+/// A secret of one of the [`keys_files`].
+fn secret(files: &Path, name: &str) -> Value {
+    let path = files.join(format!("{name}.json"));
+    json!({ "name": name, "sds_config": {
+        "resource_api_version": "V3", "path_config_source": { "path": path },
+    } })
 }
 
 /// The cluster without endpoints, static in every Envoy of ours.
@@ -345,9 +381,21 @@ mod tests {
             ads,
             admin,
             ready: None,
+            stats: None,
             max_heap_bytes: 1 << 30,
             connections: ConnectionLimit::of(10_000),
         }
+    }
+
+    /// The exact paths of the routes of a listener.
+    fn paths(listener: &Value) -> Vec<&str> {
+        let hosts = &listener["filter_chains"][0]["filters"][1]["typed_config"]["route_config"]["virtual_hosts"];
+        let routes = hosts[0]["routes"].as_array().expect("routes");
+        routes
+            .iter()
+            .map(|route| route["match"]["headers"][1]["string_match"]["exact"].as_str())
+            .map(|path| path.expect("an exact path"))
+            .collect()
     }
 
     #[test]
@@ -370,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_is_the_only_thing_of_the_admin_interface_that_is_reached_from_outside() {
+    fn readiness_and_statistics_are_all_of_the_admin_interface_that_is_reached_from_outside() {
         let mut options = options(
             AdsServer::Pipe("/run/x/xds.sock".into()),
             Admin::Pipe("/run/x/admin".into()),
@@ -383,18 +431,14 @@ mod tests {
         let made = bootstrap(&options);
         let listener = &made["static_resources"]["listeners"][0];
         assert_eq!(listener["address"]["socket_address"]["port_value"], 19003);
-        let routes = &listener["filter_chains"][0]["filters"][1]["typed_config"]["route_config"]["virtual_hosts"]
-            [0]["routes"];
-        assert_eq!(routes.as_array().map(Vec::len), Some(1));
-        assert_eq!(
-            routes[0]["match"]["path"],
-            json!("/ready"),
-            "the path is matched as a whole"
-        );
-        assert_eq!(
-            routes[0]["match"]["prefix"],
-            Value::Null,
-            "nothing is matched by prefix"
+        assert_eq!(paths(listener), ["/ready"]);
+        options.stats = Some("0.0.0.0:19001".parse().expect("an address"));
+        let made = bootstrap(&options);
+        let listeners = &made["static_resources"]["listeners"];
+        assert_eq!(paths(&listeners[1]), ["/stats/prometheus"]);
+        assert!(
+            listeners[1]["filter_chains"][0]["transport_socket"].is_null(),
+            "without a certificate of its own it is plain"
         );
     }
 

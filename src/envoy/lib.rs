@@ -11,6 +11,7 @@
 //! Maps made here have one entry, or iterate in the order of their keys (`proto.rs`), so equal
 //! values encode to equal bytes.
 
+mod admin_listener;
 mod bind_error;
 mod bootstrap;
 mod chain;
@@ -35,7 +36,6 @@ mod name;
 mod path;
 mod preflight;
 mod proto;
-mod readiness;
 mod render;
 mod request_match;
 mod retry;

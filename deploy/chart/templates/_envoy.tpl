@@ -9,6 +9,7 @@ of it as well, by the controller, with a ServiceAccount for each Gateway. */}}
 {{- $drain := int $envoy.drain.drainSeconds -}}
 {{- $own := or (ne $root.Values.envoy.credentials "Secret") (eq $component "envoy-isolated") -}}
 {{- $tls := ternary "/run/envoy/tls" "/tls" $own -}}
+{{- $statistics := $root.Values.monitoring.envoys -}}
 metadata:
   labels:
     {{- include "gatewright.labels" (list $root $component) | nindent 4 }}
@@ -57,6 +58,9 @@ spec:
     - --tls-dir={{ $tls }}
     - --envoy-admin=/run/envoy/admin.sock
     - --memory-limit=$(MEMORY_LIMIT)
+    {{- if $statistics.enabled }}
+    - --stats={{ ternary (printf "[%s]" $statistics.address) $statistics.address (contains ":" $statistics.address) }}:{{ $statistics.port }}
+    {{- end }}
     - --file=/run/envoy/bootstrap.json
     env:
     - name: POD_NAME
@@ -73,10 +77,13 @@ spec:
     {{- include "gatewright.image" (list $root $envoy.image "") | nindent 4 }}
     {{- $arguments := list "--config-path" "/run/envoy/bootstrap.json" "--use-dynamic-base-id" "--drain-time-s" (max 1 (sub $drain 5) | toString) }}
     args: {{ concat $arguments $envoy.extraArgs | toJson }}
-    {{- with $envoy.ports }}
+    {{- if or $envoy.ports $statistics.enabled }}
     ports:
-    {{- range . }}
+    {{- range $envoy.ports }}
     - {name: {{ .name }}, containerPort: {{ .port }}{{ with .protocol }}, protocol: {{ . }}{{ end }}{{ if $envoy.hostPorts }}, hostPort: {{ .port }}{{ end }}}
+    {{- end }}
+    {{- if $statistics.enabled }}
+    - {name: statistics, containerPort: {{ $statistics.port }}}
     {{- end }}
     {{- end }}
     # Delays SIGTERM, which ends Envoy at once; the container drain ends Envoy before.
@@ -162,6 +169,18 @@ spec:
 {{- end -}}
 {{- end -}}
 {{- if and $enabled .Values.envoy.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* Who reaches the statistics of Envoys: an entry of `ingress` of a NetworkPolicy. */}}
+{{- define "gatewright.statisticsIngress" -}}
+{{- if .Values.monitoring.envoys.enabled -}}
+- ports:
+  - {port: {{ .Values.monitoring.envoys.port }}}
+  {{- with .Values.networkPolicy.probesFrom }}
+  from:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/* Whom Envoys reach: egress of a NetworkPolicy. */}}

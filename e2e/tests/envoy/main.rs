@@ -22,6 +22,7 @@ mod program;
 mod quickstart;
 mod redirects;
 mod standalone;
+mod statistics;
 mod tenancy;
 mod terminating;
 mod websocket;

@@ -369,6 +369,7 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
         ads: AdsServer::Pipe(dir.path().join("nobody.sock")),
         admin: Admin::Pipe(dir.path().join("admin.sock")),
         ready: None,
+        stats: None,
         // Less than Envoy itself uses.
         max_heap_bytes: 1 << 20,
         connections: ConnectionLimit::of(1_000),

@@ -195,3 +195,46 @@ async fn a_service_has_so_many_endpoints() -> Result<()> {
     }
     site.alice_is_unharmed(1).await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn the_use_of_quotas_is_shown_and_the_fullest_namespace_is_first() -> Result<()> {
+    let site = Site::start_alone(&["--max-clusters-per-namespace", "4"]).await?;
+    let names = ["one.example.org".to_owned()];
+    let rules = |services: &[&str]| {
+        let backends = services
+            .iter()
+            .map(|name| json!({"name": name, "port": 80}));
+        json!([{"backendRefs": backends.collect::<Vec<_>>()}])
+    };
+    let few = http_route("alice", "few", &names, &rules(&["web"]));
+    let many = http_route("mallory", "many", &names, &rules(&["web", "b", "c"]));
+    site.save("few.yaml", &manifest(&[few]))?;
+    site.save("many.yaml", &manifest(&[many]))?;
+    let until = Instant::now() + LIMIT;
+    loop {
+        let (_, text) = site.ask(&["status", "-o", "json"])?;
+        let list: Value = serde_json::from_str(text.trim()).unwrap_or_default();
+        let quotas = &list["quotas"];
+        let of = |number: usize| &quotas[number]["quotas"]["clusters"];
+        if quotas[0]["namespace"] == "mallory"
+            && *of(0) == json!({"used": 3, "limit": 4})
+            && quotas[1]["namespace"] == "alice"
+            && of(1)["limit"] == 4
+        {
+            break;
+        }
+        ensure!(
+            Instant::now() < until,
+            "{quotas}\n{}",
+            site.program.output()
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (_, table) = site.ask(&["status"])?;
+    let row = table.lines().find(|line| line.starts_with("mallory "));
+    let row = row.unwrap_or_default();
+    assert!(row.contains(" 3/4 "), "{table}");
+    assert!(table.contains("ENVOY MIB"), "{table}");
+    Ok(())
+}

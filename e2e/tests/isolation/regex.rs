@@ -326,6 +326,7 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
         ads: AdsServer::Pipe(dir.path().join("xds")),
         admin: Admin::Pipe(dir.path().join("admin")),
         ready: None,
+        stats: None,
         max_heap_bytes: 1 << 30,
         connections: ConnectionLimit::of(100),
     });

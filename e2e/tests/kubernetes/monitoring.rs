@@ -130,6 +130,97 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
     Ok(())
 }
 
+/// Returns the value after `--stats=` of the pods of a fleet, and their ports.
+fn statistics(all: &[Value], kind: &str, name: &str) -> Result<(Option<String>, Vec<Value>)> {
+    let object = find(all, kind, name).with_context(|| name.to_owned())?;
+    let template = match kind {
+        "PodTemplate" => &object["template"],
+        _ => &object["spec"]["template"],
+    };
+    let containers = |field: &str| template["spec"][field].as_array().cloned();
+    let named = |field: &str, name: &str| {
+        let mut all = containers(field).unwrap_or_default().into_iter();
+        all.find(|container| container["name"] == name)
+    };
+    let bootstrap = named("initContainers", "bootstrap").context("the bootstrap")?;
+    let envoy = named("containers", "envoy").context("Envoy")?;
+    let arguments = bootstrap["args"].as_array().context("arguments")?.iter();
+    let stats = arguments
+        .filter_map(Value::as_str)
+        .find_map(|argument| argument.strip_prefix("--stats="));
+    let ports = envoy["ports"].as_array().cloned().unwrap_or_default();
+    Ok((stats.map(str::to_owned), ports))
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn envoys_of_all_fleets_have_a_port_for_statistics_where_that_is_said() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let fleets = [
+        ("DaemonSet", "gatewright-envoy"),
+        ("Deployment", "gatewright-envoy-dedicated"),
+        ("PodTemplate", "gatewright-envoy-isolated"),
+    ];
+    let with = |more: &str| {
+        let fleets = "envoy.dedicated.enabled=true,isolated.enabled=true";
+        helm.template(&["--set", &format!("{fleets}{more}")])
+    };
+    let none = with("")?;
+    assert!(find(&none, "PodMonitor", "gatewright-envoys").is_none());
+    for (kind, name) in fleets {
+        assert_eq!(statistics(&none, kind, name)?.0, None, "{name}");
+    }
+
+    let all = with(",monitoring.envoys.enabled=true,envoy.hostPorts=true")?;
+    for (kind, name) in fleets {
+        let (stats, ports) = statistics(&all, kind, name)?;
+        assert_eq!(stats.as_deref(), Some("0.0.0.0:19001"), "{name}");
+        let own = json!({"name": "statistics", "containerPort": 19001});
+        assert!(
+            ports.contains(&own),
+            "{name}: no port of the node: {ports:?}"
+        );
+    }
+    let monitor = find(&all, "PodMonitor", "gatewright-envoys").context("a PodMonitor")?;
+    let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+    assert_eq!(endpoint["port"], "statistics");
+    assert_eq!(endpoint["scheme"], "https");
+    let policy = "gatewright-envoy-statistics";
+    assert!(
+        find(&all, "NetworkPolicy", policy).is_none(),
+        "for everybody"
+    );
+
+    let six = with(",monitoring.envoys.enabled=true,monitoring.envoys.address=::")?;
+    let (stats, _) = statistics(&six, "DaemonSet", "gatewright-envoy")?;
+    assert_eq!(stats.as_deref(), Some("[::]:19001"));
+
+    // Only the clients of probes reach it, and everybody every other port.
+    let from = ",networkPolicy.probesFrom[0].podSelector.matchLabels.app=prometheus";
+    let clients = json!([{"podSelector": {"matchLabels": {"app": "prometheus"}}}]);
+    let all = with(&format!(",monitoring.envoys.enabled=true{from}"))?;
+    let policy = find(&all, "NetworkPolicy", policy).context("a policy")?;
+    let ingress = json!([
+        {"ports": [{"port": 1, "endPort": 19000}, {"port": 19002, "endPort": 65535},
+            {"port": 1, "endPort": 65535, "protocol": "UDP"}]},
+        {"ports": [{"port": 19001}], "from": clients},
+    ]);
+    assert_eq!(policy["spec"]["ingress"], ingress);
+    let strict = ",networkPolicy.envoys.enabled=true";
+    let all = with(&format!(",monitoring.envoys.enabled=true{from}{strict}"))?;
+    for (_, name) in fleets {
+        let policy = find(&all, "NetworkPolicy", name).with_context(|| name.to_owned())?;
+        let rules = policy["spec"]["ingress"].as_array().context("rules")?;
+        let own = json!({"ports": [{"port": 19001}], "from": clients});
+        assert_eq!(rules.last(), Some(&own), "{name}");
+    }
+    assert!(
+        find(&all, "NetworkPolicy", "gatewright-envoy-statistics").is_none(),
+        "it would open what the others close"
+    );
+    Ok(())
+}
+
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn the_dashboard_is_rendered_whole() -> Result<()> {

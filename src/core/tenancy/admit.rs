@@ -26,7 +26,7 @@ pub(super) struct Admitting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
     pub(super) namespaces: &'a Namespaces,
-    pub(super) records: &'a Records,
+    pub(super) records: &'a mut Records,
     pub(super) claims: &'a mut Claims,
     pub(super) hosts: &'a mut Hosts,
     pub(super) derivations: &'a mut Derivations,
@@ -34,7 +34,7 @@ pub(super) struct Admitting<'a> {
 
 impl Admitting<'_> {
     /// Divides a claimant's hostnames into bids and refusals.
-    pub(super) fn admit(self, id: ClaimId, dirty: &mut Dirty) {
+    pub(super) fn admit(mut self, id: ClaimId, dirty: &mut Dirty) {
         let (key, tenant) = self.claims[id].names();
         let (key, tenant) = (key.clone(), tenant.clone());
         let mut admitted = SmallVec::<[&Hostname; 2]>::new();
@@ -104,6 +104,9 @@ impl Admitting<'_> {
                 dirty.names.insert(held.host().name());
             }
         }
+        for host in before.iter().chain(&bids) {
+            self.count(*host, &key.name.namespace, dirty);
+        }
         for (host, secure) in bids.iter().zip(secure) {
             if self.hosts[*host].secure(id, secure) {
                 dirty.hosts.insert(*host);
@@ -119,6 +122,20 @@ impl Admitting<'_> {
             derivations: self.derivations,
         };
         solvers.solve_beside(self.claims, id, dirty);
+    }
+
+    /// Counts a hostname for the quota of a namespace that bids for it where records count.
+    fn count(&mut self, host: HostId, namespace: &Arc<str>, dirty: &mut Dirty) {
+        let hostname = self.hosts[host].host().hostname.clone();
+        let is_there = self.hosts.named(&hostname).any(|id| {
+            let held = &self.hosts[id];
+            let mut ranks = held.ranks();
+            ranks.any(|rank| rank.namespace() == namespace)
+                && self
+                    .records
+                    .count_at(self.tenants.is_own(&held.host().tenant))
+        });
+        self.records.count(&hostname, namespace, is_there, dirty);
     }
 
     /// True if a claimant's namespace may attach to the TenantGateway, and the claimant is not a

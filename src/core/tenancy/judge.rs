@@ -46,6 +46,7 @@ impl Judging<'_> {
             c.naming(tenant)
                 .any(|parent| self.settings.ports.is_plain_only(parent))
         });
+        let mut exceeded = None;
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
             let name = &held.host().hostname;
             match held.owner() {
@@ -76,9 +77,13 @@ impl Judging<'_> {
                 None if self.records.is_undecided(name) => undecided += 1,
                 None if self.records.is_given_up(name) => reserved.push(name.to_string()),
                 None if self.hosts.is_owned(name) => elsewhere.push(name.to_string()),
+                None if let Some(text) = self.records.beyond_quota(name, &key.name.namespace) => {
+                    exceeded.get_or_insert((Reason::LimitReached, format!("{name}: {text}")));
+                }
                 _ => lost.push(name.to_string()),
             }
         }
+        findings.extend(exceeded);
         sets.sort();
         sets.dedup();
         let here = format!("already claimed by another route on TenantGateway {tenant}");

@@ -51,7 +51,11 @@ impl Settling<'_> {
             let priorities = held
                 .ranks()
                 .map(|rank| self.records.priority_of(name, rank, counts))
-                .filter(holds);
+                .filter(holds)
+                .filter(|priority| {
+                    self.records
+                        .is_within_quota(name, priority.rank.namespace())
+                });
             bids.extend(priorities.map(|priority| (priority, *id)));
         }
         // The TenantGateway of a bid does not decide which is first, unless Gateways share

@@ -13,7 +13,9 @@ use super::dirty::Dirty;
 use super::host::Name;
 use super::hosts::Priority;
 use super::settings::{ClaimPrecedence, Settings};
+use crate::cost;
 use crate::model::{Hostname, HostnameError, ObjectName};
+use crate::record_quota::{RecordClaim, RecordQuota};
 use crate::reservations::Reservations;
 
 /// The namespace that has a hostname by its claim.
@@ -39,6 +41,9 @@ pub(super) struct Records {
     owned: BTreeMap<Hostname, Arc<str>>,
     /// Proposals, if another process keeps the record.
     proposed: BTreeMap<Hostname, Option<Record>>,
+    /// The hostnames that each namespace claims where records count: it may have as many as fit
+    /// its quota.
+    quota: RecordQuota<Hostname>,
     /// The number of calls, for the order of records.
     now: u64,
 }
@@ -54,6 +59,7 @@ impl Records {
             clock: 0,
             owned: BTreeMap::new(),
             proposed: BTreeMap::new(),
+            quota: RecordQuota::new(settings.limits.namespace.record_bytes()),
             now: 0,
         }
     }
@@ -109,6 +115,63 @@ impl Records {
             .extend(self.reserved.expired(now).cloned().map(Name));
     }
 
+    /// Sets how many bytes a namespace with these labels may have.
+    pub(super) fn allow(
+        &mut self,
+        namespace: &Arc<str>,
+        labels: &BTreeMap<String, String>,
+        settings: &Settings,
+        dirty: &mut Dirty,
+    ) {
+        let limits = settings.limits.of_namespace(namespace, labels);
+        self.quota.allow(namespace, limits.record_bytes());
+        self.touch_turned(dirty);
+    }
+
+    /// Counts a hostname for a namespace that claims it where records count, or claims it no more.
+    pub(super) fn count(
+        &mut self,
+        hostname: &Hostname,
+        namespace: &Arc<str>,
+        there: bool,
+        dirty: &mut Dirty,
+    ) {
+        self.set_claim(hostname, namespace, there);
+        self.touch_turned(dirty);
+    }
+
+    fn set_claim(&mut self, hostname: &Hostname, namespace: &Arc<str>, there: bool) {
+        let own = self.records.get(hostname);
+        let own = own.filter(|record| record.namespace == *namespace);
+        let claim = there.then(|| RecordClaim {
+            bytes: cost::of_claim(hostname, namespace),
+            since: own.map(|record| record.since),
+            created: 0,
+        });
+        self.quota.set(hostname, namespace, claim);
+    }
+
+    fn touch_turned(&mut self, dirty: &mut Dirty) {
+        let turned = self.quota.take_turned();
+        dirty.names.extend(turned.into_iter().map(Name));
+    }
+
+    /// True if a namespace may have a name by its quota.
+    pub(super) fn is_within_quota(&self, name: &Name, namespace: &Arc<str>) -> bool {
+        self.quota.has(&name.0, namespace)
+    }
+
+    /// Why a namespace may not have a name that it claims, if that is its quota.
+    pub(super) fn beyond_quota(&self, name: &Hostname, namespace: &Arc<str>) -> Option<String> {
+        (!self.quota.has(name, namespace)).then(|| self.quota.exceeded(namespace))
+    }
+
+    /// What each namespace takes of its quota, in bytes.
+    pub(super) fn quota_uses(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        let namespaces = self.quota.namespaces();
+        namespaces.map(|namespace| (namespace, self.quota.used(namespace)))
+    }
+
     fn set(&mut self, hostname: &Hostname, record: Option<Record>) -> Option<Record> {
         if let Some(Record {
             namespace,
@@ -132,6 +195,12 @@ impl Records {
         {
             self.reserved.remove(hostname, namespace, *released);
         }
+        let now = self.records.get(hostname).cloned();
+        for Record { namespace, .. } in before.iter().chain(&now) {
+            if self.quota.is_claimed(hostname, namespace) {
+                self.set_claim(hostname, namespace, true);
+            }
+        }
         before
     }
 
@@ -144,6 +213,7 @@ impl Records {
             }
             None => self.set(&hostname, None),
         };
+        self.touch_turned(dirty);
         if self.claims != ClaimPrecedence::Smallest
             && before.as_ref() != self.records.get(&hostname)
         {
@@ -259,6 +329,7 @@ impl Records {
             ClaimPrecedence::FirstCome => {
                 if is_new {
                     self.set(&name.0, record.clone());
+                    self.touch_turned(dirty);
                     dirty.record(name.0.clone(), record);
                 }
                 winner
@@ -315,6 +386,8 @@ mod tests {
     use super::super::confluence::{gone, http, key, name, namespace, tenant};
     use super::super::*;
     use super::*;
+    use crate::limits::Limits;
+    use crate::model::Reason;
     use serde_json::json;
 
     /// Settings by which records count at the default class, of another data plane.
@@ -329,7 +402,11 @@ mod tests {
 
     /// Two namespaces at one Gateway, in a cluster.
     fn engine() -> Tenancy {
-        let mut engine = Tenancy::new(recorded(ClaimPrecedence::Recorded, 0));
+        engine_with(recorded(ClaimPrecedence::Recorded, 0))
+    }
+
+    fn engine_with(settings: Settings) -> Tenancy {
+        let mut engine = Tenancy::new(settings);
         let spaces = [
             ("tenant-a", "a.org"),
             ("tenant-b", "a.org"),
@@ -414,6 +491,46 @@ mod tests {
         assert_eq!(keep(&mut engine), 1, "the change is recorded");
         assert_eq!(keep(&mut engine), 0, "it is recorded once");
         assert!(engine.records().is_empty());
+    }
+
+    #[test]
+    fn a_namespace_has_as_many_names_as_its_quota_of_the_record() {
+        // Hostnames of equal length, as many as fit into a KiB.
+        let each = cost::of_claim(&host(), "tenant-c");
+        let most = usize::try_from(1024 / each).expect("a few");
+        let names: Vec<String> = ('a'..='w').map(|name| format!("{name}.a.org")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).take(most).collect();
+        let mut limits = Limits::NONE;
+        limits.namespace.record_kib = 1;
+        let mut engine = self::engine_with(Settings {
+            limits,
+            ..recorded(ClaimPrecedence::Recorded, 0)
+        });
+        engine.apply(vec![http("tenant-c", "web", &names)]);
+        assert_eq!(keep(&mut engine), most, "as many as fit");
+        engine.apply(vec![http("tenant-c", "more", &["x.a.org"])]);
+        assert_eq!(keep(&mut engine), 0, "nothing more is proposed");
+        let told = |engine: &Tenancy| {
+            let verdict = engine.verdict(&key("tenant-c", "more"), &name());
+            let verdict = verdict.expect("it is told");
+            (verdict.reason, verdict.message.clone())
+        };
+        let (reason, text) = told(&engine);
+        assert_eq!(reason, Reason::LimitReached);
+        assert!(text.contains("limits.namespace.recordKib"), "{text}");
+        let used = each * most as u64;
+        assert_eq!(engine.record_uses().values().copied().max(), Some(used));
+        engine.apply(vec![http("tenant-b", "web", &["x.a.org"])]);
+        assert_eq!(
+            keep(&mut engine),
+            1,
+            "another namespace has a quota of its own"
+        );
+        assert_eq!(told(&engine).0, Reason::HostnameConflict, "it has an owner");
+        engine.apply(vec![gone(http("tenant-b", "web", &[]))]);
+        engine.apply(vec![http("tenant-c", "web", &names[1..])]);
+        keep(&mut engine);
+        assert_eq!(owner(&engine).as_deref(), Some("tenant-c"), "there is room");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::inputs::Source;
+use crate::limits::Limits;
 use crate::model::Hostname;
 
 /// Settings of an installation.
@@ -28,6 +29,8 @@ pub struct Settings {
     /// The number of seconds for which a recorded hostname stays reserved for the namespace that
     /// released it.
     pub hold: u64,
+    /// Limits of a namespace: here of its part of the record.
+    pub limits: Limits,
     /// The ports of Gateways: 80 and 443, unless an unprivileged program serves them itself.
     pub ports: Ports,
     /// True if namespaces without a host label may publish hostnames, beside the TenantGateway's
@@ -58,6 +61,7 @@ impl Default for Settings {
             claims: ClaimPrecedence::Smallest,
             recorded_elsewhere: false,
             hold: 0,
+            limits: Limits::NONE,
             ports,
             unlabelled: false,
             reserved: BTreeMap::new(),

@@ -280,6 +280,7 @@ impl<'a> Admission<'a> {
     ) -> Verdict {
         let mut lost = Vec::new();
         let mut pending = Vec::new();
+        let mut exceeded = None;
         for (_, name, by) in claimed(attachments) {
             let namespace = &key.name.namespace;
             let what = Ownable::Admitted(by.at.clone(), name.clone());
@@ -289,7 +290,10 @@ impl<'a> Admission<'a> {
             let is_pending = self.register.recording() == Recording::OtherProcess
                 && self.register.owner(&what).is_none()
                 && self.register.is_about_to_own(&what, namespace);
-            if is_pending {
+            let beyond = self.register.beyond_quota(&what, namespace);
+            if let Some(text) = beyond {
+                exceeded.get_or_insert((name, text));
+            } else if is_pending {
                 pending.push(name)
             } else {
                 lost.push(name)
@@ -301,6 +305,13 @@ impl<'a> Admission<'a> {
                 named(lost)
             );
             return Err((Reason::HostnameConflict, clipped(text)));
+        }
+        if let Some((name, text)) = exceeded {
+            let text = format!(
+                "{} is not recorded as this namespace's: {text}",
+                named(vec![name])
+            );
+            return Err((Reason::LimitReached, clipped(text)));
         }
         if !pending.is_empty() {
             let text = format!(

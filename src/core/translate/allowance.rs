@@ -16,6 +16,7 @@ pub(super) fn allowance(limits: &NamespaceLimits) -> Cost {
         },
         clusters: limits.clusters,
         filter_chains: limits.filter_chains,
+        record: limits.record_bytes(),
     }
 }
 

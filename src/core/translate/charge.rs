@@ -79,6 +79,19 @@ pub(super) enum ChargedCluster {
     Hostname(ListenerId, Hostname),
 }
 
+/// What a route takes, and why it is too large for itself.
+pub(super) struct Charged {
+    pub(super) charge: Charge<ChargedCluster>,
+    pub(super) too_large: Option<String>,
+}
+
+impl Charged {
+    /// What it takes, if it is served.
+    pub(super) fn served(&self) -> Option<&Charge<ChargedCluster>> {
+        Some(&self.charge).filter(|_| self.too_large.is_none())
+    }
+}
+
 /// The states that decide what a route takes.
 #[derive(Clone, Copy)]
 pub(super) struct Charging<'a> {
@@ -301,8 +314,8 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
         .sum();
     let own = Cost {
         bytes: cost::OBJECT + each + cost::FILTER_CHAIN * wide,
-        clusters: 0,
         filter_chains: wide,
+        ..Cost::default()
     };
     let port = |listener: &ParentListener| {
         let bytes = match listener.protocol {

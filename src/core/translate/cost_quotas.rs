@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::quota::{Member, Quota};
 use crate::cost::{Cost, Dimension};
+use crate::quota::{Member, Quota};
 
 /// The objects of each namespace that are within its quotas of memory, clusters and filter chains.
 pub(super) struct CostQuotas<K> {
@@ -35,7 +35,7 @@ impl<K: Ord + Clone> CostQuotas<K> {
     /// Quotas without members; every namespace may have `most`.
     pub(super) fn new(most: Cost) -> Self {
         Self {
-            of: Dimension::ALL.map(|dimension| (dimension, Quota::new(most.of(dimension)))),
+            of: Dimension::OF_OBJECTS.map(|dimension| (dimension, Quota::new(most.of(dimension)))),
         }
     }
 
@@ -78,6 +78,16 @@ impl<K: Ord + Clone> CostQuotas<K> {
         self.sum(|quota| quota.used(namespace))
     }
 
+    /// What each object of a namespace takes in a dimension, within its quota.
+    pub(super) fn costs(
+        &self,
+        namespace: &str,
+        dimension: Dimension,
+    ) -> impl Iterator<Item = (&K, u64)> {
+        let quotas = self.of.iter().filter(move |(of, _)| *of == dimension);
+        quotas.flat_map(move |(_, quota)| quota.within(namespace))
+    }
+
     /// The namespaces with objects.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
         self.of[0].1.groups()
@@ -106,6 +116,7 @@ impl<K: Ord + Clone> CostQuotas<K> {
             bytes,
             clusters: part(clusters),
             filter_chains: part(chains),
+            ..Cost::default()
         }
     }
 }

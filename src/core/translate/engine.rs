@@ -85,7 +85,7 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         Self {
             quotas: Quotas::new(&settings.limits),
-            register: Register::new(settings.recording, settings.hold),
+            register: Register::new(&settings),
             store: Store::in_cluster(
                 settings
                     .envoys

@@ -65,6 +65,7 @@ impl Owners<'_> {
     pub(super) fn settle(&mut self, now: SystemTime, dirty: &mut Dirty) -> usize {
         let mut decided = 0;
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.take_turned(dirty);
         dirty
             .owned
             .extend(self.register.expired(now.as_secs()).cloned());
@@ -103,7 +104,9 @@ impl Owners<'_> {
                 .register
                 .owner(&what)
                 .map(|owner| (owner.namespace.clone(), owner.protocol));
-            let Some(recorded) = self.register.record(&what, owner, dirty.now()) else {
+            let recorded = self.register.record(&what, owner, dirty.now());
+            self.take_turned(dirty);
+            let Some(recorded) = recorded else {
                 continue;
             };
             dirty.record(what.clone(), recorded);
@@ -117,6 +120,14 @@ impl Owners<'_> {
                 // The status of a namespace that is about to become the owner may change.
                 self.touch_claims(&what, dirty);
             }
+        }
+    }
+
+    /// Marks items for which a quota decides otherwise, and their claims.
+    fn take_turned(&mut self, dirty: &mut Dirty) {
+        for what in self.register.take_turned() {
+            self.touch_claims(&what, dirty);
+            dirty.owned.insert(what);
         }
     }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::gateway_exposure::shared;
 use super::key::{ListenerId, RouteKey};
 use super::protocol::Family;
+use crate::cost;
 use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
 
 /// A hostname, port, socket or name of a secret that a namespace can own.
@@ -121,6 +122,18 @@ impl Ownable {
         match self {
             Ownable::Hostname(name) | Ownable::Admitted(_, name) => Some(name),
             Ownable::Port(_) | Ownable::Socket(..) | Ownable::Secret(_) => None,
+        }
+    }
+
+    /// The bytes that the entry of a namespace takes in the record, by the cost model; 0 of what is
+    /// limited by other numbers.
+    pub fn record_bytes(&self, namespace: &str) -> u64 {
+        match self {
+            Ownable::Hostname(name) => cost::of_owner(name, namespace, None),
+            Ownable::Admitted(at, name) => {
+                cost::of_owner(name, namespace, Some([&at.namespace, &at.place]))
+            }
+            Ownable::Port(_) | Ownable::Socket(..) | Ownable::Secret(_) => 0,
         }
     }
 

@@ -10,14 +10,17 @@ use super::admission::Admission;
 use super::allowance::{allowance, beyond, too_large};
 use super::attachments::{Attached, Attachment};
 use super::backend_policies::BackendPolicies;
-use super::charge::{Charge, ChargedCluster, Charging, parent as charge_of, parts, rounded};
+use super::charge::{
+    Charge, Charged, ChargedCluster, Charging, parent as charge_of, parts, rounded,
+};
 use super::cost_quotas::CostQuotas;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
-use super::quota::{Member, Quota};
+use super::quota_use::QuotaUse;
+use super::register::Register;
 use super::resolutions::Resolved;
 use super::settings::Settings;
 use super::shared_parts::SharedParts;
@@ -26,6 +29,7 @@ use crate::cost::{self, Cost, Dimension};
 use crate::inputs::{EndpointSlice, Kind, ObjectKey, Route};
 use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{FrontendId, ObjectName, Reason, clipped};
+use crate::quota::{Member, Quota};
 use crate::store::{Store, targets};
 
 /// The objects of each namespace that are within its quotas.
@@ -65,42 +69,6 @@ pub(super) struct Quotas {
     tls_policies: Quota<Arc<str>, ObjectKey>,
     /// XBackendTrafficPolicies.
     traffic_policies: Quota<Arc<str>, ObjectKey>,
-}
-
-/// What a namespace takes of its quotas.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuotaUse {
-    /// The namespace.
-    pub namespace: Arc<str>,
-    /// What its objects take that are within the quotas.
-    pub used: Cost,
-    /// The quotas of the namespace.
-    pub allowed: Cost,
-}
-
-impl QuotaUse {
-    /// The part of the quota that is used in the dimension where most of it is, in thousandths.
-    pub fn fullness(&self) -> u64 {
-        Dimension::ALL
-            .into_iter()
-            .map(|dimension| {
-                self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
-            })
-            .max()
-            .unwrap_or_default()
-    }
-}
-
-/// What a route takes, and why it is too large for itself.
-struct Charged {
-    charge: Charge<ChargedCluster>,
-    too_large: Option<String>,
-}
-
-impl Charged {
-    fn served(&self) -> Option<&Charge<ChargedCluster>> {
-        Some(&self.charge).filter(|_| self.too_large.is_none())
-    }
 }
 
 impl Quotas {
@@ -152,12 +120,12 @@ impl Quotas {
     }
 
     /// What a namespace may have by the cost model.
-    fn allowed(&self, namespace: &Arc<str>) -> Cost {
+    pub(super) fn allowed(&self, namespace: &Arc<str>) -> Cost {
         allowance(self.limits_of(namespace))
     }
 
     /// What the objects of each namespace take that are within its quotas, and what it may have.
-    pub(super) fn uses(&self) -> Vec<QuotaUse> {
+    pub(super) fn uses(&self, register: &Register) -> Vec<QuotaUse> {
         let namespaces: BTreeSet<_> = self
             .routes
             .namespaces()
@@ -167,10 +135,25 @@ impl Quotas {
             .into_iter()
             .map(|namespace| QuotaUse {
                 namespace: namespace.clone(),
-                used: self.routes.used(namespace) + self.parents.used(namespace),
+                used: Cost {
+                    record: register.used_by(namespace),
+                    ..self.routes.used(namespace) + self.parents.used(namespace)
+                },
                 allowed: self.allowed(namespace),
             })
             .collect()
+    }
+
+    /// What each object of a namespace takes in a dimension, within the quotas.
+    pub(super) fn costs(
+        &self,
+        namespace: &str,
+        dimension: Dimension,
+    ) -> impl Iterator<Item = (ObjectKey, u64)> {
+        let parents = self.parents.costs(namespace, dimension);
+        let routes = self.routes.costs(namespace, dimension);
+        let parents = parents.map(|(key, cost)| (key.object(), cost));
+        parents.chain(routes.map(|(key, cost)| (key.object(), cost)))
     }
 }
 
@@ -553,7 +536,11 @@ impl Quotas {
         let exceeded = if !self.number_of_routes.has(key) {
             Some(format!("limits.namespace.routes {}", limits.routes))
         } else if !self.regexes.has(key) {
-            Some(format!("limits.namespace.regexes {}", limits.regexes))
+            let own = self.regexes.member(key).map_or(0, |member| member.weight);
+            Some(format!(
+                "limits.namespace.regexes {}, this one needs {own}",
+                limits.regexes
+            ))
         } else if !self.routes.has(key) {
             Some(beyond(
                 self.routes.beyond(key),
@@ -656,7 +643,11 @@ impl Quotas {
             new.accepted = Err((Reason::LimitReached, text));
         }
         let exceeded = if !self.ports.has(key) {
-            Some(format!("limits.namespace.ports {}", limits.ports))
+            let own = self.ports.member(key).map_or(0, |member| member.weight);
+            Some(format!(
+                "limits.namespace.ports {}, this one has {own}",
+                limits.ports
+            ))
         } else if !self.parents.has(key) {
             Some(beyond(
                 self.parents.beyond(key),

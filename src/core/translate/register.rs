@@ -6,8 +6,11 @@ use std::sync::Arc;
 use super::granted_names::GrantedNames;
 use super::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, well_known};
 use super::protocol::Family;
+use super::settings::Settings;
+use crate::inputs::ObjectKey;
 use crate::model::{Hostname, TransportPort};
 use crate::multimap::MultiMap;
+use crate::record_quota::{RecordClaim, RecordQuota};
 use crate::reservations::Reservations;
 
 /// True if the owner of a wildcard, or the platform, lets a claimant have a name below it: the
@@ -27,19 +30,22 @@ pub(super) struct Register {
     reserved: Reservations<Ownable>,
     /// The hostnames that the platform granted.
     granted: GrantedNames,
+    /// The hostnames that each namespace claims, of which it may own as many as fit its quota.
+    quota: RecordQuota<Ownable>,
     latest: u64,
 }
 
 impl Register {
-    pub(super) fn new(recording: Recording, hold: u64) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            recording,
+            recording: settings.recording,
             claims: MultiMap::default(),
             records: BTreeMap::new(),
             proposed: BTreeMap::new(),
             denied: MultiMap::default(),
-            reserved: Reservations::new(hold),
+            reserved: Reservations::new(settings.hold),
             granted: GrantedNames::default(),
+            quota: RecordQuota::new(settings.limits.namespace.record_bytes()),
             latest: 0,
         }
     }
@@ -109,6 +115,27 @@ impl Register {
         {
             self.denied.remove(&claimant.namespace, what);
         }
+        self.count(what, &claimant.namespace);
+    }
+
+    /// Counts an item for a namespace as it claims it and owns it now.
+    fn count(&mut self, what: &Ownable, namespace: &Arc<str>) {
+        let bytes = what.record_bytes(namespace);
+        if bytes == 0 {
+            return;
+        }
+        let mut claims = self.claims.of(what);
+        let first = claims.find(|claimant| claimant.namespace == *namespace);
+        let own = self.records.get(what);
+        let since = own
+            .filter(|owner| owner.namespace == *namespace)
+            .map(|owner| owner.since);
+        let claim = first.map(|claimant| RecordClaim {
+            bytes,
+            since,
+            created: claimant.created,
+        });
+        self.quota.set(what, namespace, claim);
     }
 
     /// True if a namespace claims an item through a Gateway of another namespace.
@@ -133,6 +160,9 @@ impl Register {
             }
             None => self.records.remove(&what),
         };
+        for owner in before.iter().chain(&owner) {
+            self.count(&what, &owner.namespace);
+        }
         if let Some(OwnerRecord {
             namespace,
             released: Some(released),
@@ -149,6 +179,44 @@ impl Register {
         {
             self.reserved.add(&what, &namespace, released);
         }
+    }
+
+    /// Sets how many bytes of the record a namespace may have.
+    pub(super) fn allow(&mut self, namespace: &Arc<str>, bytes: u64) {
+        self.quota.allow(namespace, bytes);
+    }
+
+    /// The bytes of the record that a namespace claims within its quota.
+    pub(super) fn used_by(&self, namespace: &Arc<str>) -> u64 {
+        self.quota.used(namespace)
+    }
+
+    /// The objects of a namespace that claim hostnames, with the bytes of each.
+    pub(super) fn costs(&self, namespace: &str) -> impl Iterator<Item = (ObjectKey, u64)> {
+        let items = self.claims.keys();
+        let claims = items.flat_map(|what| self.claims.of(what).map(move |by| (what, by)));
+        let own = claims.filter(move |(_, claimant)| *claimant.namespace == *namespace);
+        own.filter_map(|(what, claimant)| {
+            let object = match &claimant.by {
+                By::Listener(listener) => listener.parent.object(),
+                By::Route(_, route) => route.object(),
+                By::Frontend(_) => return None,
+            };
+            Some((object, what.record_bytes(&claimant.namespace)))
+        })
+    }
+
+    /// Why a namespace may not own an item that it claims and nobody else owns: it is beyond its
+    /// quota of the record.
+    pub(super) fn beyond_quota(&self, what: &Ownable, namespace: &Arc<str>) -> Option<String> {
+        let owner = self.records.get(what);
+        let is_of_another = owner.is_some_and(|owner| owner.namespace != *namespace);
+        (!is_of_another && !self.quota.has(what, namespace)).then(|| self.quota.exceeded(namespace))
+    }
+
+    /// The items for which a quota decides otherwise than when this was last asked.
+    pub(super) fn take_turned(&mut self) -> BTreeSet<Ownable> {
+        self.quota.take_turned()
     }
 
     /// The items whose reservation has ended.
@@ -252,6 +320,7 @@ impl Register {
                 }
                 _ => {
                     claimant.namespace == held.namespace
+                        && self.quota.has(what, &held.namespace)
                         && !self.is_withheld_wide(what, [&claimant.namespace, &claimant.through])
                 }
             });
@@ -261,7 +330,8 @@ impl Register {
                     ..held.clone()
                 });
             }
-            let is_withheld = self.is_withheld_wide(what, [&held.namespace, &held.namespace]);
+            let is_withheld = self.is_withheld_wide(what, [&held.namespace, &held.namespace])
+                || !self.quota.has(what, &held.namespace);
             let is_reserved = !is_withheld && (what.hostname().is_some() || held.has_whole_port());
             let released = is_reserved
                 .then(|| self.reserved.since(&held.namespace, held.released, now))
@@ -298,7 +368,9 @@ impl Register {
 
     /// True if no other namespace owns a wildcard over a name, or its owner consents.
     fn may_own(&self, claimant: &Claimant, what: &Ownable, consents: &Consents<'_>) -> bool {
-        if self.is_withheld(what, [&claimant.namespace, &claimant.through]) {
+        if self.is_withheld(what, [&claimant.namespace, &claimant.through])
+            || !self.quota.has(what, &claimant.namespace)
+        {
             return false;
         }
         // The most specific wildcard decides: its owner owns the names below it.

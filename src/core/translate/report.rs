@@ -485,7 +485,9 @@ impl Report<'_> {
             resolved,
             Reason::ResolvedRefs,
         ));
-        if let Some(reason) = conflict.filter(|reason| *reason != Reason::Pending) {
+        let is_conflict =
+            |reason: &Reason| !matches!(reason, Reason::Pending | Reason::LimitReached);
+        if let Some(reason) = conflict.filter(is_conflict) {
             let message = conflict_text(reason);
             conditions.push(Condition {
                 kind: ConditionType::Conflicted,
@@ -711,6 +713,12 @@ impl Report<'_> {
         match reason {
             Reason::Pending => {
                 format!("{name} is being recorded as this namespace's, and is served once that is written")
+            }
+            Reason::LimitReached => {
+                let frontend = parent.frontend(port);
+                let exceeded =
+                    self.admission().beyond_quota(&frontend, &listener.hostname, &parent.id(listener));
+                format!("{name} is not recorded as this namespace's: {}", exceeded.unwrap_or_default())
             }
             Reason::ProtocolConflict if gateway_exposure::is_shared(place) => {
                 let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims().family()) {

@@ -32,7 +32,7 @@ pub(super) fn settle(
     let losers = losers.into_iter().map(|(loser, reason)| {
         (
             loser.clone(),
-            admission.or_pending(id, hostname, loser, reason),
+            admission.narrowed(id, hostname, loser, reason),
         )
     });
     let losers: Vec<(ListenerId, Reason)> = losers.collect();
@@ -142,14 +142,17 @@ impl Admission<'_> {
     }
 
     /// The reason for a listener that lost: `Pending` if its namespace is about to own what it
-    /// needs.
-    fn or_pending(
+    /// needs, `LimitReached` if that is beyond its quota of the record.
+    fn narrowed(
         self,
         id: &FrontendId,
         hostname: &Hostname,
         loser: &ListenerId,
         reason: Reason,
     ) -> Reason {
+        if self.beyond_quota(id, hostname, loser).is_some() {
+            return Reason::LimitReached;
+        }
         if self.register.recording() == Recording::ThisProcess {
             return reason;
         }
@@ -174,6 +177,21 @@ impl Admission<'_> {
             }
         };
         if waits { Reason::Pending } else { reason }
+    }
+
+    /// Why the namespace of a listener may not own what the listener needs, if that is its quota of
+    /// the record.
+    pub(super) fn beyond_quota(
+        self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> Option<String> {
+        let namespace = &listener.parent.name().namespace;
+        let needed = self.needed(id, hostname, listener);
+        needed
+            .iter()
+            .find_map(|what| self.register.beyond_quota(what, namespace))
     }
 
     /// True if a hostname below a wildcard or catch-all listener of the shared fleet belongs to

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::dirty::Dirty;
 use super::key::ParentKey;
 use super::parent::{Parent, ParentListener};
-use super::quota::{Member, Quota};
 use super::settings::{DedicatedEnvoys, Settings};
 use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{EnvoyFleet, FrontendId, Reason, Transport};
 use crate::multimap::MultiMap;
+use crate::quota::{Member, Quota};
 
 /// The UDP ports that Gateways and ListenerSets ask for.
 pub(super) struct UdpPorts {

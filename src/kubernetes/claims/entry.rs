@@ -311,6 +311,16 @@ mod tests {
                 "{key}"
             );
             let value = entry.value(&owner);
+            if let Entry::Addresses(what) = &entry
+                && what.hostname().is_some()
+            {
+                let bytes = (2 * key.len() + value.len()) as u64;
+                let modelled = what.record_bytes("tenant-a");
+                assert!(
+                    bytes <= modelled && modelled < 2 * bytes,
+                    "{value}: {bytes} {modelled}"
+                );
+            }
             assert_eq!(
                 Entry::parse(&shard, &key, &value),
                 Some((entry, owner)),

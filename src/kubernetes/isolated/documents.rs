@@ -8,6 +8,12 @@ use sha2::{Digest, Sha256};
 
 use super::{APPLIED, GATEWAY, IsolatedKind, NAME};
 
+/// The labels of pods with the Gateway, which Prometheus makes a label of statistics.
+const GATEWAY_NAMESPACE: &str = "gatewright.io/gateway-namespace";
+const GATEWAY_NAME: &str = "gatewright.io/gateway-name";
+/// The longest value of a label. A Gateway with a longer name has no label for it.
+const LABEL_VALUE: usize = 63;
+
 /// The container of a pod whose resources the parameters may set.
 const ENVOY: &str = "envoy";
 
@@ -108,6 +114,15 @@ fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
         pods["metadata"]["labels"][key] = json!(value);
     }
     pods["metadata"]["labels"][NAME] = json!(&*desired.name.name);
+    let gateway = &desired.gateway;
+    for (label, name) in [
+        (GATEWAY_NAMESPACE, &gateway.namespace),
+        (GATEWAY_NAME, &gateway.name),
+    ] {
+        if name.len() <= LABEL_VALUE {
+            pods["metadata"]["labels"][label] = json!(&**name);
+        }
+    }
     let spec = &mut pods["spec"];
     spec["serviceAccountName"] = json!(&*desired.name.name);
     // The deprecated name of the same field; the API server fills it in.
@@ -192,11 +207,21 @@ mod tests {
         assert_eq!(pod["spec"]["containers"], template()["spec"]["containers"]);
         assert_eq!(
             pod["metadata"]["labels"],
-            json!({"app.kubernetes.io/component": "envoy-isolated", NAME: name})
+            json!({"app.kubernetes.io/component": "envoy-isolated", NAME: name, GATEWAY_NAMESPACE: "a", GATEWAY_NAME: "edge"})
         );
         assert_eq!(
             plain["spec"]["selector"]["matchLabels"],
             json!({NAME: name})
+        );
+
+        let long = DesiredEnvoys {
+            gateway: ObjectName::new("a", "e".repeat(LABEL_VALUE + 1)),
+            ..desired(json!({}))
+        };
+        let labels = &pods(&long, &template())["metadata"]["labels"];
+        assert!(
+            labels[GATEWAY_NAME].is_null(),
+            "no value of a label: {labels}"
         );
 
         let said = json!({"replicas": 3, "labels": {"team": "a"}, "nodeSelector": {"pool": "edge"},

@@ -21,6 +21,7 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
         ads,
         admin,
         ready: Some("127.0.0.1:19003".parse()?),
+        stats: Some("127.0.0.1:19001".parse()?),
         max_heap_bytes: 1 << 30,
         connections,
     };

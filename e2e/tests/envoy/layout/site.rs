@@ -176,6 +176,7 @@ impl Site {
             ads: AdsServer::Pipe(self.ads.socket()),
             admin: envoy::Admin::Loopback(0),
             ready: None,
+            stats: None,
             max_heap_bytes: 1 << 30,
             connections: ConnectionLimit::of(10_000),
         }

@@ -209,3 +209,78 @@ fn what_keeps_envoys_from_their_configuration_is_an_alert() -> Result<()> {
     ];
     run(&rules, &tests)
 }
+
+#[test]
+#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
+fn what_is_nearly_used_up_is_an_alert() -> Result<()> {
+    let rules = rules()?;
+    let large = rule(&rules, "GatewrightLastGoodTooLarge")?;
+    let large = |values: &[&str], told: &[(u32, Option<u32>)]| {
+        case(large, "gatewright_last_good_too_large", "", values, told)
+    };
+    let heap = rule(&rules, "GatewrightEnvoyHeap")?;
+    let heap = |values: &[&str], told: &[(u32, Option<u32>)]| {
+        let metric = "envoy_overload_envoy_resource_monitors_fixed_heap_pressure";
+        let own = Some(("view", "isolated/shop/edge"));
+        labelled_case(
+            heap,
+            metric,
+            ",view=\"isolated/shop/edge\"",
+            values,
+            own,
+            told,
+        )
+    };
+    let quota = rule(&rules, "GatewrightQuotaNearlyUsed")?;
+    let quota = |used: &str, told: &[u32]| near_quota(quota, used, told);
+    let tests = [
+        large(&["0x10 1x120", "0x130"], &[(60, None), (80, Some(1))]),
+        large(&["1x30 0x100"], &[(40, None), (100, None)]),
+        heap(&["20x10 85x60", "20x70"], &[(15, None), (25, Some(85))]),
+        heap(&["80x60"], &[(50, None)]),
+        heap(&["95x5 20x60"], &[(12, None)]),
+        quota("91x200", &[90]),
+        quota("90x200", &[]),
+        quota("99x50 10x200", &[]),
+    ];
+    run(&rules, &tests)
+}
+
+/// A test of a namespace with a quota of 100 clusters, of which it uses these; two replicas tell
+/// it. The alert is there at these minutes, and not after half an hour.
+fn near_quota(alert: &Value, used: &str, told: &[u32]) -> Value {
+    let series = |metric: &str, pod: u8, values: &str| {
+        let labels = "exported_namespace=\"shop\",quota=\"clusters\"";
+        let series = format!("{metric}{{namespace=\"{NAMESPACE}\",pod=\"{pod}\",{labels}}}");
+        json!({"series": series, "values": values})
+    };
+    let replicas = (0..2).flat_map(|pod| {
+        [
+            series("gatewright_namespace_quota_used", pod, used),
+            series("gatewright_namespace_quota", pod, "100x200"),
+        ]
+    });
+    let text = alert["annotations"]
+        .to_string()
+        .replace("{{ $labels.exported_namespace }}", "shop")
+        .replace("{{ $labels.quota }}", "clusters");
+    let annotations: Value = serde_json::from_str(&text).expect("an annotation is JSON");
+    let mut labels = alert["labels"].clone();
+    labels["exported_namespace"] = json!("shop");
+    labels["quota"] = json!("clusters");
+    let there = json!([{"exp_labels": labels, "exp_annotations": annotations}]);
+    let at = |minute: u32| {
+        let expected = if told.contains(&minute) {
+            there.clone()
+        } else {
+            json!([])
+        };
+        json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected})
+    };
+    let checks: Vec<Value> = [30, 90, 150]
+        .into_iter()
+        .filter(|minute| *minute != 150 || told.is_empty())
+        .map(at)
+        .collect();
+    json!({"interval": "1m", "input_series": replicas.collect::<Vec<_>>(), "alert_rule_test": checks})
+}

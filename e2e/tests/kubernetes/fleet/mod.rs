@@ -19,6 +19,7 @@ mod named;
 mod ownership;
 mod parameters;
 mod ports;
+mod record_quota;
 mod refusals;
 mod routability;
 mod shared;

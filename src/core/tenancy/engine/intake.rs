@@ -1,5 +1,6 @@
 //! Intake of changes: updates the inputs, and marks what depends on them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::delta::{Change, Derived, DerivedKind, Fact};
@@ -69,6 +70,12 @@ impl Tenancy {
             return;
         }
         self.namespaces.set(&name, new);
+        let none = BTreeMap::new();
+        let labels = self
+            .namespaces
+            .get(&name)
+            .map_or(&none, |space| &space.labels);
+        self.records.allow(&name, labels, &self.settings, dirty);
         dirty
             .tenants
             .extend(self.tenants.in_namespace(&name).cloned());

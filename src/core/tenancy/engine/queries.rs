@@ -235,6 +235,11 @@ impl Tenancy {
         self.records.proposal(hostname)
     }
 
+    /// What each namespace takes of the record by the cost model, in bytes.
+    pub fn record_uses(&self) -> BTreeMap<&Arc<str>, u64> {
+        self.records.quota_uses().collect()
+    }
+
     /// All records.
     pub fn records(&self) -> &BTreeMap<Hostname, Record> {
         self.records.all()

@@ -67,7 +67,7 @@ impl Tenancy {
             settings: &self.settings,
             tenants: &self.tenants,
             namespaces: &self.namespaces,
-            records: &self.records,
+            records: &mut self.records,
             claims: &mut self.claims,
             hosts: &mut self.hosts,
             derivations: &mut self.derivations,

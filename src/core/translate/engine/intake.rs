@@ -107,6 +107,8 @@ impl Engine {
                 // them from others.
                 dirty.owned.extend(self.register.denied(namespace).cloned());
                 self.owners().take_label(namespace, dirty);
+                self.register
+                    .allow(namespace, self.quotas.allowed(namespace).record);
                 self.service_endpoints.touch_namespace(
                     namespace,
                     &self.store,

@@ -19,12 +19,13 @@ use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
-use super::super::quotas::QuotaUse;
+use super::super::quota_use::QuotaUse;
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
 use super::super::wanted_index::ListenerOutcomes;
 use super::Engine;
+use crate::cost::Dimension;
 use crate::inputs::ObjectKey;
 use crate::limits::ObjectLimits;
 use crate::model::{
@@ -80,7 +81,22 @@ impl Engine {
 impl Engine {
     /// What each namespace takes by the cost model, and what it may have.
     pub fn quota_uses(&self) -> Vec<QuotaUse> {
-        self.quotas.uses()
+        self.quotas.uses(&self.register)
+    }
+
+    /// The objects of a namespace that take most in a dimension, with what they take; at most three.
+    pub fn costliest(&self, namespace: &str, dimension: Dimension) -> Vec<(ObjectKey, u64)> {
+        let mut costs: BTreeMap<ObjectKey, u64> = BTreeMap::new();
+        let of_records = (dimension == Dimension::Record).then(|| self.register.costs(namespace));
+        let of_objects = self.quotas.costs(namespace, dimension);
+        for (object, cost) in of_objects.chain(of_records.into_iter().flatten()) {
+            let sum = costs.entry(object).or_default();
+            *sum = sum.saturating_add(cost);
+        }
+        let mut all: Vec<(ObjectKey, u64)> = costs.into_iter().filter(|of| of.1 > 0).collect();
+        all.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+        all.truncate(3);
+        all
     }
 }
 

@@ -325,3 +325,66 @@ fn routes_have_what_gateways_leave() {
         "the Gateway takes the room, though it is younger"
     );
 }
+
+#[test]
+fn a_namespace_owns_as_many_hostnames_as_its_part_of_the_record_has() {
+    let tiers = json!([
+        {"namespaces": {"matchLabels": {"tier": "gold"}}, "limits": {"recordKib": 2}},
+        {"namespaces": {"matchLabels": {"tier": "none"}}, "limits": {"recordKib": 0}},
+    ]);
+    let mut limits = Limits {
+        overrides: serde_json::from_value(tiers).expect("overrides"),
+        ..Limits::default()
+    };
+    limits.namespace.record_kib = 1;
+    let mut told = Told::within(limits);
+    let forward = json!([{"backendRefs": [backend("x")]}]);
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for (second, name) in (10..).zip(names) {
+        told.route(
+            "HTTPRoute",
+            name,
+            second,
+            &[&format!("{name}.org")],
+            forward.clone(),
+        );
+    }
+    for name in &names[..5] {
+        assert_eq!(told.told(Kind::HTTPRoute, name), "", "{name}");
+    }
+    let text = told.told(Kind::HTTPRoute, "f");
+    let expected = "hostname f.org is not recorded as this namespace's: the hostnames of namespace a up to this one, \
+                    those that it has first, exceed limits.namespace.recordKib, 1 KiB of the record of ownership: \
+                    fewer or shorter hostnames need less";
+    assert_eq!(text, expected);
+    let uses = told.engine.quota_uses();
+    let of_a = uses.iter().find(|of| *of.namespace == *"a").expect("a");
+    assert!((800..=1024).contains(&of_a.used.record), "{of_a:?}");
+
+    told.route("HTTPRoute", "older", 0, &["g.org"], forward.clone());
+    assert_ne!(
+        told.told(Kind::HTTPRoute, "older"),
+        "",
+        "what is recorded stays"
+    );
+    assert_eq!(told.told(Kind::HTTPRoute, "e"), "", "it was there before");
+    told.remove(Kind::HTTPRoute, "a");
+    assert_eq!(told.told(Kind::HTTPRoute, "older"), "", "there is room");
+    assert_ne!(
+        told.told(Kind::HTTPRoute, "f"),
+        "",
+        "the older one is first"
+    );
+
+    let label = |tier: &str| {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a",
+            "labels": {"tier": tier}}})
+    };
+    told.put(label("gold"));
+    assert_eq!(told.told(Kind::HTTPRoute, "f"), "", "a label allows more");
+    told.put(label("none"));
+    for name in ["b", "older", "f"] {
+        let text = told.told(Kind::HTTPRoute, name);
+        assert!(text.contains(", 0 KiB"), "{name}: {text}");
+    }
+}

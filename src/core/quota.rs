@@ -5,11 +5,12 @@
 //! alone, not on the order in which they were added, and the cost of a change is the number of
 //! members whose verdict changes.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// The members of all groups.
 #[derive(Debug)]
-pub(super) struct Quota<G, K> {
+pub(crate) struct Quota<G, K> {
     most: u64,
     /// Groups that may have more or less.
     exceptions: BTreeMap<G, u64>,
@@ -19,13 +20,13 @@ pub(super) struct Quota<G, K> {
 
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member<G> {
+pub(crate) struct Member<G> {
     /// Its group.
-    pub(super) group: G,
+    pub(crate) group: G,
     /// Its creation time: the smaller is first.
-    pub(super) created: i64,
+    pub(crate) created: i64,
     /// Its weight.
-    pub(super) weight: u64,
+    pub(crate) weight: u64,
 }
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ struct Ledger<K> {
 
 impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     /// Quotas without members; every group may have `most`.
-    pub(super) fn new(most: u64) -> Self {
+    pub(crate) fn new(most: u64) -> Self {
         Self {
             most,
             exceptions: BTreeMap::new(),
@@ -47,7 +48,7 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     }
 
     /// Sets how much a group may have. Returns the members whose verdict changed.
-    pub(super) fn allow(&mut self, group: &G, most: u64) -> Vec<K> {
+    pub(crate) fn allow(&mut self, group: &G, most: u64) -> Vec<K> {
         if most == self.most {
             self.exceptions.remove(group);
         } else {
@@ -61,7 +62,7 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     }
 
     /// Adds, changes or removes a member. Returns all other members whose verdict changed.
-    pub(super) fn set(&mut self, key: &K, member: Option<Member<G>>) -> Vec<K> {
+    pub(crate) fn set(&mut self, key: &K, member: Option<Member<G>>) -> Vec<K> {
         if self.members.get(key) == member.as_ref() {
             return Vec::new();
         }
@@ -100,39 +101,56 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     }
 
     /// How much a group may have.
-    fn most(&self, group: &G) -> u64 {
+    pub(crate) fn most(&self, group: &G) -> u64 {
         self.exceptions.get(group).copied().unwrap_or(self.most)
     }
 
     /// How much the members of a group have that are within the quota.
-    pub(super) fn used(&self, group: &G) -> u64 {
+    pub(crate) fn used(&self, group: &G) -> u64 {
         self.groups.get(group).map_or(0, |ledger| ledger.used)
     }
 
-    /// The members of a group.
-    pub(super) fn of_group(&self, group: &G) -> impl Iterator<Item = &K> {
+    /// The members of a group that are within the quota, with their weights.
+    pub(crate) fn within<Q: Ord + ?Sized>(&self, group: &Q) -> impl Iterator<Item = (&K, u64)>
+    where
+        G: Borrow<Q>,
+    {
         let ledger = self.groups.get(group).into_iter();
         ledger.flat_map(|ledger| {
             ledger
                 .within
-                .keys()
-                .chain(ledger.beyond.keys())
-                .map(|(_, key)| key)
+                .iter()
+                .map(|((_, key), weight)| (key, *weight))
         })
     }
 
+    /// The members of a group.
+    pub(crate) fn of_group(&self, group: &G) -> impl Iterator<Item = &K> {
+        let ledger = self.groups.get(group).into_iter();
+        ledger.flat_map(|ledger| {
+            let within = ledger.within.keys();
+            within.chain(ledger.beyond.keys()).map(|(_, key)| key)
+        })
+    }
+
+    /// The members of a group that are beyond the quota.
+    pub(crate) fn beyond(&self, group: &G) -> impl Iterator<Item = &K> {
+        let ledger = self.groups.get(group).into_iter();
+        ledger.flat_map(|ledger| ledger.beyond.keys().map(|(_, key)| key))
+    }
+
     /// The groups with members.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &G> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &G> {
         self.groups.keys()
     }
 
     /// A member.
-    pub(super) fn member(&self, key: &K) -> Option<&Member<G>> {
+    pub(crate) fn member(&self, key: &K) -> Option<&Member<G>> {
         self.members.get(key)
     }
 
     /// True if a member is within the quota. An object that is no member is.
-    pub(super) fn has(&self, key: &K) -> bool {
+    pub(crate) fn has(&self, key: &K) -> bool {
         let Some(member) = self.members.get(key) else {
             return true;
         };
