@@ -184,7 +184,10 @@ spec:
   rules: [{backendRefs: [{name: web, port: 80}, {name: web, port: 81}]}]
 ";
     let text = |most: &str| {
-        let output = lint(&["--max-clusters-per-namespace", most, "-"], site);
+        let output = lint(
+            &["--set", &format!("limits.namespace.clusters={most}"), "-"],
+            site,
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(text("3"), "", "two thirds are not most of it");
@@ -192,7 +195,7 @@ spec:
     for part in [
         "httproute shop/web",
         "QuotaNearlyUsed",
-        "namespace shop uses 2 of 2 clusters, which is --max-clusters-per-namespace",
+        "namespace shop uses 2 of 2 clusters, which is limits.namespace.clusters",
         "httproute shop/web needs 2; a Service port is one cluster",
     ] {
         assert!(told.contains(part), "{part} is missing: {told}");

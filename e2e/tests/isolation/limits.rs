@@ -199,7 +199,7 @@ async fn a_service_has_so_many_endpoints() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn the_use_of_quotas_is_shown_and_the_fullest_namespace_is_first() -> Result<()> {
-    let site = Site::start_alone(&["--max-clusters-per-namespace", "4"]).await?;
+    let site = Site::start_alone(&["--set", "limits.namespace.clusters=4"]).await?;
     let names = ["one.example.org".to_owned()];
     let rules = |services: &[&str]| {
         let backends = services

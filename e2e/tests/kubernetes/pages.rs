@@ -173,10 +173,17 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             chart_takes(part)?;
             Vec::new()
         }
-        // A kustomization, and files of `--acme-dns` and `--issuers`.
-        () if ["resources", "cloudflare", "issuers", "limits"]
-            .into_iter()
-            .any(has) =>
+        // A kustomization, a configuration or a section of it, and providers of an issuer.
+        () if [
+            "resources",
+            "cloudflare",
+            "issuers",
+            "limits",
+            "tenancy",
+            "connections",
+        ]
+        .into_iter()
+        .any(has) =>
         {
             Vec::new()
         }

@@ -77,7 +77,7 @@ pub(super) fn retries(rule: &RouteRule, limits: &ObjectLimits) -> (Option<Retry>
             ..asked.clone()
         }),
         (found > most).then(|| {
-            format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts")
+            format!("retry.attempts is {found}, of which {most} are made: limits.object.retries")
         }),
     )
 }
