@@ -14,9 +14,6 @@ Examples:
   gatewright controller --config /etc/gatewright/configuration.yaml      in a pod, as in deploy/
   gatewright controller --kubeconfig ~/.kube/config --set envoys.addresses=[127.0.0.1]")]
 pub struct Controller {
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub configured: Configured,
     /// Path of the kubeconfig for the API server [default: the pod's service account, else that of
     /// kubectl]
     #[arg(long, value_name = "FILE")]
@@ -56,6 +53,9 @@ pub struct Controller {
     /// Path of this program's admin socket [default: none]
     #[arg(long, value_name = "SOCKET")]
     pub admin: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub configured: Configured,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub log: Log,

@@ -104,7 +104,7 @@ impl<'a> Source<'a> {
         let given = self
             .overrides
             .iter()
-            .find(|one| is_within(field, &one.path));
+            .find(|one| is_within(field, &one.path) || is_within(&one.path, field));
         let place = match (given, self.file) {
             (Some(one), _) if one.path == field => format!("--set {field}"),
             (Some(one), _) => format!("--set {}: {field}", one.path),

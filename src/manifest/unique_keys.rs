@@ -55,6 +55,11 @@ impl<'de> Visitor<'de> for Unique {
         Ok(Value::Null)
     }
 
+    /// An empty document of YAML.
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
     fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
         Ok(value.into())
     }
