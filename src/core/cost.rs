@@ -104,7 +104,7 @@ const CLUSTER_TLS: Bytes = Bytes::of(14_000, 6_000);
 /// A byte of CA certificates, of which each cluster has its own copy, and those of the system.
 const CA_BYTE: Bytes = Bytes::of(4, 1);
 const SYSTEM_ROOTS: Bytes = Bytes::of(320_000, 0);
-/// A certificate for a hostname in an Envoy that clients connect to, and a byte of its chain in PEM.
+/// A certificate, for each hostname that clients connect to, and a byte of its chain in PEM.
 const CERTIFICATE: Bytes = Bytes::of(24_000, 1_000);
 const CHAIN_BYTE: Bytes = Bytes::of(6, 1);
 /// An endpoint of a cluster.
