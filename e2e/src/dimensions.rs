@@ -217,7 +217,8 @@ pub static DIMENSIONS: [Dimension; 27] = [
     .at_most(6),
     dimension("listeners", |batch| {
         vec![batch.listeners(&json!({"protocol": "HTTP", "port": batch.place.http}))]
-    }),
+    })
+    .similar(),
     dimension("ports", |batch| vec![batch.ports()])
         .similar()
         .at_most(9),
