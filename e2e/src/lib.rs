@@ -14,6 +14,7 @@ pub mod clock;
 pub mod cluster;
 pub mod conformance;
 pub mod deploy;
+pub mod dimensions;
 pub mod disk;
 pub mod echo;
 pub mod envoy;

@@ -235,6 +235,12 @@ impl Claims {
         self.released.insert(entry);
     }
 
+    /// Returns whether the record has begun where an entry belongs. An entry that is missing there
+    /// is new: nothing was served for it before.
+    pub(super) fn has_begun(&self, entry: &Entry) -> bool {
+        self.shards.has_begun(entry)
+    }
+
     /// Returns whether the API server refused to record an entry.
     pub(super) fn is_refused(&self, entry: &Entry) -> bool {
         let refusals = self.refusals.get(&self.shards.place(entry));

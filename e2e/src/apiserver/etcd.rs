@@ -76,6 +76,7 @@ impl Etcd {
         let request = Request::post(path)
             .header("host", "etcd")
             .body(Full::from(question.to_string()))?;
+        self.sender.ready().await?;
         let answer = self.sender.send_request(request).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();

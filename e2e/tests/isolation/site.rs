@@ -273,6 +273,17 @@ impl Site {
 
     /// Alice adds a host: checks that her backend serves it over HTTP and HTTPS within [`SOON`].
     pub(crate) async fn alice_is_unharmed(&self, step: usize) -> Result<()> {
+        let took = self.alice_is_served(step).await?;
+        ensure!(
+            took < SOON,
+            "her new host took {took:?}\n{}",
+            self.program.output()
+        );
+        self.served_by("alice.example.org", "alice").await
+    }
+
+    /// Alice adds a host; returns the time until her backend serves it over HTTP and HTTPS.
+    pub(crate) async fn alice_is_served(&self, step: usize) -> Result<Duration> {
         let name = format!("alice-{step}");
         let host = format!("alice-{step}.example.org");
         self.save(
@@ -281,13 +292,7 @@ impl Site {
         )?;
         let began = Instant::now();
         self.served_by(&host, "alice").await?;
-        ensure!(
-            began.elapsed() < SOON,
-            "{host} took {:?}\n{}",
-            began.elapsed(),
-            self.program.output()
-        );
-        self.served_by("alice.example.org", "alice").await
+        Ok(began.elapsed())
     }
 
     /// Returns the answer of the program's admin socket, with its headers.

@@ -38,6 +38,7 @@ mod reinstalled;
 mod release;
 mod replicas;
 mod resend;
+mod restarts;
 mod revoke;
 mod rights;
 mod serving;

@@ -31,6 +31,11 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Starts clients of a host over TLS.
     pub(crate) fn start(address: SocketAddr, host: &'static str) -> Self {
+        Self::start_with(address, host, Duration::from_millis(5))
+    }
+
+    /// Starts clients that pause for so long after each answer.
+    pub(crate) fn start_with(address: SocketAddr, host: &'static str, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicUsize::new(0));
         let mut asking = JoinSet::new();
@@ -64,7 +69,7 @@ impl Traffic {
                         Ok(answer) => failed.push(format!("kept {kept}: {}", answer.status)),
                         Err(error) => failed.push(format!("kept {kept}: {error}")),
                     }
-                    sleep(Duration::from_millis(5)).await;
+                    sleep(pause).await;
                 }
                 failed
             });

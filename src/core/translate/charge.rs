@@ -248,9 +248,11 @@ impl Charging<'_> {
             .map_or(Bytes::default(), cost::tls);
         let bytes = cost::CLUSTER + encrypted + cost::ENDPOINT * self.endpoints(&port.service);
         for client in clients {
-            let client = client.filter(|_| tls.is_some()).cloned();
+            let client = client.filter(|_| tls.is_some());
+            let shown = client.map_or(Bytes::default(), |gateway| self.parents.chain_of(gateway));
+            let bytes = bytes + shown;
             let id = BackendId {
-                client,
+                client: client.cloned(),
                 ..BackendId::new(port.clone(), protocol)
             };
             parts.insert(
@@ -310,7 +312,7 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
         .count() as u64;
     let each = listeners
         .clone()
-        .map(|listener| cost::LISTENER + listener.guard.bytes)
+        .map(|listener| cost::LISTENER + listener.guard.bytes + certificate(listener))
         .sum();
     let own = Cost {
         bytes: cost::OBJECT + each + cost::FILTER_CHAIN * wide,
@@ -335,6 +337,15 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
         created: parent.created,
         own,
         parts: listeners.map(port).collect(),
+    }
+}
+
+/// What the certificate of a listener takes, if it terminates TLS.
+fn certificate(listener: &ParentListener) -> Bytes {
+    if listener.protocol.is_some_and(Protocol::terminates) {
+        cost::served(listener.served.certificate().map(Arc::as_ref))
+    } else {
+        Bytes::default()
     }
 }
 

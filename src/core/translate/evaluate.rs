@@ -28,7 +28,7 @@ use super::register::Register;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
 use super::tls_secrets::place_roots;
-use crate::cost::Bytes;
+use crate::cost::{self, Bytes};
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
 use crate::store::Store;
 
@@ -239,8 +239,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Marks a Gateway whose client certificate changed; if it begins or ceases to have one, its
-    /// backends change, and all its units are marked.
+    /// Marks a Gateway whose client certificate changed; if it begins or ceases to have one, or
+    /// another amount is counted for it, its backends change, and all its units are marked.
     fn touch_client(
         &self,
         gateway: &ObjectName,
@@ -258,7 +258,8 @@ impl Evaluation<'_> {
         if old != new {
             dirty.clients.insert(gateway.clone());
         }
-        if old.is_some() != new.is_some() {
+        let [before, after] = [old, new].map(|held| held.map(|held| cost::chain(held)));
+        if before != after {
             let admission = Admission {
                 parents: self.parents,
                 attachments: self.attachments,

@@ -11,6 +11,7 @@ use super::key::{ListenerId, ParentKey};
 use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
+use crate::cost::{self, Bytes};
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, RootsName};
 use crate::multimap::MultiMap;
 
@@ -66,10 +67,19 @@ impl Parents {
 
     /// True if a Gateway has a client certificate for backends.
     pub(super) fn shows_certificate(&self, gateway: &ObjectName) -> bool {
+        self.client_certificate(gateway).is_some()
+    }
+
+    /// What the client certificate of a Gateway takes in each cluster that has it.
+    pub(super) fn chain_of(&self, gateway: &ObjectName) -> Bytes {
+        self.client_certificate(gateway)
+            .map_or(Bytes::default(), |certificate| cost::chain(certificate))
+    }
+
+    fn client_certificate(&self, gateway: &ObjectName) -> Option<&Arc<Certificate>> {
         self.all
             .get(&ParentKey::Gateway(gateway.clone()))
             .and_then(Parent::client_certificate)
-            .is_some()
     }
 
     /// The frontend of a listener, if its parent exists.

@@ -90,6 +90,12 @@ impl Shards {
             .expect("a path has several names")
     }
 
+    /// Returns whether the ConfigMap exists into which an entry was to be written first of all.
+    pub(super) fn has_begun(&self, entry: &Entry) -> bool {
+        let first = entry.path().next();
+        first.is_some_and(|name| self.0.get(&name).is_some_and(Shard::exists))
+    }
+
     /// Returns the recorded owner of an entry.
     pub(super) fn owner(&self, entry: &Entry) -> Option<&Owner> {
         entry

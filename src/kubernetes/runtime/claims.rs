@@ -19,11 +19,11 @@ use gatewright_core::translate::Ownable;
 pub(super) struct Ownership {
     /// The record; `None` where first claims do not count.
     pub(super) claims: Option<Claims>,
-    /// The claims of the start without a recorded owner.
+    /// The claims of the first start without a recorded owner.
     undecided: Option<Undecided>,
 }
 
-/// The claims of the start for which Envoys wait.
+/// The claims of the first start for which Envoys wait.
 struct Undecided {
     /// The hostnames and ports.
     names: BTreeSet<Ownable>,
@@ -98,9 +98,10 @@ impl KubernetesRuntime {
         Ok(())
     }
 
-    /// Returns whether everything that was claimed at the start has a recorded owner, as far as it
-    /// can get one. Until then Envoys keep their configuration: a hostname is served once its owner
-    /// is recorded, and the first start of an installation must not interrupt any.
+    /// Returns whether everything that was claimed at the first start has a recorded owner, as far
+    /// as it can get one. Until then Envoys keep their configuration: a hostname is served once its
+    /// owner is recorded, and the first start of an installation must not interrupt any. At a later
+    /// start new claims, of which a tenant may have thousands, hold up nobody.
     pub(super) fn knows_owners(&mut self, now: Instant) -> bool {
         let Some(mut undecided) = self.ownership.undecided.take() else {
             return true;
@@ -136,12 +137,16 @@ impl KubernetesRuntime {
         false
     }
 
-    /// Notes which claims at the start have no recorded owner yet.
+    /// Notes which claims at the start have no recorded owner yet, where no record has begun.
     pub(super) fn note_undecided(&mut self) {
+        let claims = self.ownership.claims.as_ref();
         let proposed = self.live.engine().record_proposals();
         let names = proposed
             .filter(|(_, owner)| owner.is_some())
             .map(|(what, _)| what.clone())
+            .filter(|what| {
+                !claims.is_some_and(|claims| claims.has_begun(&Entry::Addresses(what.clone())))
+            })
             .collect();
         self.ownership.undecided = Some(Undecided {
             names,

@@ -627,10 +627,10 @@ fn secrets_are_withdrawn_by_the_memory_that_they_take_also_when_they_grow() {
         Resource::new(name, &message)
     }
     let limits = Limits {
-        on_demand_secret_memory: 240_000,
+        on_demand_secret_memory: 280_000,
         ..Default::default()
     };
-    // Each takes 30 KB and four times its bytes.
+    // Each takes 24 KB and six times its bytes.
     let small = ["a", "b", "c"].map(|name| sized(name, 1_000));
     let mut chat = Chat::new(
         limits,
@@ -647,14 +647,14 @@ fn secrets_are_withdrawn_by_the_memory_that_they_take_also_when_they_grow() {
     assert_eq!(
         held(&chat),
         ["a", "b", "c", "d"].map(str::to_owned).into(),
-        "212 KB"
+        "234 KB"
     );
     chat.publish(vec![sized("c", 10_000)], &[]);
     let said: Vec<Said> = chat.settle().into_iter().flatten().collect();
     assert_eq!(
         said,
         [new(Kind::Secret, "c"), gone(Kind::Secret, "a")],
-        "248 KB"
+        "288 KB"
     );
     assert_eq!(
         held(&chat),

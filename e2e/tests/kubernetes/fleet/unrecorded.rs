@@ -20,6 +20,9 @@ use super::{GATEWAY, change, gateway, tenant, told};
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const REFUSED: &str = "bad.mallory.example";
+/// The time within which a replica starts: less than the minute after which it no longer waits for
+/// owners in any case.
+const SOON: Duration = Duration::from_secs(40);
 /// A refused entry is tried again after a minute.
 const HEALED: Duration = Duration::from_secs(150);
 
@@ -138,6 +141,15 @@ async fn an_owner_that_cannot_be_recorded_holds_up_nobody_else() -> Result<()> {
         .line("xDS at")
         .await
         .context("the restarted controller serves")?;
+    // A replica that does not write the record learns of no refusal, and waits as little.
+    let began = Instant::now();
+    let mut other = cluster.replica("three")?;
+    other.line("xDS at").await?;
+    ensure!(
+        began.elapsed() < SOON,
+        "another replica opened after {:?}",
+        began.elapsed()
+    );
     let (_envoy, _tls) = cluster.envoy("envoy-b").await?;
     let at = SocketAddr::from(([127, 0, 0, 1], port));
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -1,12 +1,13 @@
 //! Quotas of namespaces, by what a route's status says.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
 use super::super::{Change, Engine, Settings, StatusBody};
 use super::*;
-use crate::inputs::Object;
+use crate::inputs::{Object, Secret};
+use crate::model::{Certificate, Hostname, PrivateKey};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -55,6 +56,41 @@ impl Told {
             "creationTimestamp": time(second)}, "spec": {"hostnames": hostnames, "rules": rules,
                 "parentRefs": [{"name": "g", "namespace": "infra", "sectionName": section}]}}),
         );
+    }
+
+    /// Puts a Secret whose chain has so many KiB.
+    fn secret(&mut self, name: &str, kib: usize) {
+        let certificate = Certificate {
+            leaf: [].as_slice().into(),
+            issuers: "x".repeat(kib << 10).into(),
+            key: PrivateKey::new(b"key"),
+            names: vec![Hostname::any()],
+            not_before: SystemTime::UNIX_EPOCH,
+            not_after: SystemTime::UNIX_EPOCH + Duration::from_secs(1000),
+            issuer: Arc::from("test"),
+        };
+        let name = ObjectName::new("a", name);
+        let secret = Secret::with_certificate(name, Arc::new(certificate));
+        self.engine.apply(
+            vec![Change::put(Object::Secret(secret))],
+            SystemTime::UNIX_EPOCH,
+        );
+    }
+
+    /// The message of a Gateway that is not accepted for a limit; empty for one that is accepted.
+    fn told_gateway(&self, name: &str) -> String {
+        let status = self
+            .engine
+            .status(&ObjectKey::new(Kind::Gateway, ObjectName::new("a", name)))
+            .expect("a status");
+        let StatusBody::Gateway(status) = status.body else {
+            panic!("a Gateway's")
+        };
+        let limit = status
+            .conditions
+            .iter()
+            .find(|one| one.reason == Reason::LimitReached);
+        limit.map_or(String::new(), |one| one.message.clone())
     }
 
     fn remove(&mut self, kind: Kind, name: &str) {
@@ -387,4 +423,79 @@ fn a_namespace_owns_as_many_hostnames_as_its_part_of_the_record_has() {
         let text = told.told(Kind::HTTPRoute, name);
         assert!(text.contains(", 0 KiB"), "{name}: {text}");
     }
+}
+
+#[test]
+fn a_chain_counts_for_every_hostname_that_is_served_with_it() {
+    let mut told = Told::within(Limits {
+        namespace: NamespaceLimits {
+            envoy_mib: 12,
+            ..NamespaceLimits::default()
+        },
+        ..Limits::default()
+    });
+    let listeners: Vec<Value> = (0..64)
+        .map(|index| json!({"name": format!("l{index}"), "protocol": "HTTPS", "port": 443, "hostname": format!("h{index}.org"),
+            "tls": {"certificateRefs": [{"name": "cert"}]}}))
+        .collect();
+    told.gateway("a", "few", 0, json!(listeners[..16]));
+    told.gateway("a", "many", 1, json!(listeners));
+    assert_eq!(
+        told.told_gateway("many"),
+        "",
+        "before there is a certificate"
+    );
+    told.secret("cert", 2);
+    assert_eq!(
+        told.told_gateway("many"),
+        "",
+        "a usual certificate changes nothing"
+    );
+    told.secret("cert", 29);
+    assert_eq!(told.told_gateway("few"), "");
+    let text = told.told_gateway("many");
+    assert!(
+        text.contains("limits.namespace.envoyMib, 12 MiB of an Envoy's memory"),
+        "80 times 170 KB: {text}"
+    );
+}
+
+#[test]
+fn the_chain_of_a_client_certificate_counts_for_every_cluster_that_has_it() {
+    let mut told = Told::within(Limits {
+        namespace: NamespaceLimits {
+            envoy_mib: 16,
+            ..NamespaceLimits::default()
+        },
+        ..Limits::default()
+    });
+    for index in 0..9 {
+        told.put(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": format!("s{index}")},
+            "spec": {"ports": [{"port": 80}]}}));
+    }
+    let targets: Vec<Value> = (0..9)
+        .map(|index| json!({"group": "", "kind": "Service", "name": format!("s{index}")}))
+        .collect();
+    told.put(json!({"apiVersion": GATEWAY, "kind": "BackendTLSPolicy", "metadata": {"namespace": "a", "name": "p"},
+        "spec": {"targetRefs": targets, "validation": {"hostname": "web.internal", "wellKnownCACertificates": "System"}}}));
+    told.put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": "a", "name": "own"},
+        "spec": {"gatewayClassName": "open", "listeners": [{"name": "l", "protocol": "HTTP", "port": 80}],
+            "tls": {"backend": {"clientCertificateRef": {"name": "client"}}}}}));
+    let backends: Vec<Value> = (0..9).map(|index| backend(&format!("s{index}"))).collect();
+    told.put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": "r"},
+        "spec": {"rules": [{"backendRefs": backends}], "parentRefs": [{"name": "own"}]}}));
+    told.secret("client", 2);
+    assert_eq!(told.told(Kind::HTTPRoute, "r"), "");
+    told.secret("client", 29);
+    let text = told.told(Kind::HTTPRoute, "r");
+    assert!(
+        text.contains("one object may need 4 MiB"),
+        "9 times 510 KB: {text}"
+    );
+    told.secret("client", 2);
+    assert_eq!(
+        told.told(Kind::HTTPRoute, "r"),
+        "",
+        "a smaller one is served again"
+    );
 }
