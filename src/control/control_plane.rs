@@ -670,11 +670,12 @@ fn hosts(delta: &Delta) -> BTreeSet<String> {
         | ResourceKey::Scope(_, host)
         | ResourceKey::Secret(SecretName::Sni(host)) => Some(host.to_string()),
         ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
-        ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
+        ResourceKey::Table(table) => Some(table.listener.to_string()),
         ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
         | ResourceKey::Backend(_)
         | ResourceKey::UdpCluster(_)
         | ResourceKey::Endpoints(_)
+        | ResourceKey::WideHosts(_)
         | ResourceKey::Frontend(_) => None,
     };
     delta.resources.keys().cloned().filter_map(host).collect()

@@ -198,7 +198,7 @@ impl Answering<'_> {
             return;
         }
         let (is_idle, has_some) = (frontend.is_idle(), frontend.has_challenges());
-        dirty.tables.insert((id.clone(), None));
+        dirty.units.insert((id.clone(), host.clone()));
         // If all listeners lost their claims, the first challenge opens the port.
         if had_some != has_some {
             dirty.frontends.insert(id.clone());
