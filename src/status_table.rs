@@ -17,22 +17,12 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
             text(&item["metadata"]["name"])
         );
         let status = &item["status"];
-        let mut add = |of: String, conditions: &Value| {
-            for c in all(conditions) {
-                rows.push([
-                    of.clone(),
-                    text(&c["type"]),
-                    text(&c["status"]),
-                    text(&c["reason"]),
-                    text(&c["message"]),
-                ]);
-            }
-        };
-        add(name.clone(), &status["conditions"]);
+        add(name.clone(), &status["conditions"], &mut rows);
         for listener in all(&status["listeners"]) {
             add(
                 format!("{name} listener {}", text(&listener["name"])),
                 &listener["conditions"],
+                &mut rows,
             );
         }
         for parent in all(&status["parents"]) {
@@ -44,16 +34,30 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
             add(
                 format!("{name} at {}{section}", text(&reference["name"])),
                 &parent["conditions"],
+                &mut rows,
             );
         }
         for ancestor in all(&status["ancestors"]) {
             add(
                 format!("{name} at {}", text(&ancestor["ancestorRef"]["name"])),
                 &ancestor["conditions"],
+                &mut rows,
             );
         }
     }
     rows
+}
+
+fn add(of: String, conditions: &Value, rows: &mut Vec<[String; 5]>) {
+    for c in all(conditions) {
+        rows.push([
+            of.clone(),
+            text(&c["type"]),
+            text(&c["status"]),
+            text(&c["reason"]),
+            text(&c["message"]),
+        ]);
+    }
 }
 
 fn all(list: &Value) -> impl Iterator<Item = &Value> {
@@ -74,11 +78,11 @@ mod tests {
     fn each_condition_of_an_object_its_listeners_parents_and_ancestors_has_a_row() {
         let conditions =
             json!([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no"}]);
-        let object = |kind: &str, status: Value| json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status});
-        let (parent, ancestor) = (
-            json!({"name": "edge", "sectionName": "l"}),
-            json!({"name": "edge"}),
-        );
+        fn object(kind: &str, status: Value) -> Value {
+            json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status})
+        }
+        let parent = json!({"name": "edge", "sectionName": "l"});
+        let ancestor = json!({"name": "edge"});
         let list = json!({"items": [
             object("Gateway", json!({"conditions": conditions, "listeners": [{"name": "l", "conditions": conditions}]})),
             object("HTTPRoute", json!({"parents": [{"parentRef": parent, "conditions": conditions}]})),

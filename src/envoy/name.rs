@@ -102,10 +102,12 @@ mod tests {
 
     #[test]
     fn tables_of_one_frontend_have_different_names() {
-        let id = |listener: &str| TableId {
-            frontend: frontend(443),
-            listener: host(listener),
-        };
+        fn id(listener: &str) -> TableId {
+            TableId {
+                frontend: frontend(443),
+                listener: host(listener),
+            }
+        }
         assert_eq!(
             id("*.example.org").resource_name(),
             "infra/edge:443|*.example.org"

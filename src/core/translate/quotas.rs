@@ -81,12 +81,11 @@ pub struct QuotaUse {
 impl QuotaUse {
     /// The part of the quota that is used in the dimension where most of it is, in thousandths.
     pub fn fullness(&self) -> u64 {
-        let part = |dimension| {
-            self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
-        };
         Dimension::ALL
             .into_iter()
-            .map(part)
+            .map(|dimension| {
+                self.used.of(dimension).saturating_mul(1000) / self.allowed.of(dimension).max(1)
+            })
             .max()
             .unwrap_or_default()
     }
@@ -160,12 +159,14 @@ impl Quotas {
             .namespaces()
             .chain(self.parents.namespaces())
             .collect();
-        let of = |namespace: &Arc<str>| QuotaUse {
-            namespace: namespace.clone(),
-            used: self.routes.used(namespace) + self.parents.used(namespace),
-            allowed: self.allowed(namespace),
-        };
-        namespaces.into_iter().map(of).collect()
+        namespaces
+            .into_iter()
+            .map(|namespace| QuotaUse {
+                namespace: namespace.clone(),
+                used: self.routes.used(namespace) + self.parents.used(namespace),
+                allowed: self.allowed(namespace),
+            })
+            .collect()
     }
 }
 
@@ -362,7 +363,8 @@ impl Quotas {
             .iter()
             .map(bytes)
             .fold(0, u64::saturating_add);
-        let (own, theirs) = (name.namespace.clone(), parent.key.name().namespace.clone());
+        let own = name.namespace.clone();
+        let theirs = parent.key.name().namespace.clone();
         let text = format!(
             "the routes of namespace {own} up to this one, the oldest first, exceed at the default Gateways of namespace \
              {theirs} --max-envoy-mib-per-namespace {}",
@@ -406,7 +408,8 @@ impl Quotas {
         service_endpoints: &ServiceEndpoints,
         dirty: &mut Dirty,
     ) {
-        let (mut of_service, mut of_namespace) = (None, None);
+        let mut of_service = None;
+        let mut of_namespace = None;
         if let Some(slice) = store.slice(name)
             && let Some(service) = &slice.service
         {
@@ -514,7 +517,8 @@ impl Quotas {
         mut resolved: Resolved,
         store: &Store,
     ) -> Resolved {
-        let (limits, namespace) = (&self.limits, &key.name.namespace);
+        let limits = &self.limits;
+        let namespace = &key.name.namespace;
         if resolved.invalid.is_some() {
             return resolved;
         }
